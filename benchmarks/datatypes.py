@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Any
 
 from crdtcast import datatypes as types
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 
 Call = Callable[[random.Random], tuple[Any, ...]]
 

@@ -11,10 +11,10 @@ import json
 import time
 from collections.abc import Callable
 
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Encoder, Form
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
 from crdtcast.wire import encode
 
 CONTEXTS = {4: 3, 32: 27, 128: 95}

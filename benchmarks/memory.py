@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any
 
 from crdtcast import datatypes as types
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 
 ELEMENTS = 100_000
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
 
 IN_FLIGHT = 13
 """Messages that are on their way at any time: 126 senders, one message in 100 ms each, 10 ms of latency."""

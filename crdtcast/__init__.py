@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crdtcast.bounds import StoreLimits, WhenFull
     from crdtcast.broadcast import BroadcastNode, open_node
+    from crdtcast.causality.hlc import HLC
+    from crdtcast.causality.tags import Dot, Tag
     from crdtcast.collecting import rare_full_collections
     from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
     from crdtcast.eventlog import EventLog
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from crdtcast.fixed_replica import FixedReplica
     from crdtcast.group_replica import GroupReplica
     from crdtcast.groups import GroupLinks, GroupNode, open_group, open_links
-    from crdtcast.hlc import HLC
     from crdtcast.member import GroupMember
     from crdtcast.node import Node, run_until_signal
     from crdtcast.options import NodeOptions
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from crdtcast.replica import Handle, Replica, Snapshot
     from crdtcast.replicas import open_replica
     from crdtcast.sessions import Token
-    from crdtcast.tags import Dot, Tag
 
 __all__ = [
     "HLC",
@@ -126,7 +126,7 @@ _HOMES = {
     "crdtcast.fixed_replica": ("FixedReplica",),
     "crdtcast.group_replica": ("GroupReplica",),
     "crdtcast.groups": ("GroupLinks", "GroupNode", "open_group", "open_links"),
-    "crdtcast.hlc": ("HLC",),
+    "crdtcast.causality.hlc": ("HLC",),
     "crdtcast.peers": ("LinkStatus",),
     "crdtcast.process": ("Process", "run_process"),
     "crdtcast.member": ("GroupMember",),
@@ -135,7 +135,7 @@ _HOMES = {
     "crdtcast.replica": ("Handle", "Replica", "Snapshot"),
     "crdtcast.replicas": ("open_replica",),
     "crdtcast.sessions": ("Token",),
-    "crdtcast.tags": ("Dot", "Tag"),
+    "crdtcast.causality.tags": ("Dot", "Tag"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

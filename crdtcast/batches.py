@@ -9,10 +9,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.objects import Key, Objects, checked_name
-from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
     from crdtcast.replica import Replica

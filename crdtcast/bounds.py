@@ -5,9 +5,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Standing
 from crdtcast.exceptions import ConfigurationError, CrdtcastError, StoreFullError
-from crdtcast.incarnation import name_of
 from crdtcast.spilling import SpillingEngine
 
 _WARNINGS = (0.5, 0.75, 0.9, 1.0)

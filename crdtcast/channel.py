@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.messages import Digest, Ended, Message, Transmit, Views
 from crdtcast.driving import REPAIR_AT_ONCE, Driving, runs
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
@@ -21,9 +23,7 @@ from crdtcast.exceptions import (
     SupersededError,
 )
 from crdtcast.handshake import Reason
-from crdtcast.incarnation import name_of
 from crdtcast.link import Link
-from crdtcast.messages import Digest, Ended, Message, Transmit, Views
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
 from crdtcast.spilling import Spilled

@@ -13,8 +13,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.tags import Dot, Tag, Vector
 
 
 class Kind(enum.Enum):

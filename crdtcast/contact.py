@@ -8,6 +8,7 @@ admission; so the joiner's application becomes what this member's was at the ins
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from crdtcast.causality.tags import Vector
 from crdtcast.exceptions import (
     HandshakeError,
     LocalProtocolError,
@@ -18,7 +19,6 @@ from crdtcast.group_state import Entry, Happened, pack_entry
 from crdtcast.hosting import Guest, Hosting, check_crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
-from crdtcast.tags import Vector
 from crdtcast.wire_groups import Admit, Copy, InGroup
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ message has yielded, or has become several: then the copy says itself which oper
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 Sources: TypeAlias = tuple[int, ...]
 """Of each operation of a copy, the index of the one it stands for in the first message."""

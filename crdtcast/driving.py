@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine.core import Core
-from crdtcast.messages import Digest, Message, Transmit
 from crdtcast.spilling import Spilled
 from crdtcast.ticking import Ticking
 from crdtcast.wire_values import FrameKind

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crdtcast.causality.member_id import wall_clock_us
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, covers
 from crdtcast.engine.views import Decided
 from crdtcast.eventlog import ROTATION, EventLog, Rotation, check_directory
-from crdtcast.fresh import wall_clock_us
 from crdtcast.grouplog import GroupLog
 from crdtcast.journal.saved import Happened
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, covers
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember

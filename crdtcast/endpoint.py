@@ -7,6 +7,8 @@ from functools import partial
 
 import trio
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.encoder import Encoder
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
@@ -14,10 +16,8 @@ from crdtcast.link import Link, LinkHost
 from crdtcast.links import Connect, Links
 from crdtcast.listening import is_loopback
 from crdtcast.logs import Throttle
-from crdtcast.messages import Message
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
-from crdtcast.tags import Dot
 from crdtcast.transport import TRANSPORT
 from crdtcast.watching import Watching
 from crdtcast.wire import Frame, FrameKind, Hello, Refusal, encode

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Collection
 
 import trio
 
+from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.channel import Channel
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
-from crdtcast.fresh import fresh_incarnation
 from crdtcast.group_state import Entry
 from crdtcast.joining import Joining, Wish
 from crdtcast.link import Link

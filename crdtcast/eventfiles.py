@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.tags import Dot
 
 SCHEMA_VERSION = 1
 SEALED = ".jsonl"

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.tags import Dot, Tag, Vector, merge_into
 from crdtcast.eventfiles import (
     FORCED,
     OPEN,
@@ -32,9 +34,7 @@ from crdtcast.eventfiles import (
     view_after,
 )
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.incarnation import name_of
 from crdtcast.logowner import LogOwner
-from crdtcast.tags import Dot, Tag, Vector, merge_into
 
 _WARN_EVERY_US = 60_000_000
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from crdtcast.tags import Tag
+from crdtcast.causality.tags import Tag
 
 
 @dataclass(frozen=True, slots=True)

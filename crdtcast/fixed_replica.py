@@ -13,12 +13,13 @@ from typing import Any
 
 import trio
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.member_id import wall_clock_us
+from crdtcast.causality.tags import Dot, Tag, merge_into
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Engine
 from crdtcast.eventlog import EventLog
-from crdtcast.fresh import wall_clock_us
-from crdtcast.hlc import HLC
 from crdtcast.logs import ahead, skips
 from crdtcast.node import Node
 from crdtcast.objects import Key, Objects, packed, unpacked
@@ -27,7 +28,6 @@ from crdtcast.peers import LinkStatus
 from crdtcast.replica import Replica
 from crdtcast.sessions import Token
 from crdtcast.statefile import Saved
-from crdtcast.tags import Dot, Tag, merge_into
 
 _SLICE = 256
 """Deliveries between two turns of the other tasks."""

@@ -11,11 +11,12 @@ from typing import Any
 
 import trio
 
+from crdtcast.causality.member_id import wall_clock_ms
+from crdtcast.causality.tags import Dot, Tag, covers
 from crdtcast.comparison import Comparison
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, NotReadyError
-from crdtcast.fresh import wall_clock_ms
 from crdtcast.member import GroupMember
 from crdtcast.objects import Key, Objects
 from crdtcast.options import Address
@@ -23,7 +24,6 @@ from crdtcast.peers import LinkStatus
 from crdtcast.replica import Replica
 from crdtcast.sessions import Token
 from crdtcast.shelf import Shelf
-from crdtcast.tags import Dot, Tag, covers
 
 
 class GroupReplica(Replica):

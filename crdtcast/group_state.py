@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import msgpack
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import Cut, GroupState, Member
 from crdtcast.engine.checks import check_state
 from crdtcast.engine.membership import Early
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked
-from crdtcast.tags import Tag
 from crdtcast.wire_values import (
     message_fields,
     read_dot,

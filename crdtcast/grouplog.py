@@ -4,14 +4,14 @@ to an `EventLog` in the application's order. For runtimes, and for simulations o
 
 from collections.abc import Iterable, Sequence
 
+from crdtcast.causality.member_id import base_of, joined_by, joined_id
+from crdtcast.causality.messages import Delivery, Message
+from crdtcast.causality.tags import Dot, Tag, covers
 from crdtcast.engine import Cut, GroupEngine, How, Standing
 from crdtcast.engine.operations import Join, decode
 from crdtcast.engine.views import Decided, View
 from crdtcast.eventfiles import LoggedCut, LoggedView
 from crdtcast.eventlog import EventLog
-from crdtcast.incarnation import base_of, joined_by, joined_id
-from crdtcast.messages import Delivery, Message
-from crdtcast.tags import Dot, Tag, covers
 
 
 class GroupLog:

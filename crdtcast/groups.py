@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 
 from crdtcast.bounds import StoreLimits
 from crdtcast.broadcast import Broadcasting
+from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.channel import Channel
 from crdtcast.durablelog import DurableLog
 from crdtcast.engine import Engine
 from crdtcast.eventlog import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
-from crdtcast.fresh import fresh_incarnation
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import trio
 
+from crdtcast.causality.member_id import base_of, joined_by, name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import (
     CrdtcastError,
@@ -17,7 +18,6 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     ServerError,
 )
-from crdtcast.incarnation import base_of, joined_by, name_of
 from crdtcast.link import Link
 from crdtcast.offers import Offered, part_of
 from crdtcast.wire_groups import Admit, Copy, InGroup

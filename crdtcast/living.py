@@ -11,6 +11,7 @@ import trio
 
 from crdtcast.bounds import Bound
 from crdtcast.broadcast import Broadcasting
+from crdtcast.causality.member_id import fresh_incarnation, name_of
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import GroupEngine, How, Parked, Standing
@@ -22,9 +23,7 @@ from crdtcast.exceptions import (
     LocalProtocolError,
     RolledBackError,
 )
-from crdtcast.fresh import fresh_incarnation
 from crdtcast.group_state import Entry, Happened
-from crdtcast.incarnation import name_of
 from crdtcast.journal.deciding import asks_first, is_whole
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.offers import Progress

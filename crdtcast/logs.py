@@ -7,8 +7,8 @@ import os
 import ssl
 from collections.abc import Callable, Hashable, Sequence
 
-from crdtcast.incarnation import name_of
-from crdtcast.tags import Tag
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.tags import Tag
 
 
 class Throttle:

@@ -12,6 +12,8 @@ from functools import partial
 import trio
 
 from crdtcast.bounds import Bound, StoreLimits
+from crdtcast.causality.member_id import member_named, name_of
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import Member, Parked, Standing
@@ -24,7 +26,6 @@ from crdtcast.exceptions import (
     StoreFullError,
 )
 from crdtcast.group_state import Happened
-from crdtcast.incarnation import member_named, name_of
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.link import Link
@@ -33,7 +34,6 @@ from crdtcast.process import Process, checked
 from crdtcast.recording import COMPACT_BYTES, Observer, Recording
 from crdtcast.returning import Returning
 from crdtcast.spilling import Spill, SpillingEngine, spilling
-from crdtcast.tags import Dot, Tag
 from crdtcast.wire_groups import Admit, Copy, InGroup
 from crdtcast.wire_offers import Fetch
 

@@ -9,6 +9,7 @@ holds back until it has synced.
 import logging
 from collections.abc import Awaitable, Callable
 
+from crdtcast.causality.messages import Digest, Message
 from crdtcast.driving import REPAIR_AT_ONCE, Driving, no_work, runs
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
@@ -21,7 +22,6 @@ from crdtcast.exceptions import (
 from crdtcast.handshake import Reason, admit
 from crdtcast.link import Link
 from crdtcast.links import Connect
-from crdtcast.messages import Digest, Message
 from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
 from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal

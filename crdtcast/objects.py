@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgpack
 
 from crdtcast import datatypes
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.maps import catalogue
 from crdtcast.datatypes.operations import MAX_INTEGER, natural, positive
@@ -29,7 +30,6 @@ from crdtcast.exceptions import (
     UnusableInputError,
 )
 from crdtcast.msgpack_limits import TooManyError, unpacked_within
-from crdtcast.tags import Dot, Tag
 
 Key: TypeAlias = tuple[str, str]
 """An object's name and its type's name."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from crdtcast.causality.member_id import valid_name
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.incarnation import valid_name
 from crdtcast.wire import MAX_FRAME
 
 Address: TypeAlias = tuple[str, int]

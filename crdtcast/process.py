@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import Protocol
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError
-from crdtcast.tags import Dot, Tag
 
 
 class Process(ABC):

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
-from crdtcast.incarnation import name_of
 from crdtcast.peers import LinkStatus
 from crdtcast.status import is_caught_up, lacking, waiting
 from crdtcast.watching import member_names

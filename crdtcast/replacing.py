@@ -2,9 +2,9 @@
 
 from collections.abc import Container, Sequence
 
+from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import HandshakeError
-from crdtcast.incarnation import base_of, name_of
 
 
 def whose_place(

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from crdtcast.batches import Batch
+from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
 from crdtcast.datatypes.shown import shown
@@ -30,7 +31,6 @@ from crdtcast.objects import (
 from crdtcast.options import Address
 from crdtcast.peers import LinkStatus
 from crdtcast.sessions import Token, token
-from crdtcast.tags import Tag
 
 V = TypeVar("V")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeAlias, overload
 
 from crdtcast import statefile
+from crdtcast.causality.member_id import fresh_incarnation, wall_clock_us
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.fixed_replica import FixedReplica
-from crdtcast.fresh import fresh_incarnation, wall_clock_us
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import AnyJournal, open_group
 from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses

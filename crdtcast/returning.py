@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation
 from crdtcast.exceptions import NotReadyError
-from crdtcast.incarnation import name_of
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember

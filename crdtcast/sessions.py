@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import msgpack
 
+from crdtcast.causality.tags import Dot, Vector, covers
 from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.tags import Dot, Vector, covers
 
 _FORMAT = 1
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
+from crdtcast.causality.member_id import fresh_incarnation, name_of, valid_name
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import GroupEngine
@@ -20,9 +21,7 @@ from crdtcast.exceptions import (
     NotReadyError,
     RemoteProtocolError,
 )
-from crdtcast.fresh import fresh_incarnation
 from crdtcast.handshake import Reason, outranked
-from crdtcast.incarnation import name_of, valid_name
 from crdtcast.link import Link
 from crdtcast.links import Connect
 from crdtcast.logs import Throttle

@@ -11,19 +11,19 @@ from typing import Any, Protocol
 
 import msgpack
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.comparison import UNKNOWN, Comparing
 from crdtcast.copies import Copies, Renaming
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Parked
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
-from crdtcast.hlc import HLC
-from crdtcast.incarnation import name_of
 from crdtcast.logs import ahead, skips
 from crdtcast.msgpack_limits import unpacked_within
 from crdtcast.objects import CRDT, MOST_PARTS, Key, Objects, are_operations, joined
 from crdtcast.pasts import Pasts, Rebasing, keys_of
 from crdtcast.process import Process
-from crdtcast.tags import Dot, Tag
 
 _OPERATIONS = 0
 _COMPARISON = 1

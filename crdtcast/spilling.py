@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.store import Store, Stored
 from crdtcast.exceptions import JournalError
-from crdtcast.messages import Message
-from crdtcast.tags import Tag
 
 LEAST = 256
 """Shorter payloads stay in memory: what is kept of their messages there is more."""

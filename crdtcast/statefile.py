@@ -11,13 +11,13 @@ from typing import Any
 
 import msgpack
 
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.durablefile import replace_file, sync_directory
 from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.formats import check_format
-from crdtcast.incarnation import name_of
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
 
 _FORMAT = 1
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Engine, GroupEngine, Standing
 from crdtcast.engine.catching_up import ahead
 from crdtcast.engine.core import Core
-from crdtcast.incarnation import name_of
 from crdtcast.options import format_address
 from crdtcast.peers import LinkStatus
 from crdtcast.spilling import SpillingEngine

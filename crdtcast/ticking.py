@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import trio
 
+from crdtcast.causality.messages import Digest
 from crdtcast.engine import acknowledged
 from crdtcast.engine.core import Core
-from crdtcast.messages import Digest
 from crdtcast.pacing import Pacer
 
 

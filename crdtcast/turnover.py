@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterator
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, How
 from crdtcast.engine.views import Proposal
-from crdtcast.incarnation import name_of
 
 _ENDED = {
     How.LEFT: "has left",

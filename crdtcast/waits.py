@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 import trio
 
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import Fate, GroupEngine, acknowledged
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.tags import Tag
 from crdtcast.wire_values import MAX_COUNTER
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.holding import Held, Holding
-from crdtcast.incarnation import name_of
 from crdtcast.link import Link
 from crdtcast.suspicion import FailureDetector, Suspect, Suspected
 

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import msgpack
 
 from crdtcast import wire_groups
+from crdtcast.causality.member_id import valid_incarnation, valid_name
+from crdtcast.causality.messages import Digest, Message
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.frame_shapes import SHORT, unpacked_frame
-from crdtcast.incarnation import valid_incarnation, valid_name
-from crdtcast.messages import Digest, Message
 from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
 from crdtcast.wire_offers import ASKING, Asking, asking_fields
 from crdtcast.wire_values import (

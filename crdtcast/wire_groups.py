@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from crdtcast.causality.member_id import valid_name
+from crdtcast.causality.messages import Digest, Ended, Message, Views
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import valid_name
-from crdtcast.messages import Digest, Ended, Message, Views
 from crdtcast.wire_offers import ASKING, Asking, asking_fields, sentence, shaped
 from crdtcast.wire_values import (
     FrameKind,

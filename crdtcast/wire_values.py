@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from crdtcast.causality.member_id import valid_incarnation
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot, make_tuple
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import valid_incarnation
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot, make_tuple
 
 MAX_ORIGINS = 65_536
 """Entries of a vector, and dots of a context. (msgpack reserves room for what a header claims.)"""

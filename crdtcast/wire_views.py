@@ -6,6 +6,7 @@ Whatever is not exactly that is a `RemoteProtocolError`: it may come from a peer
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from crdtcast.causality.messages import Asked, Views
 from crdtcast.engine.operations import Cut, How, read_level
 from crdtcast.engine.views import (
     Accepted,
@@ -21,7 +22,6 @@ from crdtcast.engine.views import (
     packed_change,
 )
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Asked, Views
 from crdtcast.wire_values import FrameKind, read_incarnation, read_number, read_vector
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 C = TypeVar("C")
 

@@ -14,6 +14,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Self
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.asleep import Asleep, Key, Object
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.former import Former
@@ -24,7 +25,6 @@ from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, Change, PureOpCRDT
 from crdtcast.datatypes.sets import Element
 from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.tags import Dot, Tag
 
 
 class Piece(NamedTuple):

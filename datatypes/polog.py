@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Iterator, KeysView
 from dataclasses import dataclass
 from typing import Any, Final
 
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.tags import Dot, Tag
 
 
 class Everything(enum.Enum):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
+from crdtcast.causality.tags import Dot, Tag, Vector, covers, dominates
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
 from crdtcast.datatypes.former import Former
@@ -26,7 +27,6 @@ from crdtcast.exceptions import (
     NewerOperationError,
     RemoteProtocolError,
 )
-from crdtcast.tags import Dot, Tag, Vector, covers, dominates
 
 V = TypeVar("V")
 

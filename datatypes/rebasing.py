@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
+from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.pure import PureOpCRDT
-from crdtcast.tags import Dot, Tag, Vector
 
 C = TypeVar("C", bound=PureOpCRDT[Any])
 

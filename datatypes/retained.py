@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from crdtcast.tags import Tag, Vector
+from crdtcast.causality.tags import Tag, Vector
 
 
 class Followed(Protocol):

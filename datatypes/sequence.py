@@ -18,6 +18,7 @@ from itertools import islice
 from operator import index as as_index
 from typing import Any, ClassVar, Final, Self, TypeVar
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.elements import GONE, Elements, Member, Members, Place, age
 from crdtcast.datatypes.former import Former
@@ -37,7 +38,6 @@ from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.stamps import Stamps
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.tags import Dot, Tag
 
 V = TypeVar("V")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from crdtcast.hlc import HLC
+from crdtcast.causality.hlc import HLC
 
 
 @dataclass(slots=True)

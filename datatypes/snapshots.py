@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.polog import Entry, POLog
 from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.tags import Dot, Tag
 
 FORMAT: Final = 1
 """Version of the envelope; the stable part has the version of its type."""

@@ -7,7 +7,7 @@ System" (1978).
 from bisect import bisect_right
 from typing import Any
 
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.tags import Dot, Tag
 
 
 class Stamps:

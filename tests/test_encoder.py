@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast import compression, numbering
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import PIECE_BYTES, Encoder, Form, Piece
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
-from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.numbering import KnownNames, Numbering
 from crdtcast.options import MIN_FRAME
 from crdtcast.sections import SECTION_BYTES, LongFrame
-from crdtcast.tags import Dot
 from crdtcast.wire import Frame, encode
 from crdtcast.wire_groups import Grouped
 from crdtcast.wire_values import MAX_ORIGINS, Named, Section

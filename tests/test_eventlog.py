@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from crdtcast import logowner
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventfiles import COLUMNS, Event, Kind, LoggedCut, LoggedView, LogReader
 from crdtcast.eventlog import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.tags import Dot, Tag
 
 ME, OTHER = "a.000000000001", "b.000000000001"
 

@@ -20,7 +20,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.process
 def test_importing_the_pure_parts_imports_no_runtime() -> None:
     code = (
-        "import sys, crdtcast, crdtcast.wire, crdtcast.handshake, crdtcast.backoff, crdtcast.hlc, "
+        "import sys, crdtcast, crdtcast.wire, crdtcast.handshake, crdtcast.backoff, crdtcast.causality.hlc, "
         "crdtcast.options, crdtcast.engine; "
         "bad = {'trio', 'asyncio', 'socket'} & set(sys.modules); assert not bad, bad"
     )

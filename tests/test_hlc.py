@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.hlc import HLC, hlc_ms
+from crdtcast.causality.hlc import HLC, hlc_ms
 from crdtcast.logs import ahead
 
 times = st.integers(0, 2**40)

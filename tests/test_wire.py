@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.decoder import FrameDecoder
 from crdtcast.engine import Span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
-from crdtcast.messages import Digest, DigestKind, Ended, Message
-from crdtcast.tags import Dot
 from crdtcast.wire import (
     KEEPALIVE_FRAME,
     MAX_COUNTER,

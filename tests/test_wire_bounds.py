@@ -13,6 +13,8 @@ from crdtcast import compression
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.key_comparison import _opened as opened
 from crdtcast.adapters.redis.state_messages import Ending, Slice, States
+from crdtcast.causality.messages import Asked, Digest, DigestKind, Message, Views
+from crdtcast.causality.tags import Dot
 from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Encoder, Form
 from crdtcast.engine import Kind
@@ -21,10 +23,8 @@ from crdtcast.engine.views import Ballot, Promise, Record
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.frame_shapes import SHORT
 from crdtcast.group_state import unpack_entry
-from crdtcast.messages import Asked, Digest, DigestKind, Message, Views
 from crdtcast.msgpack_limits import TooManyError, unpacked
 from crdtcast.sections import SECTION_BYTES
-from crdtcast.tags import Dot
 from crdtcast.wire import MAX_FRAME, decode, framed
 from crdtcast.wire_groups import Admit, Grouped, InGroup, Known
 from crdtcast.wire_values import FrameKind, Named

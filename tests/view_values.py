@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from crdtcast.causality.messages import Asked, Views
 from crdtcast.engine import Cut, How
 from crdtcast.engine.views import (
     Accepted,
@@ -18,7 +19,6 @@ from crdtcast.engine.views import (
     Wants,
     Word,
 )
-from crdtcast.messages import Asked, Views
 from crdtcast.wire import MAX_COUNTER
 
 A, B, C = "a.0001", "b.0002+a.0001+1", "c.0003+b.0002+7"

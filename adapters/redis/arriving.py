@@ -18,11 +18,11 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.row_writes import commands_for
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.state_messages import Ending, Slice
+from crdtcast.causality.member_id import name_of
 from crdtcast.channel import Channel
 from crdtcast.exceptions import ConfigurationError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.hosting import FORGET
-from crdtcast.incarnation import name_of
 from crdtcast.joining import Joining, Wish
 from crdtcast.link import Link
 from crdtcast.offers import ContactLostError

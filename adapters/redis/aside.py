@@ -27,7 +27,7 @@ from crdtcast.adapters.redis.effects import (
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.types.native import NativeType
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 MOST_SLOTS = 4096
 """Of one write that are taken aside: it takes a look at each."""

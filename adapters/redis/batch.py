@@ -40,7 +40,7 @@ from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.unstable import SlotLog
 from crdtcast.adapters.redis.worth import Number
-from crdtcast.tags import Dot, Tag, Vector, make_tuple
+from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
 
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20

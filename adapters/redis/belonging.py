@@ -30,17 +30,16 @@ from crdtcast.adapters.redis.recovery import Found, Way, decide_member
 from crdtcast.adapters.redis.returning import Returning
 from crdtcast.adapters.redis.server import ServerConnection
 from crdtcast.adapters.redis.syncedfile import Synced
+from crdtcast.causality.member_id import fresh_incarnation, member_named, name_of
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.engine.views import View
 from crdtcast.entering import Entering
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
-from crdtcast.fresh import fresh_incarnation
-from crdtcast.incarnation import member_named, name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service.administered import departed
 from crdtcast.service.reserved import unreserved
-from crdtcast.tags import Dot
 from crdtcast.turnover import change_wanted, turnover
 from crdtcast.wire_groups import Admit, Copy, InGroup
 from crdtcast.wire_offers import Asking, Fetch

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.plan import Plan
-from crdtcast.messages import Delivery, Message
-from crdtcast.tags import Tag
+from crdtcast.causality.messages import Delivery, Message
+from crdtcast.causality.tags import Tag
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.contents import Contents

@@ -57,11 +57,11 @@ from crdtcast.adapters.redis.transaction import (
     prepare_transaction,
 )
 from crdtcast.adapters.redis.watches import Verdict, Watches, WatchRequest
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.messages import Delivery, Message
+from crdtcast.causality.tags import Dot, covers
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ServerError, SupersededError
-from crdtcast.hlc import HLC
-from crdtcast.messages import Delivery, Message
-from crdtcast.tags import Dot, covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request

@@ -16,8 +16,8 @@ import trio
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.causality.tags import Vector
 from crdtcast.exceptions import ServerError
-from crdtcast.tags import Vector
 
 _WAIT_MS = 5_000
 

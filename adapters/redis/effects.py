@@ -24,11 +24,11 @@ from crdtcast.adapters.redis.databases import (
 )
 from crdtcast.adapters.redis.many_slots import PIECE, ManySlots, Unfolding
 from crdtcast.adapters.redis.worth import Number, number_of, text_of
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import make_tuple
 from crdtcast.engine import ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked_within
-from crdtcast.tags import make_tuple
 
 _pack: Callable[[object], bytes] = msgpack.packb
 _MOST_LISTS = 1 << 17

@@ -19,11 +19,11 @@ from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.recorded import message_of
 from crdtcast.adapters.redis.recovery import Identity, decide
 from crdtcast.adapters.redis.server import ServerConnection, Words
+from crdtcast.causality.member_id import fresh_incarnation
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import covers
 from crdtcast.engine import Engine
 from crdtcast.exceptions import RolledBackError
-from crdtcast.fresh import fresh_incarnation
-from crdtcast.messages import Message
-from crdtcast.tags import covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway

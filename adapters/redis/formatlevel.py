@@ -12,10 +12,10 @@ from typing import Any
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ConfigurationError, OutdatedError
-from crdtcast.incarnation import name_of
-from crdtcast.tags import Dot
 
 
 def check_stored(where: str, level: int) -> None:

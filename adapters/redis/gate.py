@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-from crdtcast.messages import Transmit
+from crdtcast.causality.messages import Transmit
 
 
 class Gate:

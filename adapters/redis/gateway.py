@@ -57,6 +57,10 @@ from crdtcast.adapters.redis.subscriptions import Subscriptions
 from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.backoff import Backoff
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Vector, covers
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Durability as EngineDurability
@@ -72,14 +76,10 @@ from crdtcast.exceptions import (
     SupersededError,
 )
 from crdtcast.grouplog import GroupLog
-from crdtcast.hlc import HLC
-from crdtcast.incarnation import name_of
 from crdtcast.listening import cannot_listen, is_loopback, listen
 from crdtcast.logs import Throttle, ahead
-from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address, format_address
-from crdtcast.tags import Dot, Vector, covers
 from crdtcast.wire_offers import Asking
 
 _CLIENTS_WAIT_SECONDS = 2.0

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import trio
 
 from crdtcast.adapters.redis.gate import Gate
+from crdtcast.causality.member_id import name_of
 from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, How
-from crdtcast.incarnation import name_of
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
 from crdtcast.shared import SharedLinks

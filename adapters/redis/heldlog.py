@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from crdtcast.causality.tags import Dot, Tag, Vector, merge_into
 from crdtcast.eventfiles import LoggedCut, LoggedView
 from crdtcast.eventlog import EventLog
-from crdtcast.tags import Dot, Tag, Vector, merge_into
 
 
 class HeldLog(EventLog):

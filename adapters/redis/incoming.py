@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from crdtcast.adapters.redis.effects import Decoding, UnreadableError
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 
 
 class Incoming:

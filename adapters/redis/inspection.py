@@ -19,9 +19,9 @@ from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.recovery import Durability, Found
 from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.adapters.redis.server_monitor import parse_sections
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import covers
 from crdtcast.exceptions import ConfigurationError, ServerError
-from crdtcast.messages import Message
-from crdtcast.tags import covers
 
 _OLDEST = (7, 0)
 _WAITAOF_SINCE = (7, 2)

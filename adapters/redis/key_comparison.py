@@ -49,10 +49,10 @@ from crdtcast.adapters.redis.slot_looks import SlotLooks
 from crdtcast.adapters.redis.state_messages import States
 from crdtcast.adapters.redis.steps import taken
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
+from crdtcast.causality.tags import Vector, dominates
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
 from crdtcast.msgpack_limits import unpacked as within_limits
-from crdtcast.tags import Vector, dominates
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch

@@ -16,9 +16,9 @@ import trio
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Event, KillAll
 from crdtcast.adapters.redis.key_states import Later
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine, GroupEngine
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Tag
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.effects import NEVER, Only, RedisType
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.unstable import Atom, KeyLog, Register, SlotLog
 from crdtcast.adapters.redis.worth import Number, number_of, text_of
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 T = TypeVar("T")
 

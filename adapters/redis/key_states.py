@@ -38,7 +38,7 @@ from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
 from crdtcast.adapters.redis.worth import PRESENT, Worth, increased
-from crdtcast.tags import Tag, Vector, covers
+from crdtcast.causality.tags import Tag, Vector, covers
 
 _SHOWN = 40
 

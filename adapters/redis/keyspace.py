@@ -70,8 +70,8 @@ from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds,
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
 from crdtcast.adapters.redis.worth import Figures, Number, Worth, exact, text_of
+from crdtcast.causality.tags import Tag, Vector
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.tags import Tag, Vector
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

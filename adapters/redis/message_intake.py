@@ -30,11 +30,11 @@ from crdtcast.adapters.redis.effects import (
 from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.incoming import Incoming
 from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.messages import Delivery
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.hlc import HLC
-from crdtcast.messages import Delivery
-from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch

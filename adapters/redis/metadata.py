@@ -27,12 +27,12 @@ from typing import Any, ClassVar
 import msgpack
 
 from crdtcast.adapters.redis.formatlevel import check_stored
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine import EngineState, GroupState
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.formats import check_format
 from crdtcast.group_state import pack_state, unpack_state
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Vector
 
 FORMAT = 4
 """Of the value of `state` up to `level`, which says what the rest is like."""

@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import Register
 from crdtcast.adapters.redis.worth import Number, Worth, increased
-from crdtcast.tags import covers
+from crdtcast.causality.tags import covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch

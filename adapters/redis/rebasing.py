@@ -46,8 +46,8 @@ from crdtcast.adapters.redis.worth import (
     number_of,
     text_of,
 )
+from crdtcast.causality.tags import Vector
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.tags import Vector
 
 _WHAT = "crdtcast parked"
 _LEVEL = 2

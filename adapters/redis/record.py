@@ -18,8 +18,8 @@ from crdtcast.adapters.redis.databases import LUA_HOME, db_of
 from crdtcast.adapters.redis.deadlines.index import PIN_BELOW_MS, PIN_MS
 from crdtcast.adapters.redis.exact_sums import LUA
 from crdtcast.adapters.redis.resp import ReplyError, Status
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, OutdatedError
-from crdtcast.tags import Dot
 
 LEVEL = 1
 """Of the format of a record."""

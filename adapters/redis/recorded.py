@@ -30,9 +30,9 @@ from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.record import Entry, Record
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.worth import PRESENT
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import Engine, GroupEngine, ParkedOperation
-from crdtcast.messages import Message
-from crdtcast.tags import Tag
 
 
 def ended_by(event: Event) -> Iterator[bytes]:

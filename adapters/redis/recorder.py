@@ -38,10 +38,10 @@ from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.worth import Figures
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag, Vector, covers, merge_into
 from crdtcast.eventlog import EventLog
 from crdtcast.grouplog import GroupLog
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Tag, Vector, covers, merge_into
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit

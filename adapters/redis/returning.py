@@ -34,10 +34,10 @@ from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.value_pages import ValuePages
 from crdtcast.adapters.redis.worth import Worth
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
-from crdtcast.incarnation import name_of
 from crdtcast.journal.saved import Saved, pack_saved, unpack_saved
-from crdtcast.tags import Dot
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch

@@ -21,9 +21,9 @@ from crdtcast.adapters.redis.poller import READ, WRITE, Poller
 from crdtcast.adapters.redis.resp import Raw
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.adapters.redis.tls_sockets import secured
+from crdtcast.causality.tags import make_tuple
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, ServerError
 from crdtcast.logs import cause_of
-from crdtcast.tags import make_tuple
 
 Replies = list[Any]
 Words = Sequence[bytes | str | int]

@@ -20,9 +20,9 @@ from crdtcast.adapters.redis.key_rows import (
     packed_row,
     unpacked_row,
 )
+from crdtcast.causality.tags import Vector
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked as within_limits
-from crdtcast.tags import Vector
 
 _WHAT = "crdtcast keys"
 _LEVEL = 1

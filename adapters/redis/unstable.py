@@ -33,7 +33,7 @@ from crdtcast.adapters.redis.effects import (
     pairs_of,
 )
 from crdtcast.adapters.redis.worth import Number, Worth, worth_of
-from crdtcast.tags import Dot, Tag, make_tuple
+from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 
 class Atom(NamedTuple):

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.steps import Steps, taken
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, NativeType
 from crdtcast.adapters.redis.value_pages import ValuePages
-from crdtcast.tags import Vector
+from crdtcast.causality.tags import Vector
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway

@@ -14,8 +14,8 @@ from crdtcast.baselines.cbcast import Acknowledgement, CbcastMessage, StabilityN
 from crdtcast.baselines.graph import Phantom
 from crdtcast.baselines.twolevel import TwoLevelMessage
 from crdtcast.baselines.vectors import VectorMessage, VectorNotice
-from crdtcast.messages import Digest, Message
-from crdtcast.tags import Dot
+from crdtcast.causality.messages import Digest, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.wire import decode, encode_body
 
 _pack: Callable[[object], bytes] = msgpack.Packer().pack

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from crdtcast.baselines import CbcastEngine, GraphEngine, TwoLevelEngine, VectorEngine
+from crdtcast.causality.member_id import name_of, new_incarnation
 from crdtcast.engine import Engine
 from crdtcast.engine.interface import CausalEngine
-from crdtcast.incarnation import name_of, new_incarnation
 
 OURS = "crdtcast"
 _START_US = 1_700_000_000_000_000

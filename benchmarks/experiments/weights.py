@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 
-from crdtcast.messages import Digest, Message
+from crdtcast.causality.messages import Digest, Message
 from crdtcast.simulator.timed import Sent
 from crdtcast.wire import encode_body
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from crdtcast.baselines.ordering import DelayQueueEngine
 from crdtcast.baselines.positions import VectorView
+from crdtcast.causality.messages import Transmit
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Transmit
-from crdtcast.tags import Dot, Tag
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import enum
 from collections import deque
 from collections.abc import Mapping
 
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Vector
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Vector
 
 WORD = 64
 """Bits in a word of a bit string."""

@@ -6,7 +6,7 @@ As in CBCAST (Birman, Schiper, Stephenson 1991) and `deliver` of Younes 2023, Al
 from operator import le
 from typing import Generic, Protocol, TypeVar
 
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 
 class Timestamped(Protocol):

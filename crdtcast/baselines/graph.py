@@ -12,12 +12,12 @@ from typing import Any
 
 from crdtcast.baselines.dag import CausalDag, Stage, Vertex
 from crdtcast.baselines.sizes import metadata_bytes
+from crdtcast.causality.messages import Delivery, Message, Transmit
+from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.interface import Measures
 from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.store import Store
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.messages import Delivery, Message, Transmit
-from crdtcast.tags import Dot, Tag, Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 from crdtcast.baselines.dag import Stage, Vertex
 from crdtcast.baselines.graph import GraphEngine, Phantom
+from crdtcast.causality.messages import Delivery, Message, Transmit
+from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.pasts import Pasts
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from crdtcast.messages import Delivery, Message, Transmit
-from crdtcast.tags import Dot, Tag, Vector
 
 
 class Operation(enum.IntEnum):

@@ -13,10 +13,10 @@ from crdtcast.baselines.delay_queue import DelayQueue, advance
 from crdtcast.baselines.positions import Positions, VectorView
 from crdtcast.baselines.sizes import metadata_bytes
 from crdtcast.baselines.stable_map import StableMap
+from crdtcast.causality.messages import Delivery, Transmit
+from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.interface import Measures
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Delivery, Transmit
-from crdtcast.tags import Dot, Tag, Vector
 
 
 class VectorStamped(Protocol):

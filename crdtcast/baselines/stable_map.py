@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.tags import Dot, Tag
 
 
 class StableMap:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crdtcast.baselines.vectors import MatrixEngine
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 
 @dataclass(frozen=True, slots=True)

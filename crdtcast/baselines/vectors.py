@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from crdtcast.baselines.matrix import StabilityMatrix
 from crdtcast.baselines.ordering import DelayQueueEngine, M
 from crdtcast.baselines.positions import VectorView
+from crdtcast.causality.messages import Transmit
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Transmit
-from crdtcast.tags import Dot, Tag
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import trio
 
+from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.chaos.liar import lie
 from crdtcast.cli import leaves
 from crdtcast.configuration import load
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.fresh import wall_clock_ms
 from crdtcast.journal.directory import RealDirectory, RealFile
 from crdtcast.jsonlog import log_to_stderr
 from crdtcast.service.run import NodeProcess

@@ -9,9 +9,9 @@ import random
 
 import trio
 
+from crdtcast.causality.messages import Digest, Ended, Views
 from crdtcast.exceptions import NotReadyError
 from crdtcast.member import GroupMember
-from crdtcast.messages import Digest, Ended, Views
 from crdtcast.service.run import NodeProcess
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.wire import FrameKind, framed

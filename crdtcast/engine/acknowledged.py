@@ -7,9 +7,9 @@ delivered here (late adoption). Stability is the second, of all members.
 
 from collections.abc import Collection
 
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.core import Core
 from crdtcast.engine.engine import Engine
-from crdtcast.tags import Dot, Vector
 
 
 def delivered(engine: Core, origin: str) -> list[int]:

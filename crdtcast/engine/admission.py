@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from crdtcast.causality.member_id import base_of, name_of, valid_incarnation
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.level import Span, needed_level
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.operations import MOST_REPLACED
 from crdtcast.exceptions import HandshakeError, NotReadyError
-from crdtcast.incarnation import base_of, name_of, valid_incarnation
-from crdtcast.tags import Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ Who has delivered the same, and is in the same view, does the same. docs/protoco
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Set
 
+from crdtcast.causality.member_id import joined_by, joined_id
+from crdtcast.causality.messages import Delivery, DigestKind, Ended, Message, Transmit
+from crdtcast.causality.tags import Dot, Tag, covers
 from crdtcast.engine.claims import Wrong
 from crdtcast.engine.level import Span
 from crdtcast.engine.membership import Early, GroupState
@@ -23,9 +26,6 @@ from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
 from crdtcast.engine.views import Change, Decided, Record
 from crdtcast.exceptions import EndedError
-from crdtcast.incarnation import joined_by, joined_id
-from crdtcast.messages import Delivery, DigestKind, Ended, Message, Transmit
-from crdtcast.tags import Dot, Tag, covers
 
 LEAST_PAUSE = 4
 MOST_PAUSE = 32

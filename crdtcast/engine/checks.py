@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Iterable, Set
 
+from crdtcast.causality.member_id import base_of, joined_by, valid_incarnation
+from crdtcast.causality.messages import Digest, Message
+from crdtcast.causality.tags import Vector, covers, dominates
 from crdtcast.engine.members import Members
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.peer import Peer
@@ -11,9 +14,6 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.incarnation import base_of, joined_by, valid_incarnation
-from crdtcast.messages import Digest, Message
-from crdtcast.tags import Vector, covers, dominates
 
 MOST_STRANGE = 1000
 """Ids that a digest or a context may name beside those known here and those on their way, and as many as are known:

@@ -12,10 +12,10 @@ same wherever the same was delivered, so members that have met a liar still agre
 from collections.abc import Callable
 from typing import NamedTuple
 
+from crdtcast.causality.member_id import base_of, joined_by, name_of
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.membership import Membership
 from crdtcast.engine.operations import Cut, How, Join, Operation, Settled, Sweep
-from crdtcast.incarnation import base_of, joined_by, name_of
-from crdtcast.tags import Dot, Vector
 
 Known = Callable[[str], int]
 """Origin -> how many of its messages the past of a message covers."""

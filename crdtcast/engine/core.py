@@ -12,6 +12,8 @@ from itertools import chain, islice
 from operator import itemgetter, or_
 from typing import ClassVar
 
+from crdtcast.causality.messages import Delivery, Digest, DigestKind, Message, Transmit
+from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple, merge_into
 from crdtcast.engine.blames import Blame, Blames
 from crdtcast.engine.delivery import Inbox, Waiting
 from crdtcast.engine.interface import Measures
@@ -24,8 +26,6 @@ from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import EngineCounters, EngineState
 from crdtcast.engine.store import DOT_OF, Store, Stored
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
-from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
-from crdtcast.tags import Dot, Tag, Vector, make_tuple, merge_into
 
 _TAG = itemgetter(Stored._fields.index("tag"))
 

@@ -15,8 +15,8 @@ from collections.abc import Container, Iterator
 from itertools import chain
 from typing import ClassVar, NamedTuple
 
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Vector
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Vector
 
 MOST_BEHIND = 1000
 """Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""

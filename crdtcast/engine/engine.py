@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
+from crdtcast.causality.member_id import name_of, valid_incarnation
+from crdtcast.causality.messages import Digest, Message
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.checks import check_digest, check_message, superseded
 from crdtcast.engine.core import Core
 from crdtcast.engine.members import Members
@@ -21,9 +24,6 @@ from crdtcast.exceptions import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from crdtcast.incarnation import name_of, valid_incarnation
-from crdtcast.messages import Digest, Message
-from crdtcast.tags import Vector
 
 
 class Engine(Core):

@@ -7,6 +7,9 @@ vote, is decided view by view (`engine.consensus`). What each rule is for: docs/
 from collections.abc import Iterable, Set
 from dataclasses import replace
 
+from crdtcast.causality.member_id import base_of, joined_id, name_of
+from crdtcast.causality.messages import Views
+from crdtcast.causality.tags import Tag, Vector
 from crdtcast.engine.admission import (
     Admission,
     asked_before,
@@ -23,9 +26,6 @@ from crdtcast.engine.probation import LISTEN
 from crdtcast.engine.state import EngineCounters
 from crdtcast.engine.views import Decided, Proposal, View, Wants
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
-from crdtcast.incarnation import base_of, joined_id, name_of
-from crdtcast.messages import Views
-from crdtcast.tags import Tag, Vector
 
 __all__ = ["Admission", "GroupEngine"]
 

@@ -9,10 +9,10 @@ what is merely on its way.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.acknowledged import stable
 from crdtcast.engine.core import Core
 from crdtcast.engine.engine import Engine
-from crdtcast.tags import Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from crdtcast.messages import Delivery, Transmit
-from crdtcast.tags import Tag, Vector
+from crdtcast.causality.messages import Delivery, Transmit
+from crdtcast.causality.tags import Tag, Vector
 
 
 @dataclass(frozen=True, slots=True)

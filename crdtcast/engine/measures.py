@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
+from crdtcast.causality.messages import Message
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.interface import Measures
 from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.store import Store
-from crdtcast.messages import Message
 
 WORD = 64
 """Bits in a word of a bit string."""

@@ -5,8 +5,8 @@ Join, leave and eviction will replace the fixed set; what ends an incarnation he
 
 from collections.abc import Iterable
 
+from crdtcast.causality.member_id import name_of, valid_incarnation, valid_name
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.incarnation import name_of, valid_incarnation, valid_name
 
 
 class Members:

@@ -8,12 +8,12 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from crdtcast.causality.member_id import base_of, joined_by
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import Cut, How, Join
 from crdtcast.engine.state import EngineState
 from crdtcast.engine.views import NO_VIEW, NO_WANTS, Decided, Record, View, Wants
-from crdtcast.incarnation import base_of, joined_by
-from crdtcast.tags import Dot, Vector
 
 
 class Standing(enum.Enum):

@@ -6,10 +6,10 @@ the incarnations which those have ended; and only when everything that it covers
 
 from collections.abc import Mapping
 
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.members import Members
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
-from crdtcast.tags import Vector
 
 
 class NamedRows(Stability):

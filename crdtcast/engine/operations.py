@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from crdtcast.causality.member_id import base_of, valid_incarnation
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import base_of, valid_incarnation
 from crdtcast.msgpack_limits import unpacked_within
-from crdtcast.tags import Vector
 
 MOST_REPLACED = 1000
 """Of one join: a node names its earlier lives, and whom an operator declares lost."""

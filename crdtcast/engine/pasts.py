@@ -12,9 +12,9 @@ from functools import reduce
 from itertools import compress, count, islice, repeat
 from operator import lshift, or_
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Vector, merge_into
 from crdtcast.engine.store import DOT_OF, Store, Stored
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Vector, merge_into
 
 SEGMENT = 16
 """Messages between two saved vectors: a past that is asked for starts from the last one."""

@@ -4,7 +4,7 @@ Time is counted in ticks of the engine. A message counts as lost only after `hol
 peer takes to acknowledge; what was repaired is repaired again only if a whole round later the peer still lacks it.
 """
 
-from crdtcast.tags import Tag, Vector
+from crdtcast.causality.tags import Tag, Vector
 
 HOLD_MIN = 4
 HOLD_MAX = 20

@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterable, Set
 from dataclasses import replace
 from typing import ClassVar
 
+from crdtcast.causality.member_id import joined_by
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message, Transmit, Views
+from crdtcast.causality.tags import Dot, Vector, merge_into
 from crdtcast.engine.checks import (
     MOST_STRANGE,
     check_group_digest,
@@ -33,9 +36,6 @@ from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.view_checks import check_own_record, check_views
 from crdtcast.engine.views import Record
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError, RolledBackError
-from crdtcast.incarnation import joined_by
-from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit, Views
-from crdtcast.tags import Dot, Vector, merge_into
 
 DISPUTE_TICKS = 100
 """Ticks for which this member is in dispute after one that a majority has put out has said the same of it."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from crdtcast.causality.member_id import base_of, joined_by
+from crdtcast.causality.tags import Dot
 from crdtcast.engine.membership import Fate, GroupState, Membership
-from crdtcast.incarnation import base_of, joined_by
-from crdtcast.tags import Dot
 
 
 @dataclass(frozen=True, slots=True)

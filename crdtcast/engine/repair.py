@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator
 from itertools import repeat
 from operator import le
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.store import Store, Stored
-from crdtcast.messages import Message
-from crdtcast.tags import Vector
 
 BATCH_MESSAGES = 256
 BATCH_BYTES = 1 << 20

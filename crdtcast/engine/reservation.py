@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 
 class Reservation(NamedTuple):

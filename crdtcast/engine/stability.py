@@ -13,10 +13,10 @@ from functools import partial, reduce
 from itertools import repeat
 from operator import and_, itemgetter, le
 
+from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import HOLD_MIN, Peer
 from crdtcast.engine.store import DOT_OF, Run, Store, Stored
-from crdtcast.tags import Dot, Tag, Vector
 
 _DOT = itemgetter(1)
 

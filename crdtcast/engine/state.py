@@ -3,8 +3,8 @@
 import enum
 from dataclasses import dataclass, field
 
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Vector
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Vector
 
 
 class Durability(enum.Enum):

@@ -6,8 +6,8 @@ from itertools import repeat
 from operator import attrgetter
 from typing import NamedTuple
 
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Tag, Vector, make_tuple
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
 
 MESSAGE_OVERHEAD = 64
 """Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""

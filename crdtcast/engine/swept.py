@@ -7,11 +7,11 @@ anything of x, it would let later messages be stable before those of x.
 
 from collections.abc import Mapping
 
+from crdtcast.causality.member_id import joined_by
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.membership import Membership
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
-from crdtcast.incarnation import joined_by
-from crdtcast.tags import Vector
 
 
 class SweptRows(Stability):

@@ -5,10 +5,10 @@ has ended: nothing of theirs is taken any more but from a member that has delive
 is covered by the digest. The first holds from the moment the incarnation is met, the second may have to wait.
 """
 
+from crdtcast.causality.tags import Vector, dominates, merge_into
 from crdtcast.engine.members import Members
 from crdtcast.engine.state import Durability
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.tags import Vector, dominates, merge_into
 
 
 class Told:

@@ -7,6 +7,9 @@ What depends on who knows what by now is checked at the link with the record's o
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
+from crdtcast.causality.member_id import base_of, joined_by, valid_incarnation
+from crdtcast.causality.messages import Views
+from crdtcast.causality.tags import Vector
 from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way, remembers_more
 from crdtcast.engine.ground import Ground
 from crdtcast.engine.operations import How
@@ -21,9 +24,6 @@ from crdtcast.engine.views import (
     View,
 )
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import base_of, joined_by, valid_incarnation
-from crdtcast.messages import Views
-from crdtcast.tags import Vector
 
 MOST_BALLOTS = 2**48
 """Numbers of ballots go up one by one from 1, in each epoch."""

@@ -4,13 +4,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import PROGRAM, GroupState, Parked, Span
 from crdtcast.engine.store import Store, Stored
 from crdtcast.engine.views import Change
 from crdtcast.journal.saved import Batch, Happened, Life
-from crdtcast.messages import Message
 from crdtcast.spilling import Spill, SpillingEngine, SpillingStore
-from crdtcast.tags import Dot, Tag
 
 
 class NotingStore(SpillingStore):

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupState, Parked, ParkedOperation
 from crdtcast.engine.views import Decided
 from crdtcast.exceptions import RemoteProtocolError, UnusableInputError
 from crdtcast.formats import check_format
 from crdtcast.group_state import pack_state, unpack_state
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
 from crdtcast.wire_values import read_dot, read_number
 from crdtcast.wire_views import pack_decided, read_decided
 

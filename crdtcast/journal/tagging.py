@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import GroupState
 from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.store import Store
 from crdtcast.group_state import Happened as Told
 from crdtcast.journal.saved import Happened
-from crdtcast.messages import Message
-from crdtcast.tags import Tag
 
 
 class Tagging:

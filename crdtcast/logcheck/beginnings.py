@@ -4,11 +4,11 @@ snapshot, of a new incarnation with what the last one had synced, of a restart.
 
 from collections.abc import Callable, Mapping
 
+from crdtcast.causality.tags import Dot
 from crdtcast.eventfiles import Event
 from crdtcast.logcheck.knowledge import Member, Message, Messages, missing, told_stable
 from crdtcast.logcheck.membership import Roll
 from crdtcast.logcheck.violations import Place, Problem, Report, listed
-from crdtcast.tags import Dot
 
 
 class Beginnings:

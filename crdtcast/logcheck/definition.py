@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.tags import Dot
 from crdtcast.eventfiles import Event, Kind
-from crdtcast.incarnation import name_of
 from crdtcast.logcheck.beginnings import Beginnings
 from crdtcast.logcheck.knowledge import Member, Message, Messages, missing
 from crdtcast.logcheck.membership import Roll
@@ -17,7 +18,6 @@ from crdtcast.logcheck.segments import Log
 from crdtcast.logcheck.stability import Notices
 from crdtcast.logcheck.values import Values
 from crdtcast.logcheck.violations import Place, Problem, Violation, listed
-from crdtcast.tags import Dot
 
 _KEPT = 100
 _COLLECT_EVERY = 4096

@@ -4,8 +4,8 @@ members that STARTs list. Where members are fixed these are names, which tell no
 
 from collections.abc import Sequence
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.eventfiles import listed_members
-from crdtcast.incarnation import name_of
 from crdtcast.logcheck.segments import Log
 
 

@@ -7,12 +7,12 @@ of it (`Roll.has`).
 
 from collections.abc import Iterable, Mapping
 
+from crdtcast.causality.member_id import base_of, joined_by, name_of
+from crdtcast.causality.tags import Dot, Vector, covers
 from crdtcast.eventfiles import Event, listed_members
-from crdtcast.incarnation import base_of, joined_by, name_of
 from crdtcast.logcheck.knowledge import Member
 from crdtcast.logcheck.views import Views
 from crdtcast.logcheck.violations import Place, Problem, Report
-from crdtcast.tags import Dot, Vector, covers
 
 
 class Roll:

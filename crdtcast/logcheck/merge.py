@@ -8,10 +8,10 @@ they only keep the logs side by side, and may be wrong by any amount.
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
+from crdtcast.causality.tags import Dot
 from crdtcast.eventfiles import Kind
 from crdtcast.logcheck.definition import Definition, Wait
 from crdtcast.logcheck.segments import Line, Log
-from crdtcast.tags import Dot
 
 _TELL_EVERY = 10_000
 

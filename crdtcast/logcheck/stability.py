@@ -6,10 +6,10 @@ chapter 3.)
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from crdtcast.causality.tags import Dot
 from crdtcast.logcheck.knowledge import Member, Message, Messages, missing
 from crdtcast.logcheck.membership import Roll
 from crdtcast.logcheck.violations import Place, Problem, Report, listed
-from crdtcast.tags import Dot
 
 
 class Notices:

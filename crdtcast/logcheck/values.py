@@ -7,8 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from crdtcast.causality.tags import Vector
 from crdtcast.logcheck.violations import Place
-from crdtcast.tags import Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ and one of the two sides has to be given up then.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from crdtcast.causality.member_id import base_of, joined_by
 from crdtcast.eventfiles import Event, LoggedCut, LoggedView, view_after
-from crdtcast.incarnation import base_of, joined_by
 from crdtcast.logcheck.knowledge import Member
 from crdtcast.logcheck.violations import Place, Problem, Report
 

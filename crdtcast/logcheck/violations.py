@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 
 
 class Problem(enum.Enum):

@@ -12,8 +12,8 @@ from typing import Any
 
 import trio
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RemoteProtocolError
-from crdtcast.incarnation import name_of
 from crdtcast.link import STREAM_ERRORS
 from crdtcast.service import views
 from crdtcast.service.administered import Administered, Departure, Membership

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine
-from crdtcast.incarnation import name_of
 from crdtcast.status import Status
 
 

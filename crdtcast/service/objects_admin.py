@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import acknowledged
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.objects import known_types
 from crdtcast.service.admin import Admin, Asked, seconds_of, text
 from crdtcast.service.values import shown
-from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
     from crdtcast.service.run import NodeProcess

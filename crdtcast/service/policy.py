@@ -4,9 +4,9 @@ raise to. Pure.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.incarnation import name_of
 from crdtcast.suspicion import Suspect
 
 

@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 import trio
 
+from crdtcast.causality.member_id import name_of, wall_clock_ms
 from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
-from crdtcast.fresh import wall_clock_ms
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
-from crdtcast.incarnation import name_of
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
 from crdtcast.listening import listen

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from crdtcast.bounds import StoreLimits, WhenFull
+from crdtcast.causality.member_id import valid_incarnation, valid_name
 from crdtcast.configuration import Kind, option
 from crdtcast.eventlog import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.listening import is_loopback
 from crdtcast.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
 from crdtcast.proof import SECRET_VARIABLE, read_secrets

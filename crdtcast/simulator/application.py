@@ -8,8 +8,8 @@ from the state, never from a store of messages (docs/protocol.md).
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from crdtcast.incarnation import base_of, joined_by
-from crdtcast.tags import Dot, Vector
+from crdtcast.causality.member_id import base_of, joined_by
+from crdtcast.causality.tags import Dot, Vector
 
 
 @dataclass(frozen=True, slots=True)

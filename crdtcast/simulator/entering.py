@@ -5,10 +5,10 @@ The contact's letter leaves with the contact's next sync like anything else; it 
 
 from typing import TYPE_CHECKING
 
+from crdtcast.causality.member_id import base_of
 from crdtcast.engine.operations import How
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import HandshakeError, NotReadyError, OutdatedError
-from crdtcast.incarnation import base_of
 from crdtcast.simulator.application import Application, Copy
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.member import Letter, Machine, Phase

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from crdtcast.causality.messages import Digest, Message, Views
 from crdtcast.engine import Durability
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.messages import Digest, Message, Views
 from crdtcast.simulator.campaign import Outcome, group_world
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.schedule import Action, Schedule

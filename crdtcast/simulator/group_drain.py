@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.engine.membership import Standing
-from crdtcast.incarnation import base_of, name_of
 from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.member import Machine, Phase

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
@@ -14,9 +16,7 @@ from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.views import Change, Proposal, Record, Word
 from crdtcast.exceptions import RolledBackError
-from crdtcast.messages import Digest, DigestKind, Ended, Message, Views
 from crdtcast.simulator.trusting_engines import TRUSTING
-from crdtcast.tags import Dot, Vector
 
 
 class _EagerRows(SweptRows):

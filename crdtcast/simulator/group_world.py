@@ -27,6 +27,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import ClassVar
 
+from crdtcast.causality.messages import Ended
+from crdtcast.causality.tags import Dot, Tag, Vector, covers
 from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Fate, Standing
@@ -39,7 +41,6 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     RolledBackError,
 )
-from crdtcast.messages import Ended
 from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.application import (
     is_removal,
@@ -55,7 +56,6 @@ from crdtcast.simulator.observer import Observer
 from crdtcast.simulator.schedule import Action
 from crdtcast.simulator.upgrades import Formats
 from crdtcast.simulator.wires import Parcel, Wires
-from crdtcast.tags import Dot, Tag, Vector, covers
 
 
 class GroupWorld:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.checker import Checker, Kind
-from crdtcast.tags import Dot, Tag
 
 
 class HonestChecker(Checker):

@@ -7,9 +7,9 @@ A crash then loses everything since a commit that is at least as new as what was
 
 from dataclasses import dataclass
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Transmit
 from crdtcast.engine import Durability, Engine, EngineCounters, EngineState
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Transmit
 
 
 @dataclass(frozen=True, slots=True)

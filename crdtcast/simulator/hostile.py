@@ -23,6 +23,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crdtcast import wire
+from crdtcast.causality.member_id import joined_id
+from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
@@ -38,8 +41,6 @@ from crdtcast.exceptions import (
     RolledBackError,
 )
 from crdtcast.group_state import Entry, pack_entry, unpack_entry
-from crdtcast.incarnation import joined_id
-from crdtcast.messages import Digest, Ended, Message, Views
 from crdtcast.simulator import returning
 from crdtcast.simulator.engine_size import MOST_HELD, elements
 from crdtcast.simulator.failure import Failure
@@ -54,7 +55,6 @@ from crdtcast.simulator.schedule import Action
 from crdtcast.simulator.step_limit import limited
 from crdtcast.simulator.verdict import drain_and_judge
 from crdtcast.simulator.wires import Parcel
-from crdtcast.tags import Dot, Tag
 from crdtcast.wire_groups import Admit, Grouped
 
 VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})

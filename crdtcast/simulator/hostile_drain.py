@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from crdtcast.causality.member_id import base_of
 from crdtcast.engine.membership import Standing
-from crdtcast.incarnation import base_of
 from crdtcast.simulator.group_drain import Drain
 from crdtcast.simulator.member import Machine
 from crdtcast.simulator.operator_steps import FORCED

@@ -5,12 +5,12 @@ As at a node, lines reach the disk with the sync before anything leaves, so a cr
 
 from pathlib import Path
 
+from crdtcast.causality.messages import Delivery
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventlog import EventLog
 from crdtcast.grouplog import GroupLog
-from crdtcast.messages import Delivery
 from crdtcast.simulator.member import Machine
 from crdtcast.simulator.observer import Observer
-from crdtcast.tags import Dot, Tag
 
 GROUP = "simulated"
 START_US = 1_700_000_000_000_000

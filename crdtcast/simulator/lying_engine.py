@@ -3,14 +3,14 @@
 import random
 from collections.abc import Callable
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import Operation, encode
 from crdtcast.engine.view_checks import contradicts_itself
-from crdtcast.messages import Message
 from crdtcast.simulator.mutation import Lore, Mutation
-from crdtcast.tags import Dot, Tag
 
 
 class LyingConsensus(Consensus):

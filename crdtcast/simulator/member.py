@@ -8,16 +8,16 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Transmit
+from crdtcast.causality.tags import Dot
 from crdtcast.checker import Snapshot as KnownThen
 from crdtcast.engine.group import Admission, GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Standing
 from crdtcast.engine.reissue import Parked
 from crdtcast.engine.views import NO_BALLOT
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Transmit
 from crdtcast.simulator.application import Application, Copy
-from crdtcast.tags import Dot
 
 MAX_COMMITS = 4
 

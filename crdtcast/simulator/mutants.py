@@ -1,10 +1,10 @@
 """Engines with one rule of the protocol dropped. A campaign that does not catch them all is too weak."""
 
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine import Engine
 from crdtcast.engine.naming import NamedRows
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.told import Told
-from crdtcast.tags import Dot, Vector
 
 
 class _EagerStability(NamedRows):

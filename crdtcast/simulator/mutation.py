@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 import msgpack
 
+from crdtcast.causality.member_id import base_of, new_incarnation
+from crdtcast.causality.messages import Asked, Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import Span
 from crdtcast.engine.operations import (
@@ -39,9 +42,6 @@ from crdtcast.engine.views import (
     Word,
 )
 from crdtcast.group_state import Entry, pack_entry
-from crdtcast.incarnation import base_of, new_incarnation
-from crdtcast.messages import Asked, Digest, DigestKind, Ended, Message, Views
-from crdtcast.tags import Dot, Vector
 from crdtcast.wire_groups import Admit, Copy, Grouped, InGroup, grouped_fields
 
 T = TypeVar("T")

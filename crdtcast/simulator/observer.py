@@ -1,8 +1,8 @@
 """What a simulated group tells whoever watches it: nothing here, lines of event logs in `crdtcast.simulator.logs`."""
 
-from crdtcast.messages import Delivery
+from crdtcast.causality.messages import Delivery
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.simulator.member import Machine
-from crdtcast.tags import Dot, Tag
 
 
 class Observer:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine.membership import Fate, Membership
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import OutdatedError
-from crdtcast.incarnation import name_of
 from crdtcast.simulator.member import Letter, LostVotes, Machine, Phase
 
 if TYPE_CHECKING:

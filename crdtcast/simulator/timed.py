@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crdtcast.causality.messages import Transmit
 from crdtcast.engine.interface import CausalEngine, Measures
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.messages import Transmit
 from crdtcast.simulator.models import LatencyModel, SendModel
 
 Build = Callable[[str, Sequence[str]], CausalEngine]

@@ -5,6 +5,8 @@ from typing import ClassVar
 
 import msgpack
 
+from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.tags import Dot
 from crdtcast.engine.claims import Claims, Wrong
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.delivery import Inbox
@@ -15,8 +17,6 @@ from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.operations import Cut, Kind
 from crdtcast.engine.views import Accepted, Change, Proposal, Record
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Digest, Ended, Message, Views
-from crdtcast.tags import Dot
 
 Known = Callable[[str], int]
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.checker import Finding
 from crdtcast.engine.membership import Standing
-from crdtcast.incarnation import name_of
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group_drain import Drain
 from crdtcast.simulator.member import Machine

@@ -12,10 +12,10 @@ Actions (members by name):
 from collections import Counter
 from itertools import combinations
 
+from crdtcast.causality.messages import Transmit
 from crdtcast.checker import Checker, Finding, Kind
 from crdtcast.engine import Durability, Engine
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.messages import Transmit
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.host import Host
 from crdtcast.simulator.network import Network, Packet

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.operations import Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.member import Machine
-from crdtcast.tags import Dot, Vector
 
 
 class SendsUnsynced(GroupWorld):

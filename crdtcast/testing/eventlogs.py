@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
+from crdtcast.causality.tags import Dot, covers, merge_into
 from crdtcast.eventfiles import COLUMNS, SCHEMA_VERSION, Event, Kind, segment_name
-from crdtcast.tags import Dot, covers, merge_into
 
 Logs = dict[str, list[Event]]
 """Incarnation -> its events in order."""

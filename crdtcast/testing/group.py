@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import msgpack
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.pure import PureOpCRDT
 from crdtcast.datatypes.site import Site
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
 
 C = TypeVar("C", bound=PureOpCRDT[Any])
 

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from crdtcast.causality.tags import Dot
 from crdtcast.eventfiles import Event, Kind
-from crdtcast.tags import Dot
 from crdtcast.testing.eventlogs import Logs
 
 

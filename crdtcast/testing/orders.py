@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.pure import PureOpCRDT
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing.group import Call, VisibleOperation
 from crdtcast.testing.harness import Specification, Tried
 from crdtcast.testing.vectors import linear_extensions

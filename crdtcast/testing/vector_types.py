@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from crdtcast.causality.tags import Dot
 from crdtcast.datatypes import (
     AWSet,
     BoundedCounter,
@@ -20,7 +21,6 @@ from crdtcast.datatypes import (
     RWSet,
     TwoPhaseSet,
 )
-from crdtcast.tags import Dot
 
 
 def _itself(value: Any) -> Any:

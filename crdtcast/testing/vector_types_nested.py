@@ -7,8 +7,8 @@ that inserted them.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from crdtcast.causality.tags import Dot
 from crdtcast.datatypes import AWMap, GOMap, SharedList
-from crdtcast.tags import Dot
 from crdtcast.testing.vector_types import SIMPLE_TYPES, VectorType
 
 

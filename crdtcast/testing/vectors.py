@@ -13,11 +13,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import PureOpCRDT, Site
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing.vector_types import SIMPLE_TYPES, VectorType
 from crdtcast.testing.vector_types_nested import NESTED_TYPES
 from crdtcast.testing.vectorfile import Vector

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from crdtcast.incarnation import name_of
+from crdtcast.causality.member_id import name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from functools import cached_property
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.eventfiles import Kind, members_in
-from crdtcast.incarnation import name_of
 
 
 @dataclass(frozen=True, slots=True)

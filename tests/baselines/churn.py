@@ -16,11 +16,11 @@ from crdtcast.baselines.graph_dynamic import (
     Snapshot,
     Standing,
 )
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.checker import Checker
 from crdtcast.checker import Snapshot as Known
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
 
 Build: TypeAlias = Callable[[str, Sequence[str]], DynamicGraphEngine]
 

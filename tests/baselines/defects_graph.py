@@ -6,8 +6,8 @@ from typing import Any
 from crdtcast.baselines.dag import CausalDag, Stage, Vertex
 from crdtcast.baselines.graph import GraphEngine, Phantom
 from crdtcast.baselines.graph_dynamic import DynamicGraphEngine, Operation, Snapshot, Standing
-from crdtcast.messages import Delivery, Message, Transmit
-from crdtcast.tags import Dot, Tag, Vector
+from crdtcast.causality.messages import Delivery, Message, Transmit
+from crdtcast.causality.tags import Dot, Tag, Vector
 
 # Fixed group (thesis, Algorithms 4, 5, 8 to 11)
 

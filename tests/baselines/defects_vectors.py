@@ -8,8 +8,8 @@ from crdtcast.baselines.ordering import DelayQueueEngine
 from crdtcast.baselines.stable_map import StableMap
 from crdtcast.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
 from crdtcast.baselines.vectors import VectorEngine, VectorMessage
-from crdtcast.messages import Transmit
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.messages import Transmit
+from crdtcast.causality.tags import Dot, Tag
 
 # Vectors (thesis, Algorithms 2, 3, 6 and 7)
 

@@ -8,9 +8,9 @@ from crdtcast.baselines.cbcast import (
     CbcastMessage,
     StabilityNotice,
 )
+from crdtcast.causality.messages import Transmit
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Transmit
-from crdtcast.tags import Dot
 from tests.effort import seeds
 
 from .contract import (

@@ -4,9 +4,9 @@ import pytest
 
 from crdtcast.baselines.dag import CausalDag, Stage
 from crdtcast.baselines.graph import GraphEngine, Phantom
+from crdtcast.causality.messages import Delivery, Message, Transmit
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.messages import Delivery, Message, Transmit
-from crdtcast.tags import Dot
 from tests.effort import seeds
 
 from .contract import assert_correct, assert_correct_without_stability, kinds

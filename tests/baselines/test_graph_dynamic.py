@@ -10,9 +10,9 @@ from crdtcast.baselines.graph_dynamic import (
     Snapshot,
     Standing,
 )
+from crdtcast.causality.messages import Message, Transmit
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from crdtcast.messages import Message, Transmit
-from crdtcast.tags import Dot
 from tests.effort import Seeds, seeds
 
 from .churn import FOUNDERS, Churn, random_churn, replay

@@ -4,8 +4,8 @@ import pytest
 
 from crdtcast.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
 from crdtcast.baselines.vectors import VectorEngine
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.tags import Dot
 from tests.effort import seeds
 
 from .contract import (

@@ -7,9 +7,9 @@ import pytest
 from crdtcast.baselines.delay_queue import DelayQueue
 from crdtcast.baselines.matrix import StabilityMatrix
 from crdtcast.baselines.vectors import VectorEngine, VectorMessage, VectorNotice
+from crdtcast.causality.messages import Delivery, Transmit
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.messages import Delivery, Transmit
-from crdtcast.tags import Dot
 from tests.effort import seeds
 
 from .contract import (

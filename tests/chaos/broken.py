@@ -6,10 +6,10 @@ from itertools import count
 
 import msgpack
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.chaos.child import main
 from crdtcast.journal import FileJournal, Recovered
 from crdtcast.shelf import Shelf
-from crdtcast.tags import Dot, Tag
 
 
 def drop() -> None:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import Operation, PureOpCRDT
-from crdtcast.tags import Tag
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
 from crdtcast.testing.harness import Specification
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from crdtcast.causality.hlc import HLC
 from crdtcast.datatypes import (
     Arrival,
     Arrived,
@@ -18,7 +19,6 @@ from crdtcast.datatypes import (
     Site,
 )
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.hlc import HLC
 from crdtcast.testing import Group, VisibleOperation, check_crdt
 from crdtcast.testing.group import Call
 from tests.datatypes import cases

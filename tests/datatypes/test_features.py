@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import (
     EVERYTHING,
     Arrival,
@@ -33,8 +35,6 @@ from crdtcast.datatypes import (
 )
 from crdtcast.datatypes.canonical import canonical, rank
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing import Call, Group
 
 

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -20,9 +22,7 @@ from crdtcast.datatypes import (
 from crdtcast.datatypes.maps import NestedMap
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import NewerOperationError, RemoteProtocolError
-from crdtcast.hlc import HLC
 from crdtcast.objects import Key, Objects
-from crdtcast.tags import Dot, Tag
 
 MAP: Key = ("m", AWMap.TYPE)
 TEXT: Key = ("t", SharedText.TYPE)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import (
     Arrival,
     AWMap,
@@ -35,7 +36,6 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     UnusableInputError,
 )
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
 from crdtcast.testing.group import Call
 from tests.datatypes.cases import Case, not_forgotten

@@ -12,6 +12,8 @@ from typing import Any
 import msgpack
 import pytest
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -26,8 +28,6 @@ from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.maps import NestedMap, catalogue
 from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
 
 each_type = pytest.mark.parametrize("crdt", catalogue().values(), ids=lambda crdt: crdt.TYPE)
 

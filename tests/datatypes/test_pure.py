@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crdtcast.datatypes as datatypes
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import (
     EVERYTHING,
     MAX_DEPTH,
@@ -28,7 +29,6 @@ from crdtcast.datatypes import (
     text,
 )
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
-from crdtcast.tags import Dot, Tag
 
 
 class Register(PureOpCRDT[frozenset[bytes]]):
@@ -299,7 +299,7 @@ def test_an_unusable_snapshot_is_refused_by_name(snapshot: bytes, reason: str) -
 
 PRINT_STATE = """
 from crdtcast.datatypes import AWSet
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.tags import Dot, Tag
 crdt = AWSet()
 for number in range(50):
     tag = Tag(Dot("a", number + 1), (), {"a": number, "z": 1, "b": 2})

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -27,8 +29,6 @@ from crdtcast.datatypes import (
 )
 from crdtcast.datatypes.rebasing import rebased
 from crdtcast.engine import Parked, Standing
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing import Call
 from tests.engine.town import Town
 from tests.node.boards import OldBoard

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import Arrived, Entry, LWWRegister, MVRegister, PureOpCRDT, Site
 from crdtcast.datatypes.canonical import canonical, rank
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.hlc import HLC
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
 from tests.datatypes import cases
 from tests.datatypes.cases import Case

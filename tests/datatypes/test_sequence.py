@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import Arrival, Arrived, Entry, SharedList, SharedText
 from crdtcast.datatypes.elements import GONE, Member
 from crdtcast.datatypes.rebasing import rebased
 from crdtcast.datatypes.sequence import Positions
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing import Group, VisibleOperation, check_crdt, check_every_order, weighted
 from crdtcast.testing.group import Call
 from tests.datatypes import cases

@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Delivery, Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Durability, Engine, EngineState
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Delivery, Digest, DigestKind, Message
-from crdtcast.tags import Dot, Tag
 
 Content = Message | Digest
 

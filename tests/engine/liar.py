@@ -8,6 +8,9 @@ import random
 from collections import Counter, deque
 from dataclasses import replace
 
+from crdtcast.causality.member_id import new_incarnation, valid_incarnation
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Cut, GroupEngine, How, Kind, Span, Standing
 from crdtcast.engine.operations import (
     Join,
@@ -19,10 +22,7 @@ from crdtcast.engine.operations import (
     encode,
 )
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import new_incarnation, valid_incarnation
-from crdtcast.messages import Digest, DigestKind, Ended, Message, Views
 from crdtcast.simulator.mutation import Lore, Mutation
-from crdtcast.tags import Dot
 
 Content = Message | Digest | Ended | Views
 NAMES = "abc"

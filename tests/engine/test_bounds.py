@@ -2,10 +2,10 @@
 
 import sys
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
 from tests.engine.town import Town
 
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from crdtcast.causality.messages import Ended, Message, Views
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import RemoteProtocolError, RolledBackError
-from crdtcast.messages import Ended, Message, Views
 from crdtcast.simulator.group_mutants import MUTANTS
 from tests.engine.town import Town
 

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
 
 from .group import Group, dot, incarnation, is_message, message, stable, take
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from crdtcast.causality.messages import Message
 from crdtcast.engine import How, Standing
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.messages import Message
 from tests.engine.town import Town
 
 

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
-from crdtcast.messages import Digest, DigestKind, Ended, Message
-from crdtcast.tags import Dot
 from tests.effort import examples
 from tests.engine.town import Town
 

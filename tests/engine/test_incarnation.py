@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.incarnation import name_of, new_incarnation, valid_incarnation, valid_name
+from crdtcast.causality.member_id import name_of, new_incarnation, valid_incarnation, valid_name
 
 NOW = 1_764_000_000_000_000
 

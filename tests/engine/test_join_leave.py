@@ -4,9 +4,9 @@ from collections import deque
 
 import pytest
 
+from crdtcast.causality.member_id import new_incarnation
 from crdtcast.engine import Fate, GroupEngine, Standing
 from crdtcast.exceptions import EndedError, HandshakeError, NotReadyError
-from crdtcast.incarnation import new_incarnation
 from tests.engine.town import Town
 
 

@@ -3,6 +3,8 @@
 import msgpack
 import pytest
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Kind, Span, Standing
 from crdtcast.engine.operations import Reads, decode, encode
 from crdtcast.exceptions import (
@@ -12,8 +14,6 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
 )
 from crdtcast.group_state import pack_state, unpack_state
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
 
 OLD, NEW = Span(1, 1), Span(1, 2)
 A, B, C = "a.1", "b.1", "c.1"

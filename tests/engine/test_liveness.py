@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from crdtcast.causality.messages import Transmit
 from crdtcast.engine import Standing
-from crdtcast.messages import Transmit
 from tests.engine.town import Town
 
 SLOW = 4

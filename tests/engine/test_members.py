@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Durability, Engine, EngineState
 from crdtcast.exceptions import (
     ConfigurationError,
@@ -13,8 +15,6 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
 
 from .group import Group, dot, incarnation, is_digest, is_message, message, news, stable, take
 

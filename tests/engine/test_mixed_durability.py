@@ -7,10 +7,10 @@ from itertools import combinations
 
 import pytest
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Digest, DigestKind
 from crdtcast.engine import Durability, Engine, GroupEngine
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Digest, DigestKind
 from crdtcast.simulator.faults import STRONG
 from crdtcast.simulator.host import Host
 from crdtcast.simulator.network import Network

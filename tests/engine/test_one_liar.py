@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Asked, Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Cut, GroupEngine, How, Standing, pasts
 from crdtcast.engine.operations import Join, Operation, Settled, Sweep, encode
 from crdtcast.engine.views import (
@@ -20,10 +23,7 @@ from crdtcast.engine.views import (
     Word,
 )
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Asked, Digest, DigestKind, Ended, Message, Views
 from crdtcast.simulator.group_mutants import MUTANTS
-from crdtcast.tags import Dot
 from tests.effort import Seeds, seeds
 from tests.engine.liar import Street
 from tests.engine.test_forks import OTHER, divided

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
+from crdtcast.causality.tags import dominates
 from crdtcast.engine import pasts
 from crdtcast.engine.core import Core
 from crdtcast.simulator import Faults, run_seed
-from crdtcast.tags import dominates
 from tests.effort import seeds
 
 from .group import Group, take

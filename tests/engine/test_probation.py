@@ -2,10 +2,10 @@
 
 import pytest
 
+from crdtcast.causality.messages import Digest, DigestKind, Message, Views
 from crdtcast.engine import GroupEngine, GroupState, Standing
 from crdtcast.engine.probation import LISTEN
 from crdtcast.exceptions import EndedError, NotReadyError, RolledBackError
-from crdtcast.messages import Digest, DigestKind, Message, Views
 from tests.engine.test_consensus import asks_to_accept
 from tests.engine.town import Town
 

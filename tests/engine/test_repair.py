@@ -4,9 +4,9 @@ from itertools import pairwise, permutations, product
 
 import pytest
 
+from crdtcast.causality.messages import DigestKind
 from crdtcast.engine.peer import HOLD_MIN
 from crdtcast.engine.repair import BATCH_BYTES, BATCH_MESSAGES
-from crdtcast.messages import DigestKind
 
 from .group import Group, digest, dot, incarnation, is_message, take
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from crdtcast.causality.messages import DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import EndedError, LocalProtocolError, NotReadyError
-from crdtcast.messages import DigestKind, Message
-from crdtcast.tags import Dot
 from tests.engine.group import Group
 from tests.engine.town import Town
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from crdtcast.causality.messages import DigestKind
 from crdtcast.engine import Durability, acknowledged
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.messages import DigestKind
 
 from .group import (
     Group,

@@ -5,6 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.checker import Checker
 from crdtcast.exceptions import (
     LocalProtocolError,
@@ -12,8 +14,6 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     RolledBackError,
 )
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
 from tests.effort import examples
 
 from .group import Group, incarnation

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine
 from crdtcast.engine.store import TRIM, Store
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Tag
 
 from .group import Group
 

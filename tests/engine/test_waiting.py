@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine.delivery import Inbox
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Message
 from crdtcast.spilling import SpillingEngine
-from crdtcast.tags import Dot
 from tests.engine.town import Town
 
 MEGABYTE = 2**20

@@ -6,10 +6,10 @@ Applications are lists of payloads. A joiner gets its contact's list with the ad
 from collections.abc import Callable, Iterable
 from itertools import combinations
 
+from crdtcast.causality.member_id import name_of, new_incarnation
+from crdtcast.causality.messages import Delivery, Transmit
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import GroupEngine, Kind, Standing
-from crdtcast.incarnation import name_of, new_incarnation
-from crdtcast.messages import Delivery, Transmit
-from crdtcast.tags import Tag
 
 
 class Town:

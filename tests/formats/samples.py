@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.localfile import FORMAT as LOCAL_FILE_FORMAT
 from crdtcast.adapters.redis.localfile import LocalFile
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import Site
 from crdtcast.engine import Cut, GroupEngine, How
 from crdtcast.engine.level import Span
@@ -25,13 +28,10 @@ from crdtcast.engine.operations import (
 from crdtcast.engine.operations import encode as encode_operation
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.group_state import Entry, Happened, pack_entry
-from crdtcast.hlc import HLC
 from crdtcast.journal import format as journal_format
 from crdtcast.journal.saved import Batch, Life, Saved, pack_batch, pack_saved
-from crdtcast.messages import Digest, DigestKind, Ended, Message
 from crdtcast.objects import packed
 from crdtcast.sessions import token
-from crdtcast.tags import Dot, Tag
 from crdtcast.wire import Frame, Hello, KeepAlive, Proof, Refusal, Welcome, encode
 from crdtcast.wire_groups import (
     Admit,

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventfiles import Kind
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.tags import Dot, Tag
 from crdtcast.testing.eventlogs import Logs, Settings, line, make_up, write_logs
 from crdtcast.testing.logfaults import FAULTS, Planted, pasts, plant
 from tests.integrations.spark_logs import CLEAN, HASTY, cut_off, hasty, raised

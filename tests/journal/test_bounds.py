@@ -12,12 +12,12 @@ import trio
 
 from crdtcast import ConfigurationError
 from crdtcast.bounds import StoreLimits, WhenFull
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import JournalError, StoreFullError
 from crdtcast.journal import FileJournal
-from crdtcast.messages import Message
 from crdtcast.spilling import Spill, Spilled, SpillingEngine, spilling
-from crdtcast.tags import Dot
 from tests.node.group_support import Host, World, members_are
 from tests.node.network import Network, eventually, simulated
 

@@ -4,14 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Message
 from crdtcast.durablelog import DurableLog
 from crdtcast.engine import PROGRAM, GroupEngine, Span, Standing
 from crdtcast.engine.views import Decided
 from crdtcast.eventfiles import Kind, LogReader
-from crdtcast.incarnation import new_incarnation
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.saved import Batch, pack_batch, unpack_batch
-from crdtcast.messages import Message
 
 
 def said(engine: GroupEngine) -> list[Message]:

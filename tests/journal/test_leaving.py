@@ -4,8 +4,8 @@ import pytest
 import trio
 
 from crdtcast import EndedError, GroupMember
+from crdtcast.causality.messages import Digest, Ended, Message, Views
 from crdtcast.engine import Standing
-from crdtcast.messages import Digest, Ended, Message, Views
 from tests.journal.test_members import Country, country
 from tests.node.group_support import members_are
 from tests.node.network import eventually, simulated

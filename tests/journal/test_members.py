@@ -10,12 +10,12 @@ import pytest
 import trio
 
 from crdtcast import ConfigurationError, GroupMember, LocalProtocolError, open_group
+from crdtcast.causality.messages import Digest, Message, Transmit, Views
 from crdtcast.engine import Standing
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
 from crdtcast.group_state import unpack_entry
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
-from crdtcast.messages import Digest, Message, Transmit, Views
 from crdtcast.running import running
 from crdtcast.testing import Disk, DiskJournal
 from crdtcast.wire_groups import InGroup

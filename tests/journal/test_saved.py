@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crdtcast.causality.messages import Delivery
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import PROGRAM, GroupEngine, GroupState, Parked, ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.journal.noting import Changes, NotingEngine
@@ -21,10 +23,8 @@ from crdtcast.journal.saved import (
     unpack_saved,
 )
 from crdtcast.journal.tagging import Tagging
-from crdtcast.messages import Delivery
 from crdtcast.simulator import campaign
 from crdtcast.simulator.campaigns import CAMPAIGNS
-from crdtcast.tags import Dot, Tag
 from tests.effort import examples, seeds
 
 

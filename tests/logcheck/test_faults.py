@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.eventfiles import Kind
-from crdtcast.incarnation import name_of
 from crdtcast.logcheck import Checked, Problem, check_logs
 from crdtcast.testing.eventlogs import Logs, Settings, make_up, write_logs
 from crdtcast.testing.logfaults import FAULTS, pasts, plant

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from crdtcast.causality.tags import Dot
 from crdtcast.eventfiles import Event, Kind, LoggedCut, LogReader
 from crdtcast.logcheck import Checked, Problem, check_logs
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
-from crdtcast.tags import Dot
 from crdtcast.testing.eventlogs import Logs, write_logs
 from tests.effort import seeds
 

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from crdtcast.causality.member_id import base_of, joined_by
+from crdtcast.causality.tags import Dot
 from crdtcast.eventfiles import Event, Kind, LoggedCut, LogReader
-from crdtcast.incarnation import base_of, joined_by
 from crdtcast.logcheck import Problem, check_logs
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
-from crdtcast.tags import Dot
 from crdtcast.testing.eventlogs import Logs, write_logs
 from tests.effort import seeds
 

@@ -6,12 +6,12 @@ import random
 from itertools import count
 from pathlib import Path
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Digest, Ended, Message, Transmit, Views
 from crdtcast.engine import GroupEngine, Parked, Standing
 from crdtcast.eventlog import EventLog, Rotation
 from crdtcast.exceptions import HandshakeError, NotReadyError
 from crdtcast.grouplog import GroupLog
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Digest, Ended, Message, Transmit, Views
 
 Content = Message | Digest | Ended | Views
 

@@ -8,9 +8,9 @@ import msgpack
 import trio
 
 from crdtcast import GroupLinks, GroupMember, NodeOptions, Process, Tag
+from crdtcast.causality.tags import Dot
 from crdtcast.running import running
 from crdtcast.shared import SharedLinks
-from crdtcast.tags import Dot
 from tests.node.network import PORTS, Network
 
 

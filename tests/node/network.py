@@ -9,10 +9,10 @@ from typing import Any
 import trio
 import trio.testing
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine
-from crdtcast.incarnation import new_incarnation
 from crdtcast.node import Node, NodeOptions, running
-from crdtcast.tags import Dot
 
 BASE_US = 1_700_000_000_000_000
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from crdtcast.causality.messages import Delivery
+from crdtcast.causality.tags import Tag
 from crdtcast.engine import Parked, Standing
-from crdtcast.messages import Delivery
 from crdtcast.shelf import Shelf
-from crdtcast.tags import Tag
 from tests.engine.town import Town
 
 

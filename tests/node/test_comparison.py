@@ -9,9 +9,9 @@ from typing import Any
 
 import trio
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.comparison import Comparing, Comparison
 from crdtcast.group_replica import GroupReplica
-from crdtcast.tags import Dot, Tag
 from tests.node.group_support import Host, World, members_are
 from tests.node.network import Network, eventually, simulated
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Cut, GroupEngine, GroupState, How, Member
 from crdtcast.engine.membership import Early
 from crdtcast.engine.views import NO_WANTS, Decided, Record, View, Wants
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.group_state import Entry, Happened, pack_entry, pack_state, unpack_entry, unpack_state
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot, Tag
 from tests.view_values import (
     DECIDED,
     JUNK,

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from crdtcast import CrdtcastError
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Standing
-from crdtcast.incarnation import name_of
 from tests.effort import seeds
 from tests.node.group_support import Host, World, world
 from tests.node.network import PORTS, eventually, simulated

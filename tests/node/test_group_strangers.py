@@ -11,9 +11,9 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Span
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
 from crdtcast.wire import Frame, Hello, KeepAlive, Named, Refusal, Welcome, encode
 from crdtcast.wire_groups import (
     Admit,

@@ -5,9 +5,9 @@ import random
 import pytest
 import trio
 
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine, EngineState
 from crdtcast.node import Node, NodeOptions, running
-from crdtcast.tags import Dot
 from crdtcast.wire import FrameKind
 from tests.effort import seeds
 from tests.node.network import Member, Network, eventually, group, incarnation, make, simulated

@@ -9,10 +9,10 @@ from typing import Any
 import msgpack
 import pytest
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import AWMap, PureOpCRDT, ResettableCounter, SharedList
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, UnusableInputError
 from crdtcast.objects import Key, Objects, packed, unpacked
-from crdtcast.tags import Dot, Tag
 from tests.datatypes.test_odd_input import damaged
 from tests.effort import seeds
 

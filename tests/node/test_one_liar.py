@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import trio
 
+from crdtcast.causality.messages import Digest, DigestKind, Message, Views
+from crdtcast.causality.tags import Dot
 from crdtcast.engine.operations import Cut, How, Sweep, encode
 from crdtcast.engine.views import Ballot
-from crdtcast.messages import Digest, DigestKind, Message, Views
 from crdtcast.status import as_json, status
-from crdtcast.tags import Dot
 from crdtcast.wire import FrameKind, framed
 from crdtcast.wire_groups import MAX_KNOWN, Here, Known
 from tests.node.group_support import World, world

@@ -3,7 +3,7 @@
 import pytest
 
 from crdtcast import HandshakeError
-from crdtcast.incarnation import base_of
+from crdtcast.causality.member_id import base_of
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, incarnation, simulated
 

@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from crdtcast import LocalProtocolError, Token, UnusableInputError, open_replica
+from crdtcast.causality.tags import Dot
 from crdtcast.datatypes import AWSet
-from crdtcast.tags import Dot
 
 from .replica_support import isolate, rejoin, replicas, settle
 

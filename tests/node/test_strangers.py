@@ -7,8 +7,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
+from crdtcast.causality.messages import Digest, DigestKind, Message
+from crdtcast.causality.tags import Dot
 from crdtcast.wire import Hello, KeepAlive, Proof, Refusal, Welcome, encode
 from tests.effort import examples
 from tests.node.network import Network, eventually, incarnation, live, make, simulated

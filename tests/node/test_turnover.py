@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from crdtcast.incarnation import name_of
+from crdtcast.causality.member_id import name_of
 from tests.node.group_support import members_are, world
 from tests.node.network import simulated
 

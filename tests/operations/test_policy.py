@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 import trio
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, GroupState, Member, Span, Standing
 from crdtcast.engine.views import View
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.incarnation import name_of
 from crdtcast.service.level_policy import RaisePolicy
 from crdtcast.service.policy import level_to_raise, to_evict, why_not_evicted
 from crdtcast.service.run import evict_the_silent

@@ -10,6 +10,8 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine, GroupEngine, Standing
 from crdtcast.exceptions import (
     LocalProtocolError,
@@ -17,14 +19,12 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     StoreFullError,
 )
-from crdtcast.messages import Message
 from crdtcast.peers import LinkStatus
 from crdtcast.readiness import Readiness
 from crdtcast.service.admin import Admin
 from crdtcast.service.administered import Departure, departed
 from crdtcast.service.probes import Probes
 from crdtcast.status import is_caught_up, waiting
-from crdtcast.tags import Dot
 from tests.engine.town import Town
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, simulated

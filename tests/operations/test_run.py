@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 
+from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.datatypes import LWWRegister
 from crdtcast.exceptions import NotReadyError
-from crdtcast.fresh import wall_clock_ms
 from crdtcast.service.probes import Probes
 from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings

@@ -1,6 +1,6 @@
 """Plays the shrunk runs in tests/data/traces to groups whose members come and go: joins, leaves and evictions count."""
 
-from crdtcast.messages import Message
+from crdtcast.causality.messages import Message
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.verdict import drain_and_judge
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.checker import Checker, Kind
-from crdtcast.tags import Dot, Tag
 
 from .traces import Trace, check, load, parse_dot
 

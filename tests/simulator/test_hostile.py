@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from crdtcast import wire
+from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.checker import Kind
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import Span
@@ -13,7 +15,6 @@ from crdtcast.engine.operations import Cut, How, Reads, Settled, Sweep, decode, 
 from crdtcast.engine.view_checks import check_views
 from crdtcast.engine.views import Ballot
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Digest, Ended, Message, Views
 from crdtcast.simulator import Schedule, run_schedule, shrink
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
@@ -23,7 +24,6 @@ from crdtcast.simulator.honest_checker import HonestChecker
 from crdtcast.simulator.hostile import HostileWorld
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.simulator.step_limit import limited
-from crdtcast.tags import Dot, Tag
 from tests.effort import seeds
 
 from .written import actions

@@ -2,8 +2,8 @@
 
 import pytest
 
+from crdtcast.causality.messages import Message
 from crdtcast.engine import Durability, Engine
-from crdtcast.messages import Message
 from crdtcast.simulator import Faults, World, run_schedule, run_seed, shrink
 from crdtcast.simulator.mutants import MUTANTS
 from crdtcast.simulator.world import Failure

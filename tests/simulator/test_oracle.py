@@ -2,13 +2,13 @@
 
 import pytest
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.checker import Checker, Kind
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.simulator import run_schedule
 from crdtcast.simulator.application import Application
 from crdtcast.simulator.exhaustive import SCOPES, explore
 from crdtcast.simulator.ledger import Ledger
-from crdtcast.tags import Dot, Tag
 
 A1, A2, B1 = Dot("a", 1), Dot("a", 2), Dot("b", 1)
 

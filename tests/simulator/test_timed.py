@@ -10,11 +10,11 @@ import pytest
 from crdtcast.baselines.cbcast import CbcastEngine
 from crdtcast.baselines.graph import GraphEngine
 from crdtcast.baselines.vectors import VectorEngine
+from crdtcast.causality.member_id import name_of, new_incarnation
+from crdtcast.causality.messages import Digest, Message
 from crdtcast.engine import Engine
 from crdtcast.engine.interface import CausalEngine
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.incarnation import name_of, new_incarnation
-from crdtcast.messages import Digest, Message
 from crdtcast.simulator.models import (
     FixedInterval,
     FixedLatency,

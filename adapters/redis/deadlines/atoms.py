@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.databases import names_in
 from crdtcast.adapters.redis.effects import NEVER, Only
-from crdtcast.tags import Dot, Tag, make_tuple
+from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 
 class Deadline(NamedTuple):

@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.deadlines.index import (
     Place,
 )
 from crdtcast.adapters.redis.effects import NEVER
-from crdtcast.tags import Vector, make_tuple
+from crdtcast.causality.tags import Vector, make_tuple
 
 _MOVED_AT_ONCE = 500
 """Keys of one script."""

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.unstable import Atoms, Register
 from crdtcast.adapters.redis.worth import Worth, increased
-from crdtcast.messages import Delivery
+from crdtcast.causality.messages import Delivery
 
 
 def moved_ahead(

@@ -33,7 +33,7 @@ from crdtcast.adapters.redis.effects import (
     Until,
     pairs_of,
 )
-from crdtcast.tags import Tag
+from crdtcast.causality.tags import Tag
 
 
 @dataclass(eq=False)

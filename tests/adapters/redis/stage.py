@@ -28,11 +28,11 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.named_args import NamedArgs
 from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.recorded import Derived
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.member_id import name_of, new_incarnation
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Durability, Engine, EngineState
-from crdtcast.hlc import HLC
-from crdtcast.incarnation import name_of, new_incarnation
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
 
 METADATA_DB = 15
 TABLE = Table()

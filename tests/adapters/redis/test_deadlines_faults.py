@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.record import Entry
 from crdtcast.adapters.redis.unstable import UnstableLog
-from crdtcast.tags import Tag, Vector
+from crdtcast.causality.tags import Tag, Vector
 from tests import servers
 from tests.adapters.redis.stage import Stage
 from tests.adapters.redis.test_deadlines_model import (

@@ -14,8 +14,8 @@ from crdtcast.adapters.redis.deadlines.index import BUCKET_PREFIX, LOOKED, ORPHA
 from crdtcast.adapters.redis.effects import NEVER
 from crdtcast.adapters.redis.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.causality.tags import Tag
 from crdtcast.engine.operations import Kind
-from crdtcast.tags import Tag
 from tests import servers
 from tests.adapters.redis.history import Past, Told, past_of
 from tests.adapters.redis.stage import Site, Stage

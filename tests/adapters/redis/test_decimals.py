@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.worth import (
     text_of,
     worth_of,
 )
-from crdtcast.tags import Dot
+from crdtcast.causality.tags import Dot
 from tests.adapters.redis.test_transactions import BINARIES, Both, both
 
 pytestmark = pytest.mark.process

@@ -8,8 +8,8 @@ import trio
 
 from crdtcast.adapters.redis.effects import WHOLE, Event, Inc, RedisType, encode
 from crdtcast.adapters.redis.key_journal import KeyJournal
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag
 
 MESSAGES, EFFECTS = 20, 4096
 

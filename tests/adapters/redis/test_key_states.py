@@ -34,8 +34,8 @@ from crdtcast.adapters.redis.key_states import Later, Value, decide, some_of, va
 from crdtcast.adapters.redis.row_reads import log_of_slots
 from crdtcast.adapters.redis.state_messages import States
 from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.causality.tags import Dot, Tag, dominates
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.tags import Dot, Tag, dominates
 from tests.adapters.redis.test_keyspace_model import Sent, live_values
 from tests.effort import seeds
 

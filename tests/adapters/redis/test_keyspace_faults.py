@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN, Keyspace
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.unstable import Atoms, Register, SlotLog, UnstableLog
 from crdtcast.adapters.redis.worth import Number, Worth, number_of, text_of, worth_of
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.tags import Dot, Tag
 from tests.adapters.redis.test_keyspace_model import (
     Replica,
     add_toy_type,

@@ -29,8 +29,8 @@ from crdtcast.adapters.redis.lookup import Lookup
 from crdtcast.adapters.redis.plan import Plan, as_expected
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.causality.tags import Dot, Tag, covers, dominates, merge_into
 from crdtcast.exceptions import ServerError
-from crdtcast.tags import Dot, Tag, covers, dominates, merge_into
 from tests import servers
 from tests.adapters.redis import toy_bag
 from tests.adapters.redis.history import Told, past_of

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import UnstableLog
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.tags import Dot, Tag
 
 HASH, SET, STRING = Hash.type, Set.type, RedisType.STRING
 TAG = Tag(Dot("a.1", 1), (), {})

@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Write
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.tags import Dot, Tag
 
 HASH, SET = RedisType.HASH, RedisType.SET
 MINE_AT, OTHER = 100, Dot("b.1", 7)

@@ -18,9 +18,9 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, packed
 from crdtcast.adapters.redis.record import LEVEL, SCRIPT, Asked, Entry, Record
 from crdtcast.adapters.redis.recorded import RecordedWork, store
 from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Cut, GroupEngine, How
 from crdtcast.exceptions import ConfigurationError, OutdatedError
-from crdtcast.tags import Dot
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
 from tests.adapters.redis.test_transactions import BINARIES, Both, both, conversation
 from tests.engine.group import Group

@@ -15,8 +15,8 @@ from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ServerError
-from crdtcast.tags import Dot
 
 WRONG_TYPE = ReplyError("WRONGTYPE")
 

@@ -8,9 +8,9 @@ import pytest
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState, pack_membership
 from crdtcast.adapters.redis.recovery import Durability, Found, Identity, Way, decide, decide_member
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.tags import Dot
 
 
 def state(**changes: object) -> StoredState:

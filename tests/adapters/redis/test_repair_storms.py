@@ -10,7 +10,7 @@ import pytest
 from crdtcast.adapters.redis.key_comparison import KeyComparison
 from crdtcast.adapters.redis.key_journal import KeyJournal
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.tags import Vector
+from crdtcast.causality.tags import Vector
 from tests.adapters.redis.regression_support import PATIENCE, until
 from tests.adapters.redis.test_changed_past import Regions, regions
 

@@ -15,8 +15,8 @@ from crdtcast.adapters.redis.aside import taken_name
 from crdtcast.adapters.redis.effects import WHOLE, Effect, Event, Inc, KillKey, KillSlots, RedisType
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, rebased
 from crdtcast.adapters.redis.returning import Returning
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import Parked, ParkedOperation, Standing
-from crdtcast.tags import Dot
 from tests.adapters.redis.copy_support import FakeServer
 
 ENDED = "c.1"

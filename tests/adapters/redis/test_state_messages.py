@@ -17,9 +17,9 @@ from crdtcast.adapters.redis.key_rows import Part, Row
 from crdtcast.adapters.redis.row_writes import commands_for
 from crdtcast.adapters.redis.state_messages import Ending, Slice, States
 from crdtcast.adapters.redis.unstable import Atom, Register, SlotLog
+from crdtcast.causality.messages import Digest, DigestKind, Transmit
+from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Digest, DigestKind, Transmit
-from crdtcast.tags import Dot
 
 STRING, HASH, SET = RedisType.STRING, RedisType.HASH, RedisType.SET
 WORDS = st.binary(max_size=4)

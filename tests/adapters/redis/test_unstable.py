@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.unstable import Atom, UnstableLog
-from crdtcast.tags import Dot, Tag, covers, merge_into
+from crdtcast.causality.tags import Dot, Tag, covers, merge_into
 
 KEYS = (b"k", b"l")
 MEMBERS = tuple(b"%d" % number for number in range(14))

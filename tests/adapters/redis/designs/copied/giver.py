@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from crdtcast.tags import Vector
+from crdtcast.causality.tags import Vector
 from tests.adapters.redis.designs.copied.faults import CopyFault
 from tests.adapters.redis.designs.recorded.effects import (
     DEADLINE,

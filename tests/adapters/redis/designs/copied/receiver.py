@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from crdtcast.tags import Tag, Vector, covers, dominates
+from crdtcast.causality.tags import Tag, Vector, covers, dominates
 from tests.adapters.redis.designs.copied.faults import CopyFault
 from tests.adapters.redis.designs.copied.giver import Copy
 from tests.adapters.redis.designs.recorded.effects import Letter, Values

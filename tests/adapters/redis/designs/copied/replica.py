@@ -3,9 +3,9 @@
 from collections import Counter
 from random import Random
 
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Tag, Vector, covers, merged
 from crdtcast.engine import Engine
-from crdtcast.messages import Message
-from crdtcast.tags import Tag, Vector, covers, merged
 from tests.adapters.redis.designs.copied.faults import CopyFault
 from tests.adapters.redis.designs.copied.giver import Copy, Giving
 from tests.adapters.redis.designs.copied.receiver import Receiving

@@ -4,10 +4,10 @@ from collections import Counter, deque
 from random import Random
 from typing import Final
 
+from crdtcast.causality.member_id import new_incarnation
+from crdtcast.causality.messages import Transmit
+from crdtcast.causality.tags import covers
 from crdtcast.engine import Engine
-from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Transmit
-from crdtcast.tags import covers
 from tests.adapters.redis.designs.copied.faults import CopyFault
 from tests.adapters.redis.designs.copied.replica import Replica
 from tests.adapters.redis.designs.recorded.commands import Command

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from crdtcast.messages import Transmit
-from crdtcast.tags import Dot, Tag
+from crdtcast.causality.messages import Transmit
+from crdtcast.causality.tags import Dot, Tag
 from tests.adapters.redis.designs.recorded.commands import PLAIN, Command, Reply
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.server import Answer, Exec, Record

@@ -4,6 +4,9 @@ from collections import deque
 from dataclasses import replace
 
 from crdtcast.adapters.redis.metadata import membership_of
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, covers
 from crdtcast.engine import (
     Durability,
     Engine,
@@ -15,9 +18,6 @@ from crdtcast.engine import (
     Standing,
 )
 from crdtcast.engine.operations import Kind
-from crdtcast.incarnation import name_of
-from crdtcast.messages import Message
-from crdtcast.tags import Dot, covers
 from tests.adapters.redis.designs.recorded.commands import (
     Entry,
     Refused,

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from crdtcast.messages import Message
-from crdtcast.tags import Dot
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot
 from tests.adapters.redis.designs.recorded.effects import (
     DEADLINE,
     NEVER,

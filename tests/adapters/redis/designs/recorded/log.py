@@ -6,7 +6,7 @@ passed in where an effect is to be carried out, and left alone where the server 
 
 from dataclasses import dataclass
 
-from crdtcast.tags import Dot, Tag, covers
+from crdtcast.causality.tags import Dot, Tag, covers
 from tests.adapters.redis.designs.recorded.effects import (
     DEADLINE,
     SET,

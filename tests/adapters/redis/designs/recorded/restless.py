@@ -1,8 +1,8 @@
 """A planted fault: engines that note what they have reserved, and go on as if they had not."""
 
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine, GroupEngine, Reservation
 from crdtcast.engine.core import Core
-from crdtcast.tags import Dot, Tag
 
 
 class _Restless(Core):

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeAlias
 
+from crdtcast.causality.tags import Dot
 from crdtcast.engine import EngineState
 from crdtcast.engine.reissue import Parked
-from crdtcast.tags import Dot
 from tests.adapters.redis.designs.recorded.commands import (
     Command,
     Entry,

@@ -1,6 +1,6 @@
 """What must hold once all is quiet."""
 
-from crdtcast.messages import Message
+from crdtcast.causality.messages import Message
 from tests.adapters.redis.designs.recorded.effects import DEADLINE, decode
 from tests.adapters.redis.designs.recorded.gateway import Gateway
 from tests.adapters.redis.designs.recorded.history import Pasts, Shown, shown, visible

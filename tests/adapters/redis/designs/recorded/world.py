@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from crdtcast.causality.member_id import base_of, name_of, new_incarnation
+from crdtcast.causality.messages import Message, Transmit
+from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine, EngineState, GroupEngine, GroupState, Standing
 from crdtcast.exceptions import CrdtcastError, NotReadyError
-from crdtcast.incarnation import base_of, name_of, new_incarnation
-from crdtcast.messages import Message, Transmit
-from crdtcast.tags import Dot, Tag
 from tests.adapters.redis.designs.recorded.commands import Reply
 from tests.adapters.redis.designs.recorded.commit import Request
 from tests.adapters.redis.designs.recorded.effects import Values

@@ -1,4 +1,4 @@
-"""Incarnation ids: one life of one node, never used again after it ended. This file knows no clock and no randomness.
+"""Incarnation ids: one life of one node, never used again after it ended.
 
 A *base* is `name.` + 13 hex digits of the unix time in microseconds + 4 random hex digits, so that the bases of one
 name rise as plain strings, and two lives that were started in the same microsecond still differ. It is the whole id of
@@ -8,7 +8,9 @@ late, can tell where in causal history its join is.
 """
 
 import re
-from collections.abc import Iterable
+import secrets
+import time
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from crdtcast.exceptions import LocalProtocolError
@@ -91,3 +93,26 @@ def member_named(named: str, members: Iterable[str], group: str) -> str:
             f"{named!r} is the name of several incarnations: evict one of {', '.join(found)}"
         )
     return found[0]
+
+
+# Fresh ids: the only functions here that know a clock and randomness
+
+
+def wall_clock_us() -> int:
+    """Microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def fresh_incarnation(
+    name: str, clock_us: Callable[[], int] = wall_clock_us, previous: str | None = None
+) -> str:
+    """An incarnation id for a process that begins with nothing, or goes on from a clean stop.
+
+    It is larger than `previous`, the last one known of this node.
+    """
+    return new_incarnation(name, clock_us(), secrets.randbits(16), previous)

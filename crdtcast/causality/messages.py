@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from crdtcast.tags import Dot, Tag, Vector
+from crdtcast.causality.tags import Dot, Tag, Vector
 
 if TYPE_CHECKING:
     from crdtcast.engine.views import Decided, Record

@@ -1,0 +1,1 @@
+"""The vocabulary of causality: dots, vectors, tags, ids of members, messages, clocks."""
