@@ -17,13 +17,13 @@ import trio
 from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine, GroupEngine, Kind
+from crdtcast.engine.waits import Notion, Waits
 from crdtcast.events import Delivered, Event, Stable
 from crdtcast.exceptions import ConfigurationError, EndedError, LocalProtocolError
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses
 from crdtcast.peers import LinkStatus
 from crdtcast.process import Process, already_taken, checked
-from crdtcast.waits import Notion, Waits
 
 _STABLE_SLICE = 128
 _TURN = 32

@@ -33,7 +33,7 @@ class NodeOptions:
         `Node.set_address` will tell. A bare sequence of addresses is allowed, too: their names are
         learned when they answer, and the own address among them does not count.
     digest_interval: between two ticks; the one knob between stability lag and bytes. None adapts it
-        to load and round trips (`crdtcast.pacing`).
+        to load and round trips (`crdtcast.engine.digest_pacing`).
     keepalive_interval: after so long without a frame a keep-alive is sent; a peer silent for three
         is taken for dead.
     queue_bytes: what may wait for one peer; beyond, frames for it are dropped and repaired later.

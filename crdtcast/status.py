@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Engine, GroupEngine, Standing
-from crdtcast.engine.catching_up import ahead
 from crdtcast.engine.core import Core
+from crdtcast.engine.progress import ahead
 from crdtcast.options import format_address
 from crdtcast.peers import LinkStatus
 from crdtcast.spilling import SpillingEngine
@@ -44,7 +44,7 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class SuspectStatus:
-    """See `crdtcast.suspicion.Suspect`."""
+    """See `crdtcast.engine.failure_detector.Suspect`."""
 
     name: str
     level: float

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import trio
 
 from crdtcast.causality.messages import Digest
-from crdtcast.engine import acknowledged
+from crdtcast.engine import progress
 from crdtcast.engine.core import Core
-from crdtcast.pacing import Pacer
+from crdtcast.engine.digest_pacing import Pacer
 
 
 class Ticking:
@@ -42,7 +42,7 @@ class Ticking:
             pacer.ticked(
                 trio.current_time(),
                 messages=max(0, messages - self._messages),
-                peers=len(acknowledged.linked(engine)),
+                peers=len(progress.linked(engine)),
                 quiet=engine.quiet,
             )
             self._messages = messages
@@ -60,7 +60,7 @@ class Ticking:
             pacer.begin_anew()
         own = engine.vector[engine.me]
         if pacer.may_follow(own):
-            pacer.sent(own, acknowledged.linked(engine), trio.current_time())
+            pacer.sent(own, progress.linked(engine), trio.current_time())
 
     def heard(self, sender: str, digest: Digest) -> None:
         """A digest has come from there."""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
-from crdtcast.engine.holding import Held, Holding
+from crdtcast.engine.failure_detector import FailureDetector, Suspect, Suspected
+from crdtcast.engine.stability_lag import Held, Holding
 from crdtcast.link import Link
-from crdtcast.suspicion import FailureDetector, Suspect, Suspected
 
 LOOKS = 4
 """In a keep-alive interval."""

@@ -1,6 +1,6 @@
 """The pacer, driven by hand: what shortens and what lengthens the period between two ticks."""
 
-from crdtcast.pacing import LONGEST, RESTING, SHORTEST, USUAL, Pacer
+from crdtcast.engine.digest_pacing import LONGEST, RESTING, SHORTEST, USUAL, Pacer
 
 
 class Run:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.suspicion import FailureDetector, Suspected, Trusted
+from crdtcast.engine.failure_detector import FailureDetector, Suspected, Trusted
 
 INTERVAL = 5.0
 QUARTER = INTERVAL / 4

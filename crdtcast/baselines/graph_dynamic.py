@@ -15,7 +15,7 @@ from crdtcast.baselines.dag import Stage, Vertex
 from crdtcast.baselines.graph import GraphEngine, Phantom
 from crdtcast.causality.messages import Delivery, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector
-from crdtcast.engine.pasts import Pasts
+from crdtcast.engine.causal_past import Pasts
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
 
 

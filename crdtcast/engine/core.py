@@ -15,10 +15,10 @@ from typing import ClassVar
 from crdtcast.causality.messages import Delivery, Digest, DigestKind, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple, merge_into
 from crdtcast.engine.blames import Blame, Blames
+from crdtcast.engine.causal_past import Past, Pasts
 from crdtcast.engine.delivery import Inbox, Waiting
 from crdtcast.engine.interface import Measures
 from crdtcast.engine.measures import measure
-from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, note_progress, repairs, should_ask
 from crdtcast.engine.reservation import Reservation

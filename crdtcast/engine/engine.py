@@ -13,11 +13,11 @@ from crdtcast.causality.messages import Digest, Message
 from crdtcast.causality.tags import Vector
 from crdtcast.engine.checks import check_digest, check_message, superseded
 from crdtcast.engine.core import Core
+from crdtcast.engine.digest_vector import Told
 from crdtcast.engine.members import Members
 from crdtcast.engine.naming import NamedRows
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
-from crdtcast.engine.told import Told
 from crdtcast.exceptions import (
     ConfigurationError,
     HandshakeError,

@@ -18,9 +18,9 @@ from crdtcast.engine.admission import (
     check_joiner,
     check_reader,
 )
-from crdtcast.engine.changes import MembershipChanges
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Member, Standing
+from crdtcast.engine.membership_ops import MembershipChanges
 from crdtcast.engine.operations import Cut, Join, Settled
 from crdtcast.engine.probation import LISTEN
 from crdtcast.engine.state import EngineCounters

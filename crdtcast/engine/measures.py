@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from crdtcast.causality.messages import Message
+from crdtcast.engine.causal_past import Pasts
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.interface import Measures
-from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.store import Store

@@ -1,8 +1,8 @@
 """Whom one member of a changing group listens to, what it takes from whom, and whom it tells that they have ended.
 
 Of a victim nothing is delivered beyond its freeze, and of what went nothing beyond its cut; from what has ended nothing
-is taken. What the operations do that arrive here is `crdtcast.engine.changes`; records and decisions of views are taken
-by `crdtcast.engine.exchange`.
+is taken. What the operations do that arrive here is `crdtcast.engine.membership_ops`; records and decisions of views
+are taken by `crdtcast.engine.exchange`.
 """
 
 from collections.abc import Collection, Iterable, Set
@@ -31,8 +31,8 @@ from crdtcast.engine.membership import GroupState, Membership, Standing
 from crdtcast.engine.operations import Cut, How, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.probation import LISTEN, Probation
-from crdtcast.engine.proposing import Proposer
-from crdtcast.engine.swept import SweptRows
+from crdtcast.engine.proposer import Proposer
+from crdtcast.engine.removed_rows import SweptRows
 from crdtcast.engine.view_checks import check_own_record, check_views
 from crdtcast.engine.views import Record
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError, RolledBackError

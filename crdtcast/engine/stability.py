@@ -14,7 +14,7 @@ from itertools import repeat
 from operator import and_, itemgetter, le
 
 from crdtcast.causality.tags import Dot, Tag, Vector
-from crdtcast.engine.pasts import Pasts
+from crdtcast.engine.causal_past import Pasts
 from crdtcast.engine.peer import HOLD_MIN, Peer
 from crdtcast.engine.store import DOT_OF, Run, Store, Stored
 

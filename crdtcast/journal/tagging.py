@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import GroupState
-from crdtcast.engine.pasts import Pasts
+from crdtcast.engine.causal_past import Pasts
 from crdtcast.engine.store import Store
 from crdtcast.group_state import Happened as Told
 from crdtcast.journal.saved import Happened

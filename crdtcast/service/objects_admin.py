@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from crdtcast.causality.tags import Tag
-from crdtcast.engine import acknowledged
+from crdtcast.engine import progress
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.objects import known_types
 from crdtcast.service.admin import Admin, Asked, seconds_of, text
@@ -101,7 +101,7 @@ class NodeAdmin(Admin):
         """Whom a message waits for, and what an operator can do."""
         counted = isinstance(wait, int)
         place = f"at {wait} members" if counted else "stable"
-        rule = acknowledged.lacking if counted else acknowledged.unsettled
+        rule = progress.lacking if counted else progress.unsettled
         missing = rule(self._node.member.engine, tag.dot)
         lacks = f"it lacks an acknowledgement of {self._described(missing)}. " if missing else ""
         return (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine
+from crdtcast.engine.failure_detector import Suspect
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.suspicion import Suspect
 
 
 def to_evict(engine: GroupEngine, suspects: Mapping[str, Suspect], after: float) -> list[str]:

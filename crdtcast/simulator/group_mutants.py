@@ -12,8 +12,8 @@ from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Membership
 from crdtcast.engine.operations import Cut, Join
 from crdtcast.engine.peer import Peer
-from crdtcast.engine.proposing import Proposer
-from crdtcast.engine.swept import SweptRows
+from crdtcast.engine.proposer import Proposer
+from crdtcast.engine.removed_rows import SweptRows
 from crdtcast.engine.views import Change, Proposal, Record, Word
 from crdtcast.exceptions import RolledBackError
 from crdtcast.simulator.trusting_engines import TRUSTING

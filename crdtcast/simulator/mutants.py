@@ -2,9 +2,9 @@
 
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine import Engine
+from crdtcast.engine.digest_vector import Told
 from crdtcast.engine.naming import NamedRows
 from crdtcast.engine.peer import Peer
-from crdtcast.engine.told import Told
 
 
 class _EagerStability(NamedRows):

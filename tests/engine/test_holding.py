@@ -3,7 +3,7 @@
 import random
 
 from crdtcast.engine import Durability
-from crdtcast.engine.holding import Holding
+from crdtcast.engine.stability_lag import Holding
 from tests.engine.group import Group
 from tests.engine.town import Town
 

@@ -9,7 +9,7 @@ import pytest
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Asked, Digest, DigestKind, Ended, Message, Views
 from crdtcast.causality.tags import Dot
-from crdtcast.engine import Cut, GroupEngine, How, Standing, pasts
+from crdtcast.engine import Cut, GroupEngine, How, Standing, causal_past
 from crdtcast.engine.operations import Join, Operation, Settled, Sweep, encode
 from crdtcast.engine.views import (
     NO_BALLOT,
@@ -722,11 +722,11 @@ def test_the_liar_of_the_tests_is_caught_often() -> None:
     assert street.counts["refused"] > 20
 
 
-@pytest.mark.parametrize("far", [0, 3, pasts.FAR])
+@pytest.mark.parametrize("far", [0, 3, causal_past.FAR])
 def test_a_liar_who_says_to_have_what_is_still_to_come_breaks_no_order(monkeypatch, far) -> None:
     """It has everything of b, it says, and nothing more of a, which b's messages come after; wherever the bits end."""
-    monkeypatch.setattr(pasts, "FAR", far)
-    monkeypatch.setattr(pasts, "SLACK", 1)
+    monkeypatch.setattr(causal_past, "FAR", far)
+    monkeypatch.setattr(causal_past, "SLACK", 1)
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
     town.take_down("c")

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from crdtcast.causality.tags import dominates
-from crdtcast.engine import pasts
+from crdtcast.engine import causal_past
 from crdtcast.engine.core import Core
 from crdtcast.simulator import Faults, run_seed
 from tests.effort import seeds
@@ -19,17 +19,19 @@ ALL = Faults.named(("loss", "duplicate", "reorder", "partition", "restart"))
 @pytest.mark.parametrize(("far", "segment"), [(0, 16), (1, 2), (3, 1), (8, 3)])
 def test_the_oracle_agrees_wherever_the_bits_end(monkeypatch, far, segment):
     """In short runs the bits never reach far; so let them end early."""
-    monkeypatch.setattr(pasts, "FAR", far)
-    monkeypatch.setattr(pasts, "SEGMENT", segment)
+    monkeypatch.setattr(causal_past, "FAR", far)
+    monkeypatch.setattr(causal_past, "SEGMENT", segment)
     for seed in seeds(40):
         outcome = run_seed(seed, 4, ALL)
         assert outcome.kind is None, (seed, outcome.failure)
 
 
-@pytest.mark.parametrize(("far", "segment"), [(0, 16), (3, 1), (pasts.FAR, pasts.SEGMENT)])
+@pytest.mark.parametrize(
+    ("far", "segment"), [(0, 16), (3, 1), (causal_past.FAR, causal_past.SEGMENT)]
+)
 def test_only_what_comes_after_all_that_is_here_is_said_to(monkeypatch, far, segment):
-    monkeypatch.setattr(pasts, "FAR", far)
-    monkeypatch.setattr(pasts, "SEGMENT", segment)
+    monkeypatch.setattr(causal_past, "FAR", far)
+    monkeypatch.setattr(causal_past, "SEGMENT", segment)
     said = Counter()
     deliver = Core._deliver
 
@@ -46,7 +48,7 @@ def test_only_what_comes_after_all_that_is_here_is_said_to(monkeypatch, far, seg
     assert said[True, True] and said[False, False]
 
 
-@pytest.mark.parametrize("size", [10, pasts.FAR // 2 + 50])
+@pytest.mark.parametrize("size", [10, causal_past.FAR // 2 + 50])
 def test_two_halves_that_were_cut_off_from_each_other(size):
     group = Group("abcd")
     group.pump()

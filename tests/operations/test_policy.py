@@ -7,12 +7,12 @@ import trio
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, GroupState, Member, Span, Standing
+from crdtcast.engine.failure_detector import Suspect
 from crdtcast.engine.views import View
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.service.level_policy import RaisePolicy
 from crdtcast.service.policy import level_to_raise, to_evict, why_not_evicted
 from crdtcast.service.run import evict_the_silent
-from crdtcast.suspicion import Suspect
 from tests.engine.town import Town
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, simulated

@@ -1,4 +1,4 @@
-"""What the other members are known to have delivered: for notices that are weaker than stability.
+"""What the other members are known to have delivered: for notices that are weaker than stability, and who is behind.
 
 Two questions, one list each. *Delivered*: who has the message, as its newest digest says. *Settled*: from whom can
 nothing concurrent with it come any more; that takes a digest before which all that its sender had sent has been
@@ -65,3 +65,18 @@ def size(engine: Core) -> int:
 def linked(engine: Core) -> Collection[str]:
     """The other members to which there is a link."""
     return [peer.incarnation for peer in engine._peers.values() if peer.linked]
+
+
+def ahead(engine: Core) -> set[str]:
+    """The members that have told of more than is delivered here, or of nothing yet: by incarnation id,
+    or by name if none of that name is known.
+    """
+    known = engine.vector
+    unknown: set[str] = set()
+    if isinstance(engine, Engine):
+        unknown = set(engine.names) - engine.members.keys()
+    for peer in engine._peers.values():
+        told = peer.newest
+        if told is None or any(n > known.get(o, n) for o, n in told.items()):
+            unknown.add(peer.incarnation)
+    return unknown

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crdtcast.causality.tags import Vector
-from crdtcast.engine.acknowledged import stable
 from crdtcast.engine.core import Core
 from crdtcast.engine.engine import Engine
+from crdtcast.engine.progress import stable
 
 
 @dataclass(frozen=True, slots=True)

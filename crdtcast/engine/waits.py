@@ -18,7 +18,7 @@ from collections.abc import Callable
 import trio
 
 from crdtcast.causality.tags import Tag
-from crdtcast.engine import Fate, GroupEngine, acknowledged
+from crdtcast.engine import Fate, GroupEngine, progress
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.wire_values import MAX_COUNTER
@@ -68,7 +68,7 @@ class Waits:
         await trio.lowlevel.checkpoint()
         engine = self._engine()
         if notion is not Notion.STABLE:
-            members = acknowledged.size(engine)
+            members = progress.size(engine)
             if not 1 <= count <= members:
                 raise LocalProtocolError(
                     f"waiting for {count} members, in a group that has {members}: "
@@ -148,10 +148,10 @@ class Waits:
             fate = engine.fate(origin)
             if fate is not Fate.MEMBER:  # it has ended, and was dropped when all was stable
                 return fate if isinstance(fate, int) else MAX_COUNTER
-        everywhere = acknowledged.stable(engine).get(origin, 0)
+        everywhere = progress.stable(engine).get(origin, 0)
         if notion is Notion.STABLE:
             return everywhere
-        levels = acknowledged.delivered if notion is Notion.DELIVERED else acknowledged.settled
+        levels = progress.delivered if notion is Notion.DELIVERED else progress.settled
         counters = levels(engine, origin)
         reached = counters[count - 1] if count <= len(counters) else 0
         # What is not delivered here can be acknowledged by others, but nothing follows for us.
