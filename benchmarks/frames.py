@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.decoder import FrameDecoder
-from crdtcast.encoder import Encoder, Form
-from crdtcast.wire import encode
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.encoder import Encoder, Form
+from crdtcast.wire.frames import encode
 
 CONTEXTS = {4: 3, 32: 27, 128: 95}
 

@@ -22,13 +22,13 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.handshake import Reason
 from crdtcast.link import Link
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
 from crdtcast.spilling import Spilled
-from crdtcast.wire_groups import Apart, Grouped, Here, InGroup
-from crdtcast.wire_values import FrameKind
+from crdtcast.wire.fields import FrameKind
+from crdtcast.wire.group_frames import Apart, Grouped, Here, InGroup
+from crdtcast.wire.handshake import Reason
 
 if TYPE_CHECKING:
     from crdtcast.shared import SharedLinks

@@ -15,11 +15,11 @@ from crdtcast.exceptions import (
     NotReadyError,
     RemoteProtocolError,
 )
-from crdtcast.group_state import Entry, Happened, pack_entry
 from crdtcast.hosting import Guest, Hosting, check_crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
-from crdtcast.wire_groups import Admit, Copy, InGroup
+from crdtcast.wire.group_frames import Admit, Copy, InGroup
+from crdtcast.wire.state import Entry, Happened, pack_entry
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember

@@ -5,12 +5,12 @@ from typing import NoReturn, TypeVar
 
 import trio
 
-from crdtcast.decoder import FrameDecoder
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.handshake import Reason, Refused
-from crdtcast.proof import Role, proof, proves
 from crdtcast.tls import RECORD_TYPES, Tls, listed, names_in
-from crdtcast.wire import MAX_HANDSHAKE_FRAME, Frame, Hello, Proof, Refusal, Welcome, encode
+from crdtcast.wire.auth import Role, proof, proves
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.frames import MAX_HANDSHAKE_FRAME, Frame, Hello, Proof, Refusal, Welcome, encode
+from crdtcast.wire.handshake import Reason, Refused
 
 _SPEAKS_TLS = Refusal(
     Reason.SECURITY,

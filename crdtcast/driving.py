@@ -11,7 +11,7 @@ from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine.core import Core
 from crdtcast.spilling import Spilled
 from crdtcast.ticking import Ticking
-from crdtcast.wire_values import FrameKind
+from crdtcast.wire.fields import FrameKind
 
 REPAIR_AT_ONCE = 32
 """Messages that are sent to a peer again before others have their turn: a quarter of a millisecond of work, much more

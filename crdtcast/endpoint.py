@@ -9,7 +9,6 @@ import trio
 
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
-from crdtcast.encoder import Encoder
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.link import Link, LinkHost
@@ -20,8 +19,9 @@ from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
 from crdtcast.transport import TRANSPORT
 from crdtcast.watching import Watching
-from crdtcast.wire import Frame, FrameKind, Hello, Refusal, encode
-from crdtcast.wire_groups import Grouped
+from crdtcast.wire.encoder import Encoder
+from crdtcast.wire.frames import Frame, FrameKind, Hello, Refusal, encode
+from crdtcast.wire.group_frames import Grouped
 
 _LARGE_BYTES = 256 * 1024
 """Of a message's payload, from which on a link notes that it is under way."""

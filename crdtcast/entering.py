@@ -8,11 +8,11 @@ import trio
 from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.channel import Channel
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
-from crdtcast.group_state import Entry
 from crdtcast.joining import Joining, Wish
 from crdtcast.link import Link
-from crdtcast.offers import ContactLostError, Progress
-from crdtcast.wire_groups import InGroup
+from crdtcast.wire.group_frames import InGroup
+from crdtcast.wire.offers import ContactLostError, Progress
+from crdtcast.wire.state import Entry
 
 _AGAIN = 0.05
 _LONGEST = 2.0

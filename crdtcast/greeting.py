@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import trio
 
-from crdtcast import compression
 from crdtcast.conversation import Conversation
-from crdtcast.encoder import Form
 from crdtcast.exceptions import ConfigurationError, NotReadyError, RemoteProtocolError
-from crdtcast.handshake import Reason, judge
 from crdtcast.link import LinkHost
 from crdtcast.logs import Throttle
 from crdtcast.options import NodeOptions
 from crdtcast.peers import Peer, PeerTable
 from crdtcast.tls import Tls
-from crdtcast.wire import NONCE_BYTES, NUMBERED_VERSION, Hello, Refusal, Welcome
+from crdtcast.wire import compression
+from crdtcast.wire.encoder import Form
+from crdtcast.wire.frames import NONCE_BYTES, NUMBERED_VERSION, Hello, Refusal, Welcome
+from crdtcast.wire.handshake import Reason, judge
 
 REPEAT = 600.0
 """Seconds between two log lines about the same lasting trouble."""

@@ -19,9 +19,9 @@ from crdtcast.exceptions import (
     ServerError,
 )
 from crdtcast.link import Link
-from crdtcast.offers import Offered, part_of
-from crdtcast.wire_groups import Admit, Copy, InGroup
-from crdtcast.wire_offers import PART_BYTES, Fetch, Unable
+from crdtcast.wire.group_frames import Admit, Copy, InGroup
+from crdtcast.wire.offer_frames import PART_BYTES, Fetch, Unable
+from crdtcast.wire.offers import Offered, part_of
 
 MOST_UNHEARD = 2
 """So many joiners that a member has let in may be unheard of before it lets another one in."""

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from crdtcast.channel import Channel
 from crdtcast.engine import PROGRAM, Span
-from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.link import Link
-from crdtcast.offers import ContactLostError, Fetcher, Progress, unseen
-from crdtcast.wire_groups import Admit, Copy, InGroup
-from crdtcast.wire_offers import Offer, Part, Unable
+from crdtcast.wire.group_frames import Admit, Copy, InGroup
+from crdtcast.wire.offer_frames import Offer, Part, Unable
+from crdtcast.wire.offers import ContactLostError, Fetcher, Progress, unseen
+from crdtcast.wire.state import Entry, unpack_entry
 
 
 class _Partial(NamedTuple):
@@ -24,7 +24,7 @@ class _Partial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to ask for: see `crdtcast.wire_groups.Admit`. copies: whether there is an application."""
+    """What to ask for: see `crdtcast.wire.group_frames.Admit`. copies: whether there is an application."""
 
     base: str
     replaces: tuple[str, ...]

@@ -12,12 +12,11 @@ from typing import Protocol
 
 import trio
 
-from crdtcast.decoder import FrameDecoder
-from crdtcast.encoder import Form
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
 from crdtcast.outgoing import OutgoingQueue
-from crdtcast.sections import LongFrame
-from crdtcast.wire import (
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.encoder import Form
+from crdtcast.wire.frames import (
     KEEPALIVE_FRAME,
     Frame,
     FrameKind,
@@ -25,6 +24,7 @@ from crdtcast.wire import (
     Refusal,
     encode,
 )
+from crdtcast.wire.sections import LongFrame
 
 MISSED_KEEPALIVES = 3
 """So many intervals of silence mean that a peer is dead."""

@@ -19,12 +19,12 @@ import trio
 from crdtcast.admission import Admission, Visit
 from crdtcast.exceptions import RemoteProtocolError, SupersededError
 from crdtcast.greeting import REPEAT, Agreed, Greeting
-from crdtcast.handshake import Patience, Reason, Refused, patience
 from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, LinkHost
 from crdtcast.logs import Throttle, cause_of
 from crdtcast.options import NodeOptions, format_address
 from crdtcast.peers import Peer
-from crdtcast.wire import FrameKind, Welcome, encode
+from crdtcast.wire.frames import FrameKind, Welcome, encode
+from crdtcast.wire.handshake import Patience, Reason, Refused, patience
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0

@@ -23,14 +23,14 @@ from crdtcast.exceptions import (
     LocalProtocolError,
     RolledBackError,
 )
-from crdtcast.group_state import Entry, Happened
 from crdtcast.journal.deciding import asks_first, is_whole
 from crdtcast.journal.noting import NotingEngine
-from crdtcast.offers import Progress
 from crdtcast.recording import Recording, Resumed
 from crdtcast.returning import Returning
 from crdtcast.spilling import SpillingEngine
 from crdtcast.turnover import change_wanted, turnover
+from crdtcast.wire.offers import Progress
+from crdtcast.wire.state import Entry, Happened
 
 
 class Living(Broadcasting):

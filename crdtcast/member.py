@@ -25,7 +25,6 @@ from crdtcast.exceptions import (
     NotReadyError,
     StoreFullError,
 )
-from crdtcast.group_state import Happened
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.link import Link
@@ -34,8 +33,9 @@ from crdtcast.process import Process, checked
 from crdtcast.recording import COMPACT_BYTES, Observer, Recording
 from crdtcast.returning import Returning
 from crdtcast.spilling import Spill, SpillingEngine, spilling
-from crdtcast.wire_groups import Admit, Copy, InGroup
-from crdtcast.wire_offers import Fetch
+from crdtcast.wire.group_frames import Admit, Copy, InGroup
+from crdtcast.wire.offer_frames import Fetch
+from crdtcast.wire.state import Happened
 
 
 class GroupMember(Living):

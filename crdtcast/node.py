@@ -19,13 +19,13 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.handshake import Reason, admit
 from crdtcast.link import Link
 from crdtcast.links import Connect
 from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
-from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal
-from crdtcast.wire_offers import Asking
+from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal
+from crdtcast.wire.handshake import Reason, admit
+from crdtcast.wire.offer_frames import Asking
 
 __all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
 

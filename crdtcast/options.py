@@ -10,7 +10,7 @@ from typing import TypeAlias
 from crdtcast.causality.member_id import valid_name
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.wire import MAX_FRAME
+from crdtcast.wire.frames import MAX_FRAME
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
@@ -46,8 +46,8 @@ class NodeOptions:
     certificate, key, ca: files in PEM. With them all links are TLS 1.3, and both ends must show a
         certificate of that CA which names the node. All three or none.
     compress: long frames, with peers that can; needs the package `zstandard` (the extra `zstd`).
-    secrets: known to all members of the group; see `crdtcast.proof.read_secrets`. The first one is proved, and a proof
-        under either of two is taken, so that all members can change to another one without stopping.
+    secrets: known to all members of the group; see `crdtcast.wire.auth.read_secrets`. The first one is proved, and a
+        proof under either of two is taken, so that all members can change to another one without stopping.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
     level, reads: where the members are fixed, the format level that this one sends in, which must be the same at all,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import trio
 
-from crdtcast.sections import SECTION_BYTES, LongFrame
+from crdtcast.wire.sections import SECTION_BYTES, LongFrame
 
 
 def _nothing() -> None:

@@ -11,7 +11,6 @@ import trio
 
 from crdtcast.driving import SENT_AT_ONCE
 from crdtcast.exceptions import ConfigurationError, EndedError, JournalError, UnusableInputError
-from crdtcast.group_state import Happened as Told
 from crdtcast.journal.interface import Journal
 from crdtcast.journal.noting import Changes, NotingEngine
 from crdtcast.journal.saved import (
@@ -27,6 +26,7 @@ from crdtcast.journal.saved import (
 )
 from crdtcast.journal.tagging import Tagging
 from crdtcast.options import format_address
+from crdtcast.wire.state import Happened as Told
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember

@@ -21,13 +21,13 @@ from crdtcast.exceptions import (
     NotReadyError,
     RemoteProtocolError,
 )
-from crdtcast.handshake import Reason, outranked
 from crdtcast.link import Link
 from crdtcast.links import Connect
 from crdtcast.logs import Throttle
 from crdtcast.options import WILDCARDS, Address, NodeOptions, format_address, parse_address
-from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
-from crdtcast.wire_groups import MAX_KNOWN, Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
+from crdtcast.wire.group_frames import MAX_KNOWN, Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire.handshake import Reason, outranked
 
 _MOST_GROUPS = 10_000
 """Of one peer."""

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, cast
 import trio
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.handshake import Reason, Refused
 from crdtcast.options import FilePath
 from crdtcast.privatefiles import check_private
-from crdtcast.wire import Refusal, encode
+from crdtcast.wire.frames import Refusal, encode
+from crdtcast.wire.handshake import Reason, Refused
 
 RECORD_TYPES = (b"\x15", b"\x16")
 """First byte of what an end of TLS says first (an alert, a handshake): no frame of ours begins so."""

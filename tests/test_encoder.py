@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast import compression, numbering
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.decoder import FrameDecoder
-from crdtcast.encoder import PIECE_BYTES, Encoder, Form, Piece
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
-from crdtcast.numbering import KnownNames, Numbering
 from crdtcast.options import MIN_FRAME
-from crdtcast.sections import SECTION_BYTES, LongFrame
-from crdtcast.wire import Frame, encode
-from crdtcast.wire_groups import Grouped
-from crdtcast.wire_values import MAX_ORIGINS, Named, Section
+from crdtcast.wire import compression, id_table
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.encoder import PIECE_BYTES, Encoder, Form, Piece
+from crdtcast.wire.fields import MAX_ORIGINS, Named, Section
+from crdtcast.wire.frames import Frame, encode
+from crdtcast.wire.group_frames import Grouped
+from crdtcast.wire.id_table import KnownNames, Numbering
+from crdtcast.wire.sections import SECTION_BYTES, LongFrame
 
 FORMS = [Form(*choice) for choice in itertools.product([False, True], repeat=2)]
 ids = st.integers(0, 30).map("n{}.0006400000abc".format)
@@ -101,7 +101,7 @@ def test_every_link_gets_every_frame_though_links_begin_at_any_time(
     encoder = Encoder()
     links = [Link(form) for form in FORMS]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numbering, "RENEWAL", renewal)
+        patch.setattr(id_table, "RENEWAL", renewal)
         for step in steps:
             if isinstance(step, Form):
                 links.append(Link(step))
@@ -114,7 +114,7 @@ def test_a_number_is_never_given_twice_and_old_ones_are_forgotten() -> None:
     numbers, known = Numbering(), KnownNames()
     seen: dict[int, str] = {}
     told = 0
-    for life in range(3 * numbering.RENEWAL):
+    for life in range(3 * id_table.RENEWAL):
         if numbers.is_full:
             numbers.begin_anew()
         incarnation = f"n.{life:x}"
@@ -123,17 +123,17 @@ def test_a_number_is_never_given_twice_and_old_ones_are_forgotten() -> None:
             known.learn(named)
             told = named.first + len(named.ids)
         assert known[numbers[incarnation]] == incarnation
-    assert len(numbers) <= numbering.RENEWAL
-    assert len(known) <= numbering.RENEWAL
+    assert len(numbers) <= id_table.RENEWAL
+    assert len(known) <= id_table.RENEWAL
 
 
 def test_a_newcomer_hears_of_those_in_use_only() -> None:
     numbers = Numbering()
-    for life in range(numbering.RENEWAL + 10):
+    for life in range(id_table.RENEWAL + 10):
         if numbers.is_full:
             numbers.begin_anew()
         numbers[f"n.{life:x}"]
-    assert [named.first for named in numbers.names(0)] == [numbering.RENEWAL]
+    assert [named.first for named in numbers.names(0)] == [id_table.RENEWAL]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_numbers_are_told_only_where_both_ends_use_them() -> None:
 
 def test_a_peer_cannot_fill_our_memory_with_names() -> None:
     known = KnownNames()
-    most = numbering.RENEWAL + MAX_ORIGINS + 1
+    most = id_table.RENEWAL + MAX_ORIGINS + 1
     known.learn(Named(0, 0, tuple(f"n.{n:x}" for n in range(most))))
     with pytest.raises(RemoteProtocolError, match="more than 69,633 numbered ids"):
         known.learn(Named(0, most, ("n.ffffff",)))

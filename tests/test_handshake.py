@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from crdtcast.engine import Span
 from crdtcast.exceptions import HandshakeError
-from crdtcast.handshake import PATIENCE, Patience, Reason, admit, judge, patience
-from crdtcast.wire import Hello
+from crdtcast.wire.frames import Hello
+from crdtcast.wire.handshake import PATIENCE, Patience, Reason, admit, judge, patience
 
 OWN = Hello(group="demo", name="a", incarnation="a.0001", process=b"pa", clock_ms=1000)
 PEER = Hello(group="demo", name="b", incarnation="b.0001", process=b"pb", clock_ms=1000)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.outgoing import OutgoingQueue
-from crdtcast.sections import SECTION_BYTES, LongFrame
-from crdtcast.wire_values import Section
+from crdtcast.wire.fields import Section
+from crdtcast.wire.sections import SECTION_BYTES, LongFrame
 
 
 def taken(queue: OutgoingQueue, batch: int = 256 * 1024) -> list[bytes]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from crdtcast.engine.level import Span
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions
-from crdtcast.proof import Role, proof, proves, read_secrets
-from crdtcast.wire import Hello
+from crdtcast.wire.auth import Role, proof, proves, read_secrets
+from crdtcast.wire.frames import Hello
 
 SECRET = b"sixteen bytes at least"
 A = Hello(group="g", name="a", incarnation="a.01", process=b"pa", nonce=bytes(32))

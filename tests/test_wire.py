@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.decoder import FrameDecoder
 from crdtcast.engine import Span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
-from crdtcast.wire import (
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.fields import Named, Section
+from crdtcast.wire.frames import (
     KEEPALIVE_FRAME,
     MAX_COUNTER,
     MAX_HANDSHAKE_FRAME,
@@ -27,7 +28,7 @@ from crdtcast.wire import (
     decode,
     encode,
 )
-from crdtcast.wire_groups import (
+from crdtcast.wire.group_frames import (
     Admit,
     Apart,
     Copy,
@@ -35,9 +36,8 @@ from crdtcast.wire_groups import (
     Here,
     Known,
 )
-from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
-from crdtcast.wire_values import Named, Section
-from crdtcast.wire_views import read_views, views_fields
+from crdtcast.wire.offer_frames import Ask, Fetch, Offer, Part, Unable
+from crdtcast.wire.view_frames import read_views, views_fields
 from tests.view_values import FRAME, JUNK, at, frames_of_views, places, put
 
 identifiers = st.text(min_size=1, max_size=64)

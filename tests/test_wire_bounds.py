@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast import compression
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.key_comparison import _opened as opened
 from crdtcast.adapters.redis.state_messages import Ending, Slice, States
 from crdtcast.causality.messages import Asked, Digest, DigestKind, Message, Views
 from crdtcast.causality.tags import Dot
-from crdtcast.decoder import FrameDecoder
-from crdtcast.encoder import Encoder, Form
 from crdtcast.engine import Kind
 from crdtcast.engine.operations import decode as decode_operation
 from crdtcast.engine.views import Ballot, Promise, Record
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.frame_shapes import SHORT
-from crdtcast.group_state import unpack_entry
 from crdtcast.msgpack_limits import TooManyError, unpacked
-from crdtcast.sections import SECTION_BYTES
-from crdtcast.wire import MAX_FRAME, decode, framed
-from crdtcast.wire_groups import Admit, Grouped, InGroup, Known
-from crdtcast.wire_values import FrameKind, Named
+from crdtcast.wire import compression
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.encoder import Encoder, Form
+from crdtcast.wire.fields import FrameKind, Named
+from crdtcast.wire.frame_shapes import SHORT
+from crdtcast.wire.frames import MAX_FRAME, decode, framed
+from crdtcast.wire.group_frames import Admit, Grouped, InGroup, Known
+from crdtcast.wire.sections import SECTION_BYTES
+from crdtcast.wire.state import unpack_entry
 from tests.effort import examples
 
 MEGABYTE = 2**20

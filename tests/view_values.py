@@ -19,7 +19,7 @@ from crdtcast.engine.views import (
     Wants,
     Word,
 )
-from crdtcast.wire import MAX_COUNTER
+from crdtcast.wire.frames import MAX_COUNTER
 
 A, B, C = "a.0001", "b.0002+a.0001+1", "c.0003+b.0002+7"
 

@@ -21,12 +21,12 @@ from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.causality.member_id import name_of
 from crdtcast.channel import Channel
 from crdtcast.exceptions import ConfigurationError, NotReadyError, ServerError
-from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.hosting import FORGET
 from crdtcast.joining import Joining, Wish
 from crdtcast.link import Link
-from crdtcast.offers import ContactLostError
-from crdtcast.wire_offers import Fetch
+from crdtcast.wire.offer_frames import Fetch
+from crdtcast.wire.offers import ContactLostError
+from crdtcast.wire.state import Entry, unpack_entry
 
 _COMMANDS_AT_ONCE = 2_000
 

@@ -41,8 +41,8 @@ from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service.administered import departed
 from crdtcast.service.reserved import unreserved
 from crdtcast.turnover import change_wanted, turnover
-from crdtcast.wire_groups import Admit, Copy, InGroup
-from crdtcast.wire_offers import Asking, Fetch
+from crdtcast.wire.group_frames import Admit, Copy, InGroup
+from crdtcast.wire.offer_frames import Asking, Fetch
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit

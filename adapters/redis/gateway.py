@@ -80,7 +80,7 @@ from crdtcast.listening import cannot_listen, is_loopback, listen
 from crdtcast.logs import Throttle, ahead
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address, format_address
-from crdtcast.wire_offers import Asking
+from crdtcast.wire.offer_frames import Asking
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""

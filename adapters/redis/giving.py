@@ -22,11 +22,11 @@ from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.adapters.redis.steps import taken
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
-from crdtcast.group_state import Entry, pack_entry
 from crdtcast.hosting import Guest, Hosting, check_crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
-from crdtcast.wire_groups import Admit, Copy
+from crdtcast.wire.group_frames import Admit, Copy
+from crdtcast.wire.state import Entry, pack_entry
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit

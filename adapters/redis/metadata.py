@@ -32,7 +32,7 @@ from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine import EngineState, GroupState
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.formats import check_format
-from crdtcast.group_state import pack_state, unpack_state
+from crdtcast.wire.state import pack_state, unpack_state
 
 FORMAT = 4
 """Of the value of `state` up to `level`, which says what the rest is like."""

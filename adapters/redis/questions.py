@@ -1,4 +1,4 @@
-"""Questions between gateways over their links, and the answers, which are fetched as offers (`crdtcast.offers`).
+"""Questions between gateways over their links, and the answers, which are fetched as offers (`crdtcast.wire.offers`).
 
 A gateway asks each peer one question at a time. The peer keeps its answer until the gateway asks something else.
 """
@@ -13,9 +13,9 @@ from itertools import count
 import trio
 
 from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError
-from crdtcast.offers import ContactLostError, Fetcher, Offered, part_of
 from crdtcast.options import MIN_FRAME
-from crdtcast.wire_offers import Ask, Asking, Fetch, Unable
+from crdtcast.wire.offer_frames import Ask, Asking, Fetch, Unable
+from crdtcast.wire.offers import ContactLostError, Fetcher, Offered, part_of
 
 PATIENCE_SECONDS = 5.0
 """So long a peer has for each piece of an answer before it is asked for again."""

@@ -16,7 +16,7 @@ from crdtcast.baselines.twolevel import TwoLevelMessage
 from crdtcast.baselines.vectors import VectorMessage, VectorNotice
 from crdtcast.causality.messages import Digest, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.wire import decode, encode_body
+from crdtcast.wire.frames import decode, encode_body
 
 _pack: Callable[[object], bytes] = msgpack.Packer().pack
 _unpack: Callable[[bytes], Any] = partial(msgpack.unpackb, use_list=False)

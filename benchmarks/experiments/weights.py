@@ -1,7 +1,7 @@
-"""What things weigh on the wire, as frames of `crdtcast.wire`: ours, and other engines' in the same packing.
+"""What things weigh on the wire, as frames of `crdtcast.wire.frames`: ours, and other engines' in the same packing.
 
 TCP and IP are left out. Ids of members are numbers, as between links that have told each other what they stand for
-(`crdtcast.numbering`); how much it would be with ids spelled out is counted beside.
+(`crdtcast.wire.id_table`); how much it would be with ids spelled out is counted beside.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import msgpack
 
 from crdtcast.causality.messages import Digest, Message
 from crdtcast.simulator.timed import Sent
-from crdtcast.wire import encode_body
+from crdtcast.wire.frames import encode_body
 
 from .codec import Codec
 

@@ -36,7 +36,7 @@ class DigestKind(enum.IntEnum):
     NEWS = 0
     ASK = 1
     REPLY = 2
-    TOLD = 6  # between them are those of senders whose messages do not acknowledge: see `crdtcast.wire_values`
+    TOLD = 6  # between them are those of senders whose messages do not acknowledge: see `crdtcast.wire.fields`
 
 
 @dataclass(frozen=True, slots=True)

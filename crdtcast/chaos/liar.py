@@ -14,8 +14,8 @@ from crdtcast.exceptions import NotReadyError
 from crdtcast.member import GroupMember
 from crdtcast.service.run import NodeProcess
 from crdtcast.simulator.mutation import Lore, Mutation
-from crdtcast.wire import FrameKind, framed
-from crdtcast.wire_groups import Admit, InGroup
+from crdtcast.wire.frames import FrameKind, framed
+from crdtcast.wire.group_frames import Admit, InGroup
 
 PERIOD = 0.05
 """Seconds between two lies to everybody."""

@@ -12,7 +12,7 @@ import msgpack
 import trio
 
 from crdtcast.ports import free_ports
-from crdtcast.wire import FrameKind
+from crdtcast.wire.frames import FrameKind
 
 _READ = 64 * 1024
 _SEND_AGAIN = 0.2

@@ -21,7 +21,7 @@ from crdtcast.causality.tags import Tag
 from crdtcast.engine import Fate, GroupEngine, progress
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.wire_values import MAX_COUNTER
+from crdtcast.wire.fields import MAX_COUNTER
 
 
 class Notion(enum.Enum):

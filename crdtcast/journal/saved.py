@@ -14,9 +14,9 @@ from crdtcast.engine import GroupState, Parked, ParkedOperation
 from crdtcast.engine.views import Decided
 from crdtcast.exceptions import RemoteProtocolError, UnusableInputError
 from crdtcast.formats import check_format
-from crdtcast.group_state import pack_state, unpack_state
-from crdtcast.wire_values import read_dot, read_number
-from crdtcast.wire_views import pack_decided, read_decided
+from crdtcast.wire.fields import read_dot, read_number
+from crdtcast.wire.state import pack_state, unpack_state
+from crdtcast.wire.view_frames import pack_decided, read_decided
 
 _FORMAT = 1
 

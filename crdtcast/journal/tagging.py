@@ -7,8 +7,8 @@ from crdtcast.causality.tags import Tag
 from crdtcast.engine import GroupState
 from crdtcast.engine.causal_past import Pasts
 from crdtcast.engine.store import Store
-from crdtcast.group_state import Happened as Told
 from crdtcast.journal.saved import Happened
+from crdtcast.wire.state import Happened as Told
 
 
 class Tagging:

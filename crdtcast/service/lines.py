@@ -1,7 +1,7 @@
 """What goes over an admin socket: lines of JSON, after a greeting that may ask for a proof.
 
 The server greets with its node's name and, where there is a secret, a nonce. Then the client proves that
-it knows the secret, and the server does, as on links (`crdtcast.proof`): HMAC-SHA256 over role, name and
+it knows the secret, and the server does, as on links (`crdtcast.wire.auth`): HMAC-SHA256 over role, name and
 both nonces. A Unix socket needs none of it: its file is the user's own.
 """
 
@@ -16,7 +16,7 @@ import msgpack
 import trio
 
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.proof import Role
+from crdtcast.wire.auth import Role
 
 LONGEST = 64 * 2**20
 """Bytes of a line."""

@@ -10,9 +10,9 @@ import click
 import trio
 
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.proof import read_secrets
 from crdtcast.service import views
 from crdtcast.service.asking import find, operator
+from crdtcast.wire.auth import read_secrets
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,8 +13,8 @@ from crdtcast.eventlog import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.listening import is_loopback
 from crdtcast.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
-from crdtcast.proof import SECRET_VARIABLE, read_secrets
 from crdtcast.tls import Tls
+from crdtcast.wire.auth import SECRET_VARIABLE, read_secrets
 
 LEVELS = ("debug", "info", "warning", "error")
 

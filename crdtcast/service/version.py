@@ -11,7 +11,7 @@ from crdtcast.adapters.redis import effects, localfile, metadata
 from crdtcast.engine.level import PROGRAM
 from crdtcast.eventfiles import SCHEMA_VERSION
 from crdtcast.journal.format import FORMAT
-from crdtcast.wire import OLDEST_VERSION, PROTOCOL_VERSION
+from crdtcast.wire.frames import OLDEST_VERSION, PROTOCOL_VERSION
 
 _PACKAGES = (
     "trio",

@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crdtcast import wire
 from crdtcast.causality.member_id import joined_id
 from crdtcast.causality.messages import Digest, Ended, Message, Views
 from crdtcast.causality.tags import Dot, Tag
@@ -40,7 +39,6 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     RolledBackError,
 )
-from crdtcast.group_state import Entry, pack_entry, unpack_entry
 from crdtcast.simulator import returning
 from crdtcast.simulator.engine_size import MOST_HELD, elements
 from crdtcast.simulator.failure import Failure
@@ -55,7 +53,9 @@ from crdtcast.simulator.schedule import Action
 from crdtcast.simulator.step_limit import limited
 from crdtcast.simulator.verdict import drain_and_judge
 from crdtcast.simulator.wires import Parcel
-from crdtcast.wire_groups import Admit, Grouped
+from crdtcast.wire import frames
+from crdtcast.wire.group_frames import Admit, Grouped
+from crdtcast.wire.state import Entry, pack_entry, unpack_entry
 
 VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
 
@@ -260,7 +260,7 @@ class HostileWorld(GroupWorld):
     def _decoded(self, body: bytes) -> object:
         """What is in the bytes; None if the codec refuses them, as the link does, which names the peer itself."""
         try:
-            frame = wire.decode(body)
+            frame = frames.decode(body)
         except RemoteProtocolError:
             self.counts["undecodable"] += 1
             return None

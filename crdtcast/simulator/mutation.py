@@ -41,8 +41,8 @@ from crdtcast.engine.views import (
     View,
     Word,
 )
-from crdtcast.group_state import Entry, pack_entry
-from crdtcast.wire_groups import Admit, Copy, Grouped, InGroup, grouped_fields
+from crdtcast.wire.group_frames import Admit, Copy, Grouped, InGroup, grouped_fields
+from crdtcast.wire.state import Entry, pack_entry
 
 T = TypeVar("T")
 

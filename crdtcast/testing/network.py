@@ -28,7 +28,7 @@ from crdtcast.listening import cannot_listen
 from crdtcast.options import WILDCARDS, Address
 from crdtcast.tls import RECORD_TYPES
 from crdtcast.transport import TRANSPORT, Transport
-from crdtcast.wire import FrameKind
+from crdtcast.wire.frames import FrameKind
 
 _LENGTH = 4
 _DRIVEN = frozenset({FrameKind.MESSAGE, FrameKind.DIGEST, FrameKind.GROUPED})

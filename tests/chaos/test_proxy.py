@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from crdtcast.chaos.proxy import Network
-from crdtcast.wire import FrameKind
+from crdtcast.wire.frames import FrameKind
 from tests.node.network import simulated
 
 

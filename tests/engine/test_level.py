@@ -13,7 +13,7 @@ from crdtcast.exceptions import (
     OutdatedError,
     RemoteProtocolError,
 )
-from crdtcast.group_state import pack_state, unpack_state
+from crdtcast.wire.state import pack_state, unpack_state
 
 OLD, NEW = Span(1, 1), Span(1, 2)
 A, B, C = "a.1", "b.1", "c.1"

@@ -16,7 +16,7 @@ from crdtcast.simulator.host import Host
 from crdtcast.simulator.network import Network
 from crdtcast.simulator.scheduler import actions
 from crdtcast.simulator.world import World
-from crdtcast.wire import decode, encode
+from crdtcast.wire.frames import decode, encode
 from tests.effort import seeds
 
 NAMES = ("a", "b", "c", "d")

@@ -27,13 +27,13 @@ from crdtcast.engine.operations import (
 )
 from crdtcast.engine.operations import encode as encode_operation
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.group_state import Entry, Happened, pack_entry
 from crdtcast.journal import format as journal_format
 from crdtcast.journal.saved import Batch, Life, Saved, pack_batch, pack_saved
 from crdtcast.objects import packed
 from crdtcast.sessions import token
-from crdtcast.wire import Frame, Hello, KeepAlive, Proof, Refusal, Welcome, encode
-from crdtcast.wire_groups import (
+from crdtcast.wire.fields import Named, Section
+from crdtcast.wire.frames import Frame, Hello, KeepAlive, Proof, Refusal, Welcome, encode
+from crdtcast.wire.group_frames import (
     Admit,
     Apart,
     Copy,
@@ -41,8 +41,8 @@ from crdtcast.wire_groups import (
     Here,
     Known,
 )
-from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
-from crdtcast.wire_values import Named, Section
+from crdtcast.wire.offer_frames import Ask, Fetch, Offer, Part, Unable
+from crdtcast.wire.state import Entry, Happened, pack_entry
 from tests import view_values
 from tests.datatypes.test_catalogue import CASES
 

@@ -16,13 +16,13 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.engine.operations import decode as decode_operation
-from crdtcast.group_state import pack_state, unpack_entry
 from crdtcast.integrations.prometheus import page
 from crdtcast.journal import format as journal_format
 from crdtcast.journal.saved import unpack_batch, unpack_saved
 from crdtcast.sessions import Token
 from crdtcast.status import as_json
-from crdtcast.wire import FrameKind, decode
+from crdtcast.wire.frames import FrameKind, decode
+from crdtcast.wire.state import pack_state, unpack_entry
 from tests.datatypes.test_catalogue import CASES
 from tests.formats import samples
 from tests.operations.test_views import STATUS

@@ -13,13 +13,13 @@ from crdtcast import ConfigurationError, GroupMember, LocalProtocolError, open_g
 from crdtcast.causality.messages import Digest, Message, Transmit, Views
 from crdtcast.engine import Standing
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
-from crdtcast.group_state import unpack_entry
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
 from crdtcast.running import running
 from crdtcast.testing import Disk, DiskJournal
-from crdtcast.wire_groups import InGroup
-from crdtcast.wire_offers import Part
+from crdtcast.wire.group_frames import InGroup
+from crdtcast.wire.offer_frames import Part
+from crdtcast.wire.state import unpack_entry
 from tests.effort import seeds
 from tests.node.group_support import Host, Ledger, World, members_are
 from tests.node.network import Network, eventually, simulated

@@ -8,7 +8,7 @@ import trio.testing
 from crdtcast.driving import REPAIR_AT_ONCE, SENT_AT_ONCE
 from crdtcast.endpoint import Endpoint
 from crdtcast.link import AT_ONCE
-from crdtcast.wire import FrameKind
+from crdtcast.wire.frames import FrameKind
 from tests.journal.test_members import country
 from tests.node.network import Member, eventually, group, simulated
 

@@ -14,7 +14,7 @@ from crdtcast.engine import Cut, GroupEngine, GroupState, How, Member
 from crdtcast.engine.membership import Early
 from crdtcast.engine.views import NO_WANTS, Decided, Record, View, Wants
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.group_state import Entry, Happened, pack_entry, pack_state, unpack_entry, unpack_state
+from crdtcast.wire.state import Entry, Happened, pack_entry, pack_state, unpack_entry, unpack_state
 from tests.view_values import (
     DECIDED,
     JUNK,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Span
-from crdtcast.wire import Frame, Hello, KeepAlive, Named, Refusal, Welcome, encode
-from crdtcast.wire_groups import (
+from crdtcast.wire.frames import Frame, Hello, KeepAlive, Named, Refusal, Welcome, encode
+from crdtcast.wire.group_frames import (
     Admit,
     Apart,
     Copy,
@@ -24,7 +24,7 @@ from crdtcast.wire_groups import (
     Here,
     Known,
 )
-from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
+from crdtcast.wire.offer_frames import Ask, Fetch, Offer, Part, Unable
 from tests.effort import examples
 from tests.node.group_support import members_are, world
 from tests.node.network import incarnation, simulated

@@ -11,8 +11,8 @@ from crdtcast.causality.tags import Dot
 from crdtcast.engine.operations import Cut, How, Sweep, encode
 from crdtcast.engine.views import Ballot
 from crdtcast.status import as_json, status
-from crdtcast.wire import FrameKind, framed
-from crdtcast.wire_groups import MAX_KNOWN, Here, Known
+from crdtcast.wire.frames import FrameKind, framed
+from crdtcast.wire.group_frames import MAX_KNOWN, Here, Known
 from tests.node.group_support import World, world
 from tests.node.network import eventually, simulated
 

@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast.decoder import FrameDecoder
 from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.node import NodeOptions, running
-from crdtcast.wire import Hello, Refusal, encode
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.frames import Hello, Refusal, encode
 from tests.node.network import PORTS, eventually, group, incarnation, live, make, simulated
 
 

@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from crdtcast import contact, entering
-from crdtcast.group_state import Entry
 from crdtcast.joining import Joining, Wish
 from crdtcast.link import Link
-from crdtcast.offers import ContactLostError
+from crdtcast.wire.offers import ContactLostError
+from crdtcast.wire.state import Entry
 from tests.node.group_support import Host, members_are, world
 from tests.node.network import simulated
 

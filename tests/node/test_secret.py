@@ -11,10 +11,10 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.decoder import FrameDecoder
 from crdtcast.options import NodeOptions
-from crdtcast.proof import Role, proof
-from crdtcast.wire import (
+from crdtcast.wire.auth import Role, proof
+from crdtcast.wire.decoder import FrameDecoder
+from crdtcast.wire.frames import (
     Frame,
     Hello,
     KeepAlive,

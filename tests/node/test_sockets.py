@@ -15,7 +15,7 @@ from crdtcast.engine import Engine
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.node import Node, NodeOptions, run_until_signal, running
 from crdtcast.options import format_address
-from crdtcast.wire import Hello, Welcome, encode
+from crdtcast.wire.frames import Hello, Welcome, encode
 from tests.node.network import Member, incarnation
 
 LOCAL = ("127.0.0.1", 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.wire import Hello, KeepAlive, Proof, Refusal, Welcome, encode
+from crdtcast.wire.frames import Hello, KeepAlive, Proof, Refusal, Welcome, encode
 from tests.effort import examples
 from tests.node.network import Network, eventually, incarnation, live, make, simulated
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions
 from crdtcast.tls import Tls
-from crdtcast.wire import Hello, Refusal, decode, encode
+from crdtcast.wire.frames import Hello, Refusal, decode, encode
 from tests.effort import examples
 from tests.node.certificates import EXPIRED, NOT_YET, Authority
 from tests.node.network import (

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast import compression
 from crdtcast.engine import Engine
 from crdtcast.node import Node
 from crdtcast.shared import SharedLinks
-from crdtcast.wire import PROTOCOL_VERSION, FrameKind, Hello
+from crdtcast.wire import compression
+from crdtcast.wire.frames import PROTOCOL_VERSION, FrameKind, Hello
 from tests.node.group_support import world
 from tests.node.network import (
     Member,

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from crdtcast import wire
 from crdtcast.causality.messages import Digest, Ended, Message, Views
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.checker import Kind
@@ -24,6 +23,7 @@ from crdtcast.simulator.honest_checker import HonestChecker
 from crdtcast.simulator.hostile import HostileWorld
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.simulator.step_limit import limited
+from crdtcast.wire import frames
 from tests.effort import seeds
 
 from .written import actions
@@ -66,7 +66,7 @@ class TestMutation:
         refused = 0
         for body in lies(lambda m: m.body(m.frame(A)), 1000):
             try:
-                wire.decode(body)
+                frames.decode(body)
             except RemoteProtocolError:
                 refused += 1
         assert 20 < refused < 300

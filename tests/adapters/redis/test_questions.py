@@ -9,7 +9,7 @@ import trio.testing
 
 from crdtcast.adapters.redis.questions import PART_BYTES, Questions
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError
-from crdtcast.wire_offers import Ask, Asking, Fetch, Offer, Part, Unable
+from crdtcast.wire.offer_frames import Ask, Asking, Fetch, Offer, Part, Unable
 
 Drop = Callable[[Asking], bool]
 LONG = bytes(range(256)) * 4096

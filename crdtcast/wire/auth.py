@@ -19,7 +19,7 @@ import msgpack
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import check_secrets
 from crdtcast.privatefiles import check_private
-from crdtcast.wire import Hello
+from crdtcast.wire.frames import Hello
 
 SECRET_VARIABLE = "CRDTCAST_SECRET"
 """The environment's variable that `read_secret` looks at."""

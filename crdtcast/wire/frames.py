@@ -15,16 +15,13 @@ from typing import Any, TypeAlias
 
 import msgpack
 
-from crdtcast import wire_groups
 from crdtcast.causality.member_id import valid_incarnation, valid_name
 from crdtcast.causality.messages import Digest, Message
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
-from crdtcast.frame_shapes import SHORT, unpacked_frame
-from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
-from crdtcast.wire_offers import ASKING, Asking, asking_fields
-from crdtcast.wire_values import (
+from crdtcast.wire import group_frames
+from crdtcast.wire.fields import (
     MAX_COUNTER,
     MAX_IDENTIFIER,
     MAX_ORIGINS,
@@ -43,7 +40,10 @@ from crdtcast.wire_values import (
     read_section,
     section_fields,
 )
-from crdtcast.wire_values import FrameKind as FrameKind
+from crdtcast.wire.fields import FrameKind as FrameKind
+from crdtcast.wire.frame_shapes import SHORT, unpacked_frame
+from crdtcast.wire.group_frames import Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire.offer_frames import ASKING, Asking, asking_fields
 
 PROTOCOL_VERSION = 3
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
@@ -81,7 +81,7 @@ class Hello:
     several groups (`wire_groups`); `group` then names the set of links, and `incarnation` the process, or the
     server that it owns.
     `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
-    a secret to prove and demands that the other side proves it (`proof.py`); else empty. `zstd`: it
+    a secret to prove and demands that the other side proves it (`wire/auth.py`); else empty. `zstd`: it
     understands compressed frames. `level`, `reads`: where the members are fixed, the format level that it sends in, and
     those that its program reads. `databases`: how many the server beside a gateway has, and which one is the gateway's
     own; None without one.
@@ -126,7 +126,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That the sender knows the shared secret: see `proof.py`."""
+    """That the sender knows the shared secret: see `wire/auth.py`."""
 
     mac: bytes
 
@@ -179,7 +179,7 @@ def encode_body(frame: Frame, max_frame: int = MAX_FRAME, numbers: Numbers | Non
     if type(frame) is Message:
         fields = message_fields(frame, numbers)
     elif type(frame) is Grouped:
-        fields = wire_groups.grouped_fields(frame, numbers)
+        fields = group_frames.grouped_fields(frame, numbers)
     else:
         fields = _fields_of(frame, numbers)
     body = _pack(fields)
@@ -196,7 +196,7 @@ def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
         case Digest():
             return digest_fields(frame, numbers)
         case Here() | Apart() | Known():
-            return wire_groups.fields_of(frame)
+            return group_frames.fields_of(frame)
         case Named():
             return named_fields(frame)
         case Section():
@@ -365,10 +365,10 @@ _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
     int(FrameKind.NAMED): read_named,
     int(FrameKind.SECTION): read_section,
     **ASKING,
-    **wire_groups.DECODERS,
+    **group_frames.DECODERS,
 }
 _WITH_NAMES: dict[int, Callable[[list[Any], Names], Frame]] = {
     int(FrameKind.MESSAGE): read_message,
     int(FrameKind.DIGEST): read_digest,
-    int(FrameKind.GROUPED): wire_groups.read_grouped,
+    int(FrameKind.GROUPED): group_frames.read_grouped,
 }

@@ -17,7 +17,7 @@ from crdtcast.engine.membership import Early
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked
-from crdtcast.wire_values import (
+from crdtcast.wire.fields import (
     message_fields,
     read_dot,
     read_incarnation,
@@ -25,7 +25,7 @@ from crdtcast.wire_values import (
     read_number,
     read_vector,
 )
-from crdtcast.wire_views import (
+from crdtcast.wire.view_frames import (
     pack_decided,
     pack_record,
     pack_view,

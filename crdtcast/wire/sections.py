@@ -7,7 +7,7 @@ other tasks have their turn. The order of frames on a link stays as it is: diges
 from collections.abc import Callable
 
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.wire_values import Section
+from crdtcast.wire.fields import Section
 
 SECTION_BYTES = 256 * 1024
 """Of a body, from which on it is cut, and in each section but the last."""

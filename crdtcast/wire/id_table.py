@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.wire_values import MAX_ORIGINS, Named
+from crdtcast.wire.fields import MAX_ORIGINS, Named
 
 RENEWAL = 4096
 """Ids after which a node begins anew, so that those of long ago are forgotten."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
-from crdtcast import compression
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.numbering import Numbering
-from crdtcast.sections import SECTION_BYTES, LongFrame
-from crdtcast.wire import MAX_FRAME, Frame, encode, encode_body, framed, length_of
-from crdtcast.wire_values import Section
+from crdtcast.wire import compression
+from crdtcast.wire.fields import Section
+from crdtcast.wire.frames import MAX_FRAME, Frame, encode, encode_body, framed, length_of
+from crdtcast.wire.id_table import Numbering
+from crdtcast.wire.sections import SECTION_BYTES, LongFrame
 
 PIECE_BYTES = 32 * 1024
 """Frames are put together up to about so many bytes. A frame that is longer goes alone: not every peer may

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked, unpacked_within
-from crdtcast.sections import SECTION_BYTES
-from crdtcast.wire_groups import MAX_REPLACED
-from crdtcast.wire_offers import MAX_QUESTION, PART_BYTES
-from crdtcast.wire_values import MAX_IDENTIFIER, FrameKind
+from crdtcast.wire.fields import MAX_IDENTIFIER, FrameKind
+from crdtcast.wire.group_frames import MAX_REPLACED
+from crdtcast.wire.offer_frames import MAX_QUESTION, PART_BYTES
+from crdtcast.wire.sections import SECTION_BYTES
 
 SHORT = 8192
 """Bytes of a body that any frame may have, and whose elements cost nothing worth a look."""

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import trio
 
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
-from crdtcast.wire_groups import Admit, Copy
-from crdtcast.wire_offers import Ask, Asking, Fetch, Offer, Part, Unable
+from crdtcast.wire.group_frames import Admit, Copy
+from crdtcast.wire.offer_frames import Ask, Asking, Fetch, Offer, Part, Unable
 
 PATIENCE = 5.0
 """Seconds without an answer after which a part is asked for again."""

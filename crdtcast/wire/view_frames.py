@@ -22,7 +22,7 @@ from crdtcast.engine.views import (
     packed_change,
 )
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.wire_values import FrameKind, read_incarnation, read_number, read_vector
+from crdtcast.wire.fields import FrameKind, read_incarnation, read_number, read_vector
 
 T = TypeVar("T")
 

@@ -1,14 +1,14 @@
-"""Cuts a stream of bytes into frames. Sans-I/O; the counterpart of `encoder.py`."""
+"""Cuts a stream of bytes into frames. Sans-I/O; the counterpart of `wire/encoder.py`."""
 
 import struct
 import sys
 
-from crdtcast import compression
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.numbering import KnownNames
-from crdtcast.sections import Gathering
-from crdtcast.wire import MAX_FRAME, PREFIX, Frame, decode
-from crdtcast.wire_values import Named, Section
+from crdtcast.wire import compression
+from crdtcast.wire.fields import Named, Section
+from crdtcast.wire.frames import MAX_FRAME, PREFIX, Frame, decode
+from crdtcast.wire.id_table import KnownNames
+from crdtcast.wire.sections import Gathering
 
 _length = struct.Struct(">I").unpack_from
 _OURS = frozenset({Named, Section})

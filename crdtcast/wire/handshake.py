@@ -8,7 +8,7 @@ import enum
 from collections.abc import Callable, Mapping
 
 from crdtcast.exceptions import HandshakeError
-from crdtcast.wire import Hello, Refusal
+from crdtcast.wire.frames import Hello, Refusal
 
 
 class Reason(enum.StrEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.wire_values import FrameKind, printable, read_number
+from crdtcast.wire.fields import FrameKind, printable, read_number
 
 MAX_QUESTION = 12 * 2**20
 """Bytes."""

@@ -15,8 +15,7 @@ from crdtcast.causality.messages import Digest, Ended, Message, Views
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.wire_offers import ASKING, Asking, asking_fields, sentence, shaped
-from crdtcast.wire_values import (
+from crdtcast.wire.fields import (
     FrameKind,
     Names,
     Numbers,
@@ -28,7 +27,8 @@ from crdtcast.wire_values import (
     read_number,
     read_text,
 )
-from crdtcast.wire_views import read_views, views_fields
+from crdtcast.wire.offer_frames import ASKING, Asking, asking_fields, sentence, shaped
+from crdtcast.wire.view_frames import read_views, views_fields
 
 MAX_KNOWN = 4096
 """Addresses in one frame, and that one process remembers."""

@@ -1,7 +1,7 @@
 """Parts of frames that several kinds share: kinds, messages, digests, and what is checked in them.
 
 The incarnation ids in a message or digest are spelled out, or all given as the sender's numbers for them
-(`numbering.py`).
+(`wire/id_table.py`).
 """
 
 import enum
