@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Standing
 from crdtcast.exceptions import ConfigurationError, CrdtcastError, StoreFullError
-from crdtcast.spilling import SpillingEngine
+from crdtcast.journal.spill import SpillingEngine
 
 _WARNINGS = (0.5, 0.75, 0.9, 1.0)
 _AGAIN_BELOW = 0.4

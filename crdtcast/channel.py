@@ -22,10 +22,10 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
+from crdtcast.journal.spill import Spilled
 from crdtcast.link import Link
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
-from crdtcast.spilling import Spilled
 from crdtcast.wire.fields import FrameKind
 from crdtcast.wire.group_frames import Apart, Grouped, Here, InGroup
 from crdtcast.wire.handshake import Reason

@@ -9,7 +9,7 @@ from typing import Any
 
 from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine.core import Core
-from crdtcast.spilling import Spilled
+from crdtcast.journal.spill import Spilled
 from crdtcast.ticking import Ticking
 from crdtcast.wire.fields import FrameKind
 

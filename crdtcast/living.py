@@ -25,9 +25,9 @@ from crdtcast.exceptions import (
 )
 from crdtcast.journal.deciding import asks_first, is_whole
 from crdtcast.journal.noting import NotingEngine
+from crdtcast.journal.spill import SpillingEngine
 from crdtcast.recording import Recording, Resumed
 from crdtcast.returning import Returning
-from crdtcast.spilling import SpillingEngine
 from crdtcast.turnover import change_wanted, turnover
 from crdtcast.wire.offers import Progress
 from crdtcast.wire.state import Entry, Happened

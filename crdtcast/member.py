@@ -27,12 +27,12 @@ from crdtcast.exceptions import (
 )
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.noting import NotingEngine
+from crdtcast.journal.spill import Spill, SpillingEngine, spilling
 from crdtcast.link import Link
 from crdtcast.living import Living
 from crdtcast.process import Process, checked
 from crdtcast.recording import COMPACT_BYTES, Observer, Recording
 from crdtcast.returning import Returning
-from crdtcast.spilling import Spill, SpillingEngine, spilling
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Fetch
 from crdtcast.wire.state import Happened

@@ -14,10 +14,10 @@ import msgpack
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
-from crdtcast.durablefile import replace_file, sync_directory
 from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.formats import check_format
+from crdtcast.journal.atomic_file import replace_file, sync_directory
+from crdtcast.journal.format import check_format
 
 _FORMAT = 1
 

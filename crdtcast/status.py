@@ -11,9 +11,9 @@ from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Engine, GroupEngine, Standing
 from crdtcast.engine.core import Core
 from crdtcast.engine.progress import ahead
+from crdtcast.journal.spill import SpillingEngine
 from crdtcast.options import format_address
 from crdtcast.peers import LinkStatus
-from crdtcast.spilling import SpillingEngine
 from crdtcast.turnover import in_words
 from crdtcast.watching import Since, member_names
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from crdtcast.durablefile import replace_file
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.journal.atomic_file import replace_file
 
 
 class JoinRefusal:

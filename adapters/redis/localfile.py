@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from crdtcast.adapters.redis.formatlevel import check_stored
-from crdtcast.durablefile import replace_file
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.formats import check_format
+from crdtcast.journal.atomic_file import replace_file
+from crdtcast.journal.format import check_format
 
 FORMAT = 2
 _ROOM = 4096

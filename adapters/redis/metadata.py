@@ -31,7 +31,7 @@ from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine import EngineState, GroupState
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.formats import check_format
+from crdtcast.journal.format import check_format
 from crdtcast.wire.state import pack_state, unpack_state
 
 FORMAT = 4

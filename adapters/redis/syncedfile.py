@@ -8,8 +8,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from crdtcast.durablefile import replace_file
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.journal.atomic_file import replace_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from crdtcast.durablefile import sync_directory
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.journal.atomic_file import sync_directory
 
 if sys.platform != "win32":
     import fcntl

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from crdtcast.formats import check_format
+from crdtcast.exceptions import ConfigurationError
 
 FORMAT = 1
 """Rises when an older program could not read what this one writes."""
@@ -245,3 +245,12 @@ def _has_frame_after(header: Header, raw: bytes, offset: int) -> bool:
         if _frame_at(header, raw, offset) is not None:
             return True
     return False
+
+
+def check_format(where: str, found: object, reads: int) -> None:
+    """Raise ConfigurationError if the number of the format there is above the one that this program reads."""
+    if type(found) is int and found > reads:
+        raise ConfigurationError(
+            f"{where} has format {found}, and this program reads format {reads}: a newer program wrote it, start "
+            "that one"
+        )

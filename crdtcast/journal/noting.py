@@ -10,7 +10,7 @@ from crdtcast.engine import PROGRAM, GroupState, Parked, Span
 from crdtcast.engine.store import Store, Stored
 from crdtcast.engine.views import Change
 from crdtcast.journal.saved import Batch, Happened, Life
-from crdtcast.spilling import Spill, SpillingEngine, SpillingStore
+from crdtcast.journal.spill import Spill, SpillingEngine, SpillingStore
 
 
 class NotingStore(SpillingStore):

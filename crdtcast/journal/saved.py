@@ -13,7 +13,7 @@ from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupState, Parked, ParkedOperation
 from crdtcast.engine.views import Decided
 from crdtcast.exceptions import RemoteProtocolError, UnusableInputError
-from crdtcast.formats import check_format
+from crdtcast.journal.format import check_format
 from crdtcast.wire.fields import read_dot, read_number
 from crdtcast.wire.state import pack_state, unpack_state
 from crdtcast.wire.view_frames import pack_decided, read_decided

@@ -10,7 +10,7 @@ from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine.delivery import Inbox
-from crdtcast.spilling import SpillingEngine
+from crdtcast.journal.spill import SpillingEngine
 from tests.engine.town import Town
 
 MEGABYTE = 2**20

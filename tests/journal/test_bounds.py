@@ -17,7 +17,7 @@ from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import JournalError, StoreFullError
 from crdtcast.journal import FileJournal
-from crdtcast.spilling import Spill, Spilled, SpillingEngine, spilling
+from crdtcast.journal.spill import Spill, Spilled, SpillingEngine, spilling
 from tests.node.group_support import Host, World, members_are
 from tests.node.network import Network, eventually, simulated
 
