@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from crdtcast.causality.tags import Dot, Tag
     from crdtcast.collecting import rare_full_collections
     from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
-    from crdtcast.eventlog import EventLog
+    from crdtcast.eventlog.writer import EventLog
     from crdtcast.events import Delivered, Evicted, Joined, Stable
     from crdtcast.exceptions import (
         ConfigurationError,
@@ -104,7 +104,7 @@ _HOMES = {
     "crdtcast.broadcast": ("BroadcastNode", "open_node"),
     "crdtcast.collecting": ("rare_full_collections",),
     "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
-    "crdtcast.eventlog": ("EventLog",),
+    "crdtcast.eventlog.writer": ("EventLog",),
     "crdtcast.events": ("Delivered", "Evicted", "Joined", "Stable"),
     "crdtcast.exceptions": (
         "ConfigurationError",

@@ -43,7 +43,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         summary="Real processes under faults: is anything lost, doubled or different?",
     ),
     "check": Subcommand(
-        module="crdtcast.logcheck.cli",
+        module="crdtcast.eventlog.check.cli",
         attribute="check",
         extra="cli",
         summary="Check the replicas' event logs one event after the other, from the definitions.",

@@ -19,7 +19,7 @@ from crdtcast.causality.tags import Dot, Tag, merge_into
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Engine
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog.writer import EventLog
 from crdtcast.logs import ahead, skips
 from crdtcast.node import Node
 from crdtcast.objects import Key, Objects, packed, unpacked

@@ -16,9 +16,9 @@ from crdtcast.bounds import StoreLimits
 from crdtcast.broadcast import Broadcasting
 from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.channel import Channel
-from crdtcast.durablelog import DurableLog
 from crdtcast.engine import Engine
-from crdtcast.eventlog import ROTATION, Rotation
+from crdtcast.eventlog.durable_log import DurableLog
+from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.member import GroupMember

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, overload
 from crdtcast import statefile
 from crdtcast.causality.member_id import fresh_incarnation, wall_clock_us
 from crdtcast.datatypes import PureOpCRDT
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.fixed_replica import FixedReplica
 from crdtcast.group_replica import GroupReplica

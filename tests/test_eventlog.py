@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast import logowner
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.eventfiles import COLUMNS, Event, Kind, LoggedCut, LoggedView, LogReader
-from crdtcast.eventlog import EventLog, LogTail, Privacy, Rotation
+from crdtcast.eventlog import owner
+from crdtcast.eventlog.format import COLUMNS, Event, Kind, LoggedCut, LoggedView, LogReader
+from crdtcast.eventlog.writer import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 
 ME, OTHER = "a.000000000001", "b.000000000001"
@@ -366,7 +366,7 @@ def test_a_process_that_another_one_has_followed_writes_no_line_behind_its_end(
 def test_a_process_stopped_while_it_writes_does_not_hold_up_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logowner, "_TAKING_PATIENCE", 0.0)
+    monkeypatch.setattr(owner, "_TAKING_PATIENCE", 0.0)
     waits = list[float]()
     monkeypatch.setattr(time, "sleep", waits.append)
     first = opened(tmp_path)

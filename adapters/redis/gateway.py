@@ -65,7 +65,8 @@ from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Durability as EngineDurability
 from crdtcast.engine import Engine, EngineState, GroupEngine
-from crdtcast.eventlog import ROTATION, EventLog, Rotation, check_directory
+from crdtcast.eventlog.group_log import GroupLog
+from crdtcast.eventlog.writer import ROTATION, EventLog, Rotation, check_directory
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -75,7 +76,6 @@ from crdtcast.exceptions import (
     ServerReadOnlyError,
     SupersededError,
 )
-from crdtcast.grouplog import GroupLog
 from crdtcast.listening import cannot_listen, is_loopback, listen
 from crdtcast.logs import Throttle, ahead
 from crdtcast.node import Node, NodeOptions

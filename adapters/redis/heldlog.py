@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from crdtcast.causality.tags import Dot, Tag, Vector, merge_into
-from crdtcast.eventfiles import LoggedCut, LoggedView
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog.format import LoggedCut, LoggedView
+from crdtcast.eventlog.writer import EventLog
 
 
 class HeldLog(EventLog):

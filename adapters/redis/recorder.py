@@ -40,8 +40,8 @@ from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.worth import Figures
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag, Vector, covers, merge_into
-from crdtcast.eventlog import EventLog
-from crdtcast.grouplog import GroupLog
+from crdtcast.eventlog.group_log import GroupLog
+from crdtcast.eventlog.writer import EventLog
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit

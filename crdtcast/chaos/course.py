@@ -25,8 +25,8 @@ from crdtcast.chaos.nodes import NODE, REFUSED, Host, LateError, MisbehavedError
 from crdtcast.chaos.plan import Episode, Plan
 from crdtcast.chaos.proxy import Network
 from crdtcast.chaos.spaces import Space
+from crdtcast.eventlog.check.check import check_logs
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.logcheck.check import check_logs
 
 SETTLE_SECONDS = 180.0
 """How long the group has, once everything is healed, to become equal and quiet."""

@@ -9,7 +9,7 @@ from typing import Any
 from crdtcast.bounds import StoreLimits, WhenFull
 from crdtcast.causality.member_id import valid_incarnation, valid_name
 from crdtcast.configuration import Kind, option
-from crdtcast.eventlog import ROTATION, Rotation
+from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.listening import is_loopback
 from crdtcast.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address

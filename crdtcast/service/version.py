@@ -9,7 +9,7 @@ import click
 
 from crdtcast.adapters.redis import effects, localfile, metadata
 from crdtcast.engine.level import PROGRAM
-from crdtcast.eventfiles import SCHEMA_VERSION
+from crdtcast.eventlog.format import SCHEMA_VERSION
 from crdtcast.journal.format import FORMAT
 from crdtcast.wire.frames import OLDEST_VERSION, PROTOCOL_VERSION
 

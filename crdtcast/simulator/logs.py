@@ -1,4 +1,4 @@
-"""Event logs of a simulated group, in the format of a real node's (`crdtcast.eventlog`), on simulated time.
+"""Event logs of a simulated group, in the format of a real node's (`crdtcast.eventlog.writer`), on simulated time.
 
 As at a node, lines reach the disk with the sync before anything leaves, so a crash loses what came since.
 """
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.eventlog import EventLog
-from crdtcast.grouplog import GroupLog
+from crdtcast.eventlog.group_log import GroupLog
+from crdtcast.eventlog.writer import EventLog
 from crdtcast.simulator.member import Machine
 from crdtcast.simulator.observer import Observer
 

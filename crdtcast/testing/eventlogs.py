@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from crdtcast.causality.tags import Dot, covers, merge_into
-from crdtcast.eventfiles import COLUMNS, SCHEMA_VERSION, Event, Kind, segment_name
+from crdtcast.eventlog.format import COLUMNS, SCHEMA_VERSION, Event, Kind, segment_name
 
 Logs = dict[str, list[Event]]
 """Incarnation -> its events in order."""

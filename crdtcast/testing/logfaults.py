@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventfiles import Event, Kind
+from crdtcast.eventlog.format import Event, Kind
 from crdtcast.testing.eventlogs import Logs
 
 

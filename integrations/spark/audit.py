@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from crdtcast.eventfiles import SCHEMA_VERSION, Kind
+from crdtcast.eventlog.format import SCHEMA_VERSION, Kind
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark import rules, timeline
 from crdtcast.integrations.spark.checks import (

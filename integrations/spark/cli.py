@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crdtcast.eventfiles import GZIP, OPEN, SEALED
+from crdtcast.eventlog.format import GZIP, OPEN, SEALED
 from crdtcast.exceptions import CrdtcastError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from crdtcast.eventfiles import GZIP, OPEN, SCHEMA_VERSION, SEALED
+from crdtcast.eventlog.format import GZIP, OPEN, SCHEMA_VERSION, SEALED
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark.schema import EVENT, LINE, TORN
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.eventfiles import Kind, members_in
+from crdtcast.eventlog.format import Kind, members_in
 
 
 @dataclass(frozen=True, slots=True)

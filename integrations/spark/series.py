@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from crdtcast.eventfiles import Kind
+from crdtcast.eventlog.format import Kind
 from crdtcast.integrations.spark.logs import Group
 
 BUCKETS = 120

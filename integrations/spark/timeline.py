@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType
 
-from crdtcast.eventfiles import Kind
+from crdtcast.eventlog.format import Kind
 from crdtcast.integrations.spark.logs import Group, Log
 from crdtcast.integrations.spark.schema import columns
 from crdtcast.integrations.spark.small import small_table

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crdtcast.eventfiles import Event, Kind
+from crdtcast.eventlog.format import Event, Kind
 from crdtcast.testing.eventlogs import Logs, Settings, make_up, write_logs
 from crdtcast.testing.logfaults import FAULTS, Planted, plant
 from tests.effort import seeds

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.eventfiles import Kind
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog.format import Kind
+from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.testing.eventlogs import Logs, Settings, line, make_up, write_logs
 from crdtcast.testing.logfaults import FAULTS, Planted, pasts, plant

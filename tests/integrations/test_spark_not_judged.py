@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from crdtcast.eventfiles import Kind
+from crdtcast.eventlog.format import Kind
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.testing.eventlogs import write_logs
 from tests.integrations.spark_logs import changing, made_up, partly_judged, without

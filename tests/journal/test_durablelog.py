@@ -6,10 +6,10 @@ from typing import Any
 
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Message
-from crdtcast.durablelog import DurableLog
 from crdtcast.engine import PROGRAM, GroupEngine, Span, Standing
 from crdtcast.engine.views import Decided
-from crdtcast.eventfiles import Kind, LogReader
+from crdtcast.eventlog.durable_log import DurableLog
+from crdtcast.eventlog.format import Kind, LogReader
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.saved import Batch, pack_batch, unpack_batch
 

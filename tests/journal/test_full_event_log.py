@@ -13,7 +13,7 @@ import trio
 
 from crdtcast import ConfigurationError, open_group, open_replica
 from crdtcast.datatypes import PNCounter
-from crdtcast.logcheck.check import check_logs
+from crdtcast.eventlog.check.check import check_logs
 
 ON_A_SMALL_DISK = """
 import json, logging, sys

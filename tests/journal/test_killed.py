@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.logcheck.check import check_logs
+from crdtcast.eventlog.check.check import check_logs
 from crdtcast.ports import free_ports
 from tests.effort import first_seed, seeds
 

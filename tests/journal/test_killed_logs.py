@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from crdtcast import GroupMember
-from crdtcast.durablelog import DurableLog
-from crdtcast.eventfiles import Event, Kind, LogReader
-from crdtcast.eventlog import Rotation
+from crdtcast.eventlog.check.check import check_logs
+from crdtcast.eventlog.durable_log import DurableLog
+from crdtcast.eventlog.format import Event, Kind, LogReader
+from crdtcast.eventlog.writer import Rotation
 from crdtcast.journal.saved import Happened
-from crdtcast.logcheck.check import check_logs
 from tests.journal.test_members import Country, country
 from tests.node.group_support import members_are
 from tests.node.network import eventually, simulated

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.eventfiles import Kind
-from crdtcast.logcheck import Checked, Problem, check_logs
+from crdtcast.eventlog.check import Checked, Problem, check_logs
+from crdtcast.eventlog.format import Kind
 from crdtcast.testing.eventlogs import Logs, Settings, make_up, write_logs
 from crdtcast.testing.logfaults import FAULTS, pasts, plant
 from tests.effort import seeds

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from crdtcast import cli
-from crdtcast.logcheck import Problem, check_logs
+from crdtcast.eventlog.check import Problem, check_logs
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
 from crdtcast.testing.eventlogs import Settings, make_up, write_logs

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from crdtcast import cli, open_replica
 from crdtcast.datatypes import AWSet
-from crdtcast.eventfiles import COLUMNS, SCHEMA_VERSION
-from crdtcast.logcheck import Problem, check_logs
+from crdtcast.eventlog.check import Problem, check_logs
+from crdtcast.eventlog.format import COLUMNS, SCHEMA_VERSION
 from crdtcast.testing.eventlogs import Logs, Settings, line, make_up, write_logs
 from crdtcast.testing.logfaults import plant
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventfiles import Event, Kind, LoggedCut, LogReader
-from crdtcast.logcheck import Checked, Problem, check_logs
+from crdtcast.eventlog.check import Checked, Problem, check_logs
+from crdtcast.eventlog.format import Event, Kind, LoggedCut, LogReader
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
 from crdtcast.testing.eventlogs import Logs, write_logs

@@ -11,8 +11,8 @@ import pytest
 
 from crdtcast.causality.member_id import base_of, joined_by
 from crdtcast.causality.tags import Dot
-from crdtcast.eventfiles import Event, Kind, LoggedCut, LogReader
-from crdtcast.logcheck import Problem, check_logs
+from crdtcast.eventlog.check import Problem, check_logs
+from crdtcast.eventlog.format import Event, Kind, LoggedCut, LogReader
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
 from crdtcast.testing.eventlogs import Logs, write_logs

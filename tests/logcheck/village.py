@@ -9,9 +9,9 @@ from pathlib import Path
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Digest, Ended, Message, Transmit, Views
 from crdtcast.engine import GroupEngine, Parked, Standing
-from crdtcast.eventlog import EventLog, Rotation
+from crdtcast.eventlog.group_log import GroupLog
+from crdtcast.eventlog.writer import EventLog, Rotation
 from crdtcast.exceptions import HandshakeError, NotReadyError
-from crdtcast.grouplog import GroupLog
 
 Content = Message | Digest | Ended | Views
 

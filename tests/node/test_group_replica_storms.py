@@ -8,7 +8,7 @@ import trio
 
 from crdtcast import EndedError, GroupReplica
 from crdtcast.datatypes import AWSet, LWWRegister, PNCounter
-from crdtcast.logcheck.check import check_logs
+from crdtcast.eventlog.check.check import check_logs
 from crdtcast.testing import eventually, simulated
 from tests.effort import seeds
 

@@ -6,7 +6,7 @@ Digests are compared at equal (object, vector), which happens all the time, not 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from crdtcast.eventfiles import Kind
+from crdtcast.eventlog.format import Kind
 from crdtcast.integrations.spark.rules import Rule, apply
 
 CHECK = "convergence"

@@ -11,7 +11,7 @@ from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.server_address import ServerAddress
-from crdtcast.logcheck import Checked, check_logs
+from crdtcast.eventlog.check import Checked, check_logs
 from crdtcast.node import NodeOptions
 from crdtcast.options import Address
 from tests import servers

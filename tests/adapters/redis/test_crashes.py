@@ -12,7 +12,7 @@ import redis
 
 from crdtcast.adapters.redis import faults
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
-from crdtcast.logcheck import check_logs
+from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
 from tests.adapters.redis.regression_support import until
 from tests.effort import examples, first_seed

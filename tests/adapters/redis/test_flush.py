@@ -13,7 +13,7 @@ from crdtcast.adapters.redis import region_copy
 from crdtcast.adapters.redis.belonging import Belonging
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.logcheck import check_logs
+from crdtcast.eventlog.check import check_logs
 from tests import servers
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import PATIENCE, Running, gateway

@@ -25,9 +25,9 @@ from crdtcast.adapters.redis.effects import (
 )
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
-from crdtcast.eventfiles import Kind, LogReader
+from crdtcast.eventlog.check import check_logs
+from crdtcast.eventlog.format import Kind, LogReader
 from crdtcast.exceptions import ConfigurationError, ServerError
-from crdtcast.logcheck import check_logs
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
 from tests.preloaded import crdtcast

@@ -10,8 +10,8 @@ import pytest
 from crdtcast.adapters.redis import faults
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
 from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.eventlog.check import check_logs
 from crdtcast.exceptions import ServerError
-from crdtcast.logcheck import check_logs
 from tests.adapters.redis.regression_support import PATIENCE, call
 from tests.adapters.redis.test_crashes import append_only_file, dying_at, lose_the_end_of_the_file
 

@@ -9,7 +9,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.logcheck import check_logs
+from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis.member_support import Load
 from tests.effort import first_seed
 

@@ -12,7 +12,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster, Region
 from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.logcheck import check_logs
+from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis.regression_support import PATIENCE, call, until
 
 pytestmark = pytest.mark.process

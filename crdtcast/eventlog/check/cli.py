@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from crdtcast.eventlog.check.check import Checked, check_logs
+from crdtcast.eventlog.check.report import explained, located
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.logcheck.check import Checked, check_logs
-from crdtcast.logcheck.report import explained, located
 
 RIGHT, VIOLATED, UNUSABLE = 0, 1, 2
 

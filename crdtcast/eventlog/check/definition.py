@@ -1,7 +1,7 @@
 """The checks, from the definition of causal delivery over what applications did.
 
 Events come in an order that respects each log's own and sending before delivery
-(`crdtcast.logcheck.merge`). Nothing of the engine is used: no digests, rows or vectors from the wire.
+(`crdtcast.eventlog.check.merge`). Nothing of the engine is used: no digests, rows or vectors from the wire.
 """
 
 from collections import Counter
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.tags import Dot
-from crdtcast.eventfiles import Event, Kind
-from crdtcast.logcheck.beginnings import Beginnings
-from crdtcast.logcheck.knowledge import Member, Message, Messages, missing
-from crdtcast.logcheck.membership import Roll
-from crdtcast.logcheck.segments import Log
-from crdtcast.logcheck.stability import Notices
-from crdtcast.logcheck.values import Values
-from crdtcast.logcheck.violations import Place, Problem, Violation, listed
+from crdtcast.eventlog.check.beginnings import Beginnings
+from crdtcast.eventlog.check.knowledge import Member, Message, Messages, missing
+from crdtcast.eventlog.check.membership import Roll
+from crdtcast.eventlog.check.segments import Log
+from crdtcast.eventlog.check.stability import Notices
+from crdtcast.eventlog.check.values import Values
+from crdtcast.eventlog.check.violations import Place, Problem, Violation, listed
+from crdtcast.eventlog.format import Event, Kind
 
 _KEPT = 100
 _COLLECT_EVERY = 4096

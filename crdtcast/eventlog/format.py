@@ -1,5 +1,5 @@
 """The event log as files: columns, kinds, names of segments, reading lines. Its writer is
-`crdtcast.eventlog`.
+`crdtcast.eventlog.writer`.
 
 JSON lines, one event a line, every line complete in itself. A segment is written as
 `….jsonl.open` and renamed to `….jsonl` when it is sealed; a crash leaves at most one torn line,

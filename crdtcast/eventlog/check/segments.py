@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from crdtcast.eventfiles import GZIP, OPEN, SEALED, Event, Kind
+from crdtcast.eventlog.check.reading import events_of
+from crdtcast.eventlog.check.runs import Segments, runs
+from crdtcast.eventlog.format import GZIP, OPEN, SEALED, Event, Kind
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.logcheck.reading import events_of
-from crdtcast.logcheck.runs import Segments, runs
 
 _ENDINGS = (SEALED, OPEN, SEALED + GZIP, OPEN + GZIP)
 

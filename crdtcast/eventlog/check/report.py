@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventfiles import Event, Kind
-from crdtcast.logcheck.segments import Line, Log
-from crdtcast.logcheck.violations import Place, Problem, Violation
+from crdtcast.eventlog.check.segments import Line, Log
+from crdtcast.eventlog.check.violations import Place, Problem, Violation
+from crdtcast.eventlog.format import Event, Kind
 
 AROUND = 5
 """Lines shown before and after one that matters."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from crdtcast.causality.tags import Vector
-from crdtcast.logcheck.violations import Place
+from crdtcast.eventlog.check.violations import Place
 
 
 @dataclass(frozen=True, slots=True)

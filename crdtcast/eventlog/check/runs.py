@@ -6,7 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
-from crdtcast.logcheck.reading import opened
+from crdtcast.eventlog.check.reading import opened
 
 Segments: TypeAlias = dict[str, list[tuple[int, Path]]]
 """Incarnation -> its files, with the `seq` of their first events."""

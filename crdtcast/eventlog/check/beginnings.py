@@ -5,10 +5,10 @@ snapshot, of a new incarnation with what the last one had synced, of a restart.
 from collections.abc import Callable, Mapping
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventfiles import Event
-from crdtcast.logcheck.knowledge import Member, Message, Messages, missing, told_stable
-from crdtcast.logcheck.membership import Roll
-from crdtcast.logcheck.violations import Place, Problem, Report, listed
+from crdtcast.eventlog.check.knowledge import Member, Message, Messages, missing, told_stable
+from crdtcast.eventlog.check.membership import Roll
+from crdtcast.eventlog.check.violations import Place, Problem, Report, listed
+from crdtcast.eventlog.format import Event
 
 
 class Beginnings:

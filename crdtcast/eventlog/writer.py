@@ -1,5 +1,5 @@
 """Writer of a replica's event log: what the application saw, in its order. The format is
-`crdtcast.eventfiles`.
+`crdtcast.eventlog.format`.
 
 Rule: nothing in here may hurt the node. Lines are strings put together by hand (this is on the
 path of every message), a disk that refuses is tried again, the memory for what it has refused is
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.tags import Dot, Tag, Vector, merge_into
-from crdtcast.eventfiles import (
+from crdtcast.eventlog.format import (
     FORCED,
     OPEN,
     SCHEMA_VERSION,
@@ -33,8 +33,8 @@ from crdtcast.eventfiles import (
     segment_prefix,
     view_after,
 )
+from crdtcast.eventlog.owner import LogOwner
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.logowner import LogOwner
 
 _WARN_EVERY_US = 60_000_000
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

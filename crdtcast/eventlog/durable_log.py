@@ -12,8 +12,8 @@ from crdtcast.causality.member_id import wall_clock_us
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, covers
 from crdtcast.engine.views import Decided
-from crdtcast.eventlog import ROTATION, EventLog, Rotation, check_directory
-from crdtcast.grouplog import GroupLog
+from crdtcast.eventlog.group_log import GroupLog
+from crdtcast.eventlog.writer import ROTATION, EventLog, Rotation, check_directory
 from crdtcast.journal.saved import Happened
 
 if TYPE_CHECKING:

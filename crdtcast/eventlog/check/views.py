@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from crdtcast.causality.member_id import base_of, joined_by
-from crdtcast.eventfiles import Event, LoggedCut, LoggedView, view_after
-from crdtcast.logcheck.knowledge import Member
-from crdtcast.logcheck.violations import Place, Problem, Report
+from crdtcast.eventlog.check.knowledge import Member
+from crdtcast.eventlog.check.violations import Place, Problem, Report
+from crdtcast.eventlog.format import Event, LoggedCut, LoggedView, view_after
 
 
 @dataclass(slots=True)

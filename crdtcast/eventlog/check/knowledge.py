@@ -13,9 +13,9 @@ origin. So memory is what is in flight and one vector a log, however long the lo
 from collections.abc import Iterable, Iterator, Mapping
 
 from crdtcast.causality.tags import Dot, Vector
-from crdtcast.eventfiles import Event, LoggedCut, LoggedView, listed_members
-from crdtcast.logcheck.segments import Log
-from crdtcast.logcheck.violations import Place
+from crdtcast.eventlog.check.segments import Log
+from crdtcast.eventlog.check.violations import Place
+from crdtcast.eventlog.format import Event, LoggedCut, LoggedView, listed_members
 
 
 class Message:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from crdtcast.causality.member_id import base_of, joined_by, name_of
 from crdtcast.causality.tags import Dot, Vector, covers
-from crdtcast.eventfiles import Event, listed_members
-from crdtcast.logcheck.knowledge import Member
-from crdtcast.logcheck.views import Views
-from crdtcast.logcheck.violations import Place, Problem, Report
+from crdtcast.eventlog.check.knowledge import Member
+from crdtcast.eventlog.check.views import Views
+from crdtcast.eventlog.check.violations import Place, Problem, Report
+from crdtcast.eventlog.format import Event, listed_members
 
 
 class Roll:

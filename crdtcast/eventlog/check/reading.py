@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-from crdtcast.eventfiles import GZIP, SCHEMA_VERSION, Event, Kind, parse_line
+from crdtcast.eventlog.format import GZIP, SCHEMA_VERSION, Event, Kind, parse_line
 from crdtcast.exceptions import UnusableInputError
 
 _OF_MESSAGES = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEFT, Kind.EVICT})

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crdtcast.logcheck.definition import Definition
-from crdtcast.logcheck.founders import founded_apart
-from crdtcast.logcheck.merge import Merge
-from crdtcast.logcheck.segments import Found, Log, find_logs
-from crdtcast.logcheck.violations import Violation
+from crdtcast.eventlog.check.definition import Definition
+from crdtcast.eventlog.check.founders import founded_apart
+from crdtcast.eventlog.check.merge import Merge
+from crdtcast.eventlog.check.segments import Found, Log, find_logs
+from crdtcast.eventlog.check.violations import Violation
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventfiles import Kind
-from crdtcast.logcheck.definition import Definition, Wait
-from crdtcast.logcheck.segments import Line, Log
+from crdtcast.eventlog.check.definition import Definition, Wait
+from crdtcast.eventlog.check.segments import Line, Log
+from crdtcast.eventlog.format import Kind
 
 _TELL_EVERY = 10_000
 

@@ -10,8 +10,8 @@ from crdtcast.causality.tags import Dot, Tag, covers
 from crdtcast.engine import Cut, GroupEngine, How, Standing
 from crdtcast.engine.operations import Join, decode
 from crdtcast.engine.views import Decided, View
-from crdtcast.eventfiles import LoggedCut, LoggedView
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog.format import LoggedCut, LoggedView
+from crdtcast.eventlog.writer import EventLog
 
 
 class GroupLog:

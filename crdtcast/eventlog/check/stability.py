@@ -7,9 +7,9 @@ chapter 3.)
 from collections.abc import Iterable, Iterator, Mapping
 
 from crdtcast.causality.tags import Dot
-from crdtcast.logcheck.knowledge import Member, Message, Messages, missing
-from crdtcast.logcheck.membership import Roll
-from crdtcast.logcheck.violations import Place, Problem, Report, listed
+from crdtcast.eventlog.check.knowledge import Member, Message, Messages, missing
+from crdtcast.eventlog.check.membership import Roll
+from crdtcast.eventlog.check.violations import Place, Problem, Report, listed
 
 
 class Notices:

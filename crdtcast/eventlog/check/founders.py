@@ -5,8 +5,8 @@ members that STARTs list. Where members are fixed these are names, which tell no
 from collections.abc import Sequence
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.eventfiles import listed_members
-from crdtcast.logcheck.segments import Log
+from crdtcast.eventlog.check.segments import Log
+from crdtcast.eventlog.format import listed_members
 
 
 def founded_apart(logs: Sequence[Log]) -> list[list[Log]]:

@@ -1,0 +1,1 @@
+"""Event logs: what applications saw, written while it happens, and checked afterwards."""
