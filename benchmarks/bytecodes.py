@@ -48,8 +48,8 @@ from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.node import NodeOptions
-from crdtcast.options import Address
 from crdtcast.ports import free_ports
+from crdtcast.transport.options import Address
 
 FIGURES = Path(__file__).with_suffix(".json")
 """Command -> pattern -> own instructions for each write, of the Python version under "python"."""

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from crdtcast.groups import GroupLinks, GroupNode, open_group, open_links
     from crdtcast.member import GroupMember
     from crdtcast.node import Node, run_until_signal
-    from crdtcast.options import NodeOptions
-    from crdtcast.peers import LinkStatus
     from crdtcast.process import Process, run_process
     from crdtcast.replica import Handle, Replica, Snapshot
     from crdtcast.replicas import open_replica
     from crdtcast.sessions import Token
+    from crdtcast.transport.options import NodeOptions
+    from crdtcast.transport.peers import LinkStatus
 
 __all__ = [
     "HLC",
@@ -127,11 +127,11 @@ _HOMES = {
     "crdtcast.group_replica": ("GroupReplica",),
     "crdtcast.groups": ("GroupLinks", "GroupNode", "open_group", "open_links"),
     "crdtcast.causality.hlc": ("HLC",),
-    "crdtcast.peers": ("LinkStatus",),
+    "crdtcast.transport.peers": ("LinkStatus",),
     "crdtcast.process": ("Process", "run_process"),
     "crdtcast.member": ("GroupMember",),
     "crdtcast.node": ("Node", "run_until_signal"),
-    "crdtcast.options": ("NodeOptions",),
+    "crdtcast.transport.options": ("NodeOptions",),
     "crdtcast.replica": ("Handle", "Replica", "Snapshot"),
     "crdtcast.replicas": ("open_replica",),
     "crdtcast.sessions": ("Token",),

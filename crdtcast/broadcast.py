@@ -21,9 +21,9 @@ from crdtcast.engine.waits import Notion, Waits
 from crdtcast.events import Delivered, Event, Stable
 from crdtcast.exceptions import ConfigurationError, EndedError, LocalProtocolError
 from crdtcast.node import Node, running
-from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses
-from crdtcast.peers import LinkStatus
 from crdtcast.process import Process, already_taken, checked
+from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
+from crdtcast.transport.peers import LinkStatus
 
 _STABLE_SLICE = 128
 _TURN = 32

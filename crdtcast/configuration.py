@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.options import parse_address
 from crdtcast.privatefiles import check_private
 from crdtcast.quantities import seconds, size
+from crdtcast.transport.options import parse_address
 
 PREFIX = "CRDTCAST_"
 """Of the variables in the environment: `CRDTCAST_LISTEN` is `listen`."""

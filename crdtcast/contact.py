@@ -16,8 +16,8 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
 )
 from crdtcast.hosting import Guest, Hosting, check_crowd
-from crdtcast.link import Link
 from crdtcast.replacing import whose_place
+from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.state import Entry, Happened, pack_entry
 

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Collection
 import trio
 
 from crdtcast.causality.member_id import fresh_incarnation
-from crdtcast.channel import Channel
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
 from crdtcast.joining import Joining, Wish
-from crdtcast.link import Link
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import InGroup
 from crdtcast.wire.offers import ContactLostError, Progress
 from crdtcast.wire.state import Entry

@@ -20,14 +20,14 @@ from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Engine
 from crdtcast.eventlog.writer import EventLog
-from crdtcast.logs import ahead, skips
 from crdtcast.node import Node
 from crdtcast.objects import Key, Objects, packed, unpacked
-from crdtcast.options import Address, NodeOptions
-from crdtcast.peers import LinkStatus
 from crdtcast.replica import Replica
 from crdtcast.sessions import Token
 from crdtcast.statefile import Saved
+from crdtcast.transport.log_throttle import ahead, skips
+from crdtcast.transport.options import Address, NodeOptions
+from crdtcast.transport.peers import LinkStatus
 
 _SLICE = 256
 """Deliveries between two turns of the other tasks."""

@@ -19,11 +19,11 @@ from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, NotReadyError
 from crdtcast.member import GroupMember
 from crdtcast.objects import Key, Objects
-from crdtcast.options import Address
-from crdtcast.peers import LinkStatus
 from crdtcast.replica import Replica
 from crdtcast.sessions import Token
 from crdtcast.shelf import Shelf
+from crdtcast.transport.options import Address
+from crdtcast.transport.peers import LinkStatus
 
 
 class GroupReplica(Replica):

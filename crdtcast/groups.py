@@ -15,19 +15,19 @@ from typing import Any, TypeAlias
 from crdtcast.bounds import StoreLimits
 from crdtcast.broadcast import Broadcasting
 from crdtcast.causality.member_id import fresh_incarnation
-from crdtcast.channel import Channel
 from crdtcast.engine import Engine
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.member import GroupMember
-from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses
-from crdtcast.peers import LinkStatus
 from crdtcast.process import Process, checked
 from crdtcast.recording import COMPACT_BYTES
 from crdtcast.running import running
-from crdtcast.shared import SharedLinks
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.host import SharedLinks
+from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
+from crdtcast.transport.peers import LinkStatus
 
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 

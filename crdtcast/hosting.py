@@ -18,7 +18,7 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     ServerError,
 )
-from crdtcast.link import Link
+from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import PART_BYTES, Fetch, Unable
 from crdtcast.wire.offers import Offered, part_of

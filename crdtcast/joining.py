@@ -5,9 +5,9 @@ has happened meanwhile. One attempt, with one contact; whoever calls decides wha
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crdtcast.channel import Channel
 from crdtcast.engine import PROGRAM, Span
-from crdtcast.link import Link
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Offer, Part, Unable
 from crdtcast.wire.offers import ContactLostError, Fetcher, Progress, unseen

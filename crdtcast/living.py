@@ -12,7 +12,6 @@ import trio
 from crdtcast.bounds import Bound
 from crdtcast.broadcast import Broadcasting
 from crdtcast.causality.member_id import fresh_incarnation, name_of
-from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import GroupEngine, How, Parked, Standing
 from crdtcast.entering import Entering
@@ -28,6 +27,7 @@ from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.spill import SpillingEngine
 from crdtcast.recording import Recording, Resumed
 from crdtcast.returning import Returning
+from crdtcast.transport.channel import Channel
 from crdtcast.turnover import change_wanted, turnover
 from crdtcast.wire.offers import Progress
 from crdtcast.wire.state import Entry, Happened

@@ -14,7 +14,6 @@ import trio
 from crdtcast.bounds import Bound, StoreLimits
 from crdtcast.causality.member_id import member_named, name_of
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import Member, Parked, Standing
 from crdtcast.entering import Entering
@@ -28,11 +27,12 @@ from crdtcast.exceptions import (
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.spill import Spill, SpillingEngine, spilling
-from crdtcast.link import Link
 from crdtcast.living import Living
 from crdtcast.process import Process, checked
 from crdtcast.recording import COMPACT_BYTES, Observer, Recording
 from crdtcast.returning import Returning
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Fetch
 from crdtcast.wire.state import Happened

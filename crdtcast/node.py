@@ -10,8 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from crdtcast.causality.messages import Digest, Message
-from crdtcast.driving import REPAIR_AT_ONCE, Driving, no_work, runs
-from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
@@ -19,10 +17,12 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.link import Link
-from crdtcast.links import Connect
-from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
+from crdtcast.transport.endpoint import Endpoint
+from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, no_work, runs
+from crdtcast.transport.link import Link
+from crdtcast.transport.link_table import Connect
+from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal
 from crdtcast.wire.handshake import Reason, admit
 from crdtcast.wire.offer_frames import Asking

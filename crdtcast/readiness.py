@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
-from crdtcast.peers import LinkStatus
 from crdtcast.status import is_caught_up, lacking, waiting
-from crdtcast.watching import member_names
+from crdtcast.transport.monitor import member_names
+from crdtcast.transport.peers import LinkStatus
 
 
 class Readiness:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from crdtcast.driving import SENT_AT_ONCE
 from crdtcast.exceptions import ConfigurationError, EndedError, JournalError, UnusableInputError
 from crdtcast.journal.interface import Journal
 from crdtcast.journal.noting import Changes, NotingEngine
@@ -25,7 +24,8 @@ from crdtcast.journal.saved import (
     unpack_saved,
 )
 from crdtcast.journal.tagging import Tagging
-from crdtcast.options import format_address
+from crdtcast.transport.engine_driver import SENT_AT_ONCE
+from crdtcast.transport.options import format_address
 from crdtcast.wire.state import Happened as Told
 
 if TYPE_CHECKING:

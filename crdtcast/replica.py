@@ -28,9 +28,9 @@ from crdtcast.objects import (
     check_parts,
     checked_name,
 )
-from crdtcast.options import Address
-from crdtcast.peers import LinkStatus
 from crdtcast.sessions import Token, token
+from crdtcast.transport.options import Address
+from crdtcast.transport.peers import LinkStatus
 
 V = TypeVar("V")
 

@@ -15,9 +15,9 @@ from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.fixed_replica import FixedReplica
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import AnyJournal, open_group
-from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses
 from crdtcast.replica import Replica
 from crdtcast.running import running
+from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
 
 EventLogs: TypeAlias = str | os.PathLike[str] | Callable[[str], EventLog]
 """A directory, or what makes the log for an incarnation id."""
@@ -86,7 +86,7 @@ def open_replica(
     event_log: directory of a log for `crdtcast audit`; or a function from the incarnation to a log.
     state: file that a clean stop writes and the next start goes on from, and removes: a crash
         leaves none, and the group does not take a replica back that has lost its state.
-    options: any other of `crdtcast.options.NodeOptions`.
+    options: any other of `crdtcast.transport.options.NodeOptions`.
 
     Members that come and go. found: be the first of a new group. join: where any member can be
         dialled. journal: path of a directory; one that holds a former life is gone on from,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from crdtcast.options import Address
+from crdtcast.transport.options import Address
 
 if TYPE_CHECKING:
-    from crdtcast.endpoint import Endpoint
+    from crdtcast.transport.endpoint import Endpoint
 
 
 @asynccontextmanager

@@ -12,15 +12,15 @@ from crdtcast.engine import Engine, GroupEngine, Standing
 from crdtcast.engine.core import Core
 from crdtcast.engine.progress import ahead
 from crdtcast.journal.spill import SpillingEngine
-from crdtcast.options import format_address
-from crdtcast.peers import LinkStatus
+from crdtcast.transport.monitor import Since, member_names
+from crdtcast.transport.options import format_address
+from crdtcast.transport.peers import LinkStatus
 from crdtcast.turnover import in_words
-from crdtcast.watching import Since, member_names
 
 if TYPE_CHECKING:
-    from crdtcast.channel import Channel
-    from crdtcast.endpoint import Endpoint
     from crdtcast.node import Node
+    from crdtcast.transport.channel import Channel
+    from crdtcast.transport.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _place(runtime: "Node | Channel") -> "tuple[Endpoint, str]":
-    from crdtcast.channel import Channel
+    from crdtcast.transport.channel import Channel
 
     if isinstance(runtime, Channel):
         return runtime.shared, runtime.group

@@ -11,7 +11,7 @@ from collections import Counter
 import trio
 
 from crdtcast import GroupMember, Process, Tag, open_group
-from crdtcast.options import format_address
+from crdtcast.transport.options import format_address
 
 
 class WordCount(Process):

@@ -1,6 +1,6 @@
 """Who is let to the door: however many come, the honest host's handshake is not the one that ends."""
 
-from crdtcast.admission import Admission, Visit
+from crdtcast.transport.connection_limits import Admission, Visit
 
 
 def test_the_oldest_of_the_host_with_most_gives_way() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
-from crdtcast.options import MIN_FRAME
+from crdtcast.transport.options import MIN_FRAME
 from crdtcast.wire import compression, id_table
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.encoder import PIECE_BYTES, Encoder, Form, Piece

@@ -21,7 +21,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_importing_the_pure_parts_imports_no_runtime() -> None:
     code = (
         "import sys, crdtcast, crdtcast.wire.frames, crdtcast.wire.handshake, crdtcast.backoff, "
-        "crdtcast.causality.hlc, crdtcast.options, crdtcast.engine; "
+        "crdtcast.causality.hlc, crdtcast.transport.options, crdtcast.engine; "
         "bad = {'trio', 'asyncio', 'socket'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.causality.hlc import HLC, hlc_ms
-from crdtcast.logs import ahead
+from crdtcast.transport.log_throttle import ahead
 
 times = st.integers(0, 2**40)
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from crdtcast.logs import Throttle, cause_of
+from crdtcast.transport.log_throttle import Throttle, cause_of
 
 
 def test_one_line_per_key_and_period_and_a_count_of_the_others(

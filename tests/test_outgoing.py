@@ -7,7 +7,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.outgoing import OutgoingQueue
+from crdtcast.transport.send_queue import OutgoingQueue
 from crdtcast.wire.fields import Section
 from crdtcast.wire.sections import SECTION_BYTES, LongFrame
 

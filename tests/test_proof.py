@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crdtcast.engine.level import Span
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.options import NodeOptions
+from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.auth import Role, proof, proves, read_secrets
 from crdtcast.wire.frames import Hello
 

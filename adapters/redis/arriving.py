@@ -19,11 +19,11 @@ from crdtcast.adapters.redis.row_writes import commands_for
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.causality.member_id import name_of
-from crdtcast.channel import Channel
 from crdtcast.exceptions import ConfigurationError, NotReadyError, ServerError
 from crdtcast.hosting import FORGET
 from crdtcast.joining import Joining, Wish
-from crdtcast.link import Link
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.link import Link
 from crdtcast.wire.offer_frames import Fetch
 from crdtcast.wire.offers import ContactLostError
 from crdtcast.wire.state import Entry, unpack_entry

@@ -21,8 +21,8 @@ from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.parsing import FastReader
 from crdtcast.adapters.redis.poller import READ, Poller
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
-from crdtcast.listening import is_loopback
-from crdtcast.logs import Throttle
+from crdtcast.transport.log_throttle import Throttle
+from crdtcast.transport.tcp import is_loopback
 
 __all__ = ["Client", "Front", "Limits", "Request", "SessionLayer"]
 

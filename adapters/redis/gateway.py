@@ -61,8 +61,6 @@ from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Vector, covers
-from crdtcast.channel import Channel
-from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Durability as EngineDurability
 from crdtcast.engine import Engine, EngineState, GroupEngine
 from crdtcast.eventlog.group_log import GroupLog
@@ -76,10 +74,12 @@ from crdtcast.exceptions import (
     ServerReadOnlyError,
     SupersededError,
 )
-from crdtcast.listening import cannot_listen, is_loopback, listen
-from crdtcast.logs import Throttle, ahead
 from crdtcast.node import Node, NodeOptions
-from crdtcast.options import Address, format_address
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.endpoint import Endpoint
+from crdtcast.transport.log_throttle import Throttle, ahead
+from crdtcast.transport.options import Address, format_address
+from crdtcast.transport.tcp import cannot_listen, is_loopback, listen
 from crdtcast.wire.offer_frames import Asking
 
 _CLIENTS_WAIT_SECONDS = 2.0

@@ -23,8 +23,8 @@ from crdtcast.adapters.redis.steps import taken
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
 from crdtcast.hosting import Guest, Hosting, check_crowd
-from crdtcast.link import Link
 from crdtcast.replacing import whose_place
+from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy
 from crdtcast.wire.state import Entry, pack_entry
 

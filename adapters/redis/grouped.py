@@ -11,11 +11,11 @@ import trio
 
 from crdtcast.adapters.redis.gate import Gate
 from crdtcast.causality.member_id import name_of
-from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, How
-from crdtcast.options import Address, NodeOptions
-from crdtcast.peers import LinkStatus
-from crdtcast.shared import SharedLinks
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.host import SharedLinks
+from crdtcast.transport.options import Address, NodeOptions
+from crdtcast.transport.peers import LinkStatus
 
 
 class GroupPeers:

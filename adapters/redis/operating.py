@@ -13,7 +13,6 @@ import trio
 
 from crdtcast.adapters.redis.databases import in_words, name_of
 from crdtcast.adapters.redis.probes import GatewayProbes, not_in
-from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
 from crdtcast.service import sockets
@@ -21,6 +20,7 @@ from crdtcast.service.admin import Admin, Asked, text
 from crdtcast.service.administered import Departure, departed
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.status import Status
+from crdtcast.transport.channel import Channel
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.belonging import Belonging

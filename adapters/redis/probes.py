@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from crdtcast.exceptions import NotReadyError
-from crdtcast.listening import listen
-from crdtcast.options import Address
 from crdtcast.readiness import Readiness
 from crdtcast.service.probes import Probes
 from crdtcast.status import Status, status
+from crdtcast.transport.options import Address
+from crdtcast.transport.tcp import listen
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway

@@ -13,7 +13,7 @@ from itertools import count
 import trio
 
 from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError
-from crdtcast.options import MIN_FRAME
+from crdtcast.transport.options import MIN_FRAME
 from crdtcast.wire.offer_frames import Ask, Asking, Fetch, Unable
 from crdtcast.wire.offers import ContactLostError, Fetcher, Offered, part_of
 

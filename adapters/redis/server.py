@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.adapters.redis.tls_sockets import secured
 from crdtcast.causality.tags import make_tuple
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, ServerError
-from crdtcast.logs import cause_of
+from crdtcast.transport.log_throttle import cause_of
 
 Replies = list[Any]
 Words = Sequence[bytes | str | int]

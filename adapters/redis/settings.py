@@ -17,8 +17,8 @@ from crdtcast.adapters.redis.server_monitor import LEAST_PATIENCE_SECONDS, PATIE
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.service.settings import MemberSettings, cannot_be_dialled
+from crdtcast.transport.options import Address, NodeOptions, parse_address
 
 _LONGEST_SECONDS = 32767
 """The most that Linux takes for a keep-alive."""

@@ -16,8 +16,8 @@ from crdtcast.chaos.proxy import Place
 from crdtcast.chaos.spaces import Space
 from crdtcast.children import tied
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.options import format_address
 from crdtcast.service.asking import Operator, operator
+from crdtcast.transport.options import format_address
 
 READY_SECONDS = 180.0
 """How long a node has to start, to read its journal and to catch up; on a busy machine that may take a minute."""

@@ -5,11 +5,11 @@ from typing import TypeAlias
 
 import trio
 
-from crdtcast.admission import Admission, Visit
 from crdtcast.exceptions import NotReadyError
-from crdtcast.link import STREAM_ERRORS
-from crdtcast.links import host_of
 from crdtcast.status import Status
+from crdtcast.transport.connection_limits import Admission, Visit
+from crdtcast.transport.link import STREAM_ERRORS
+from crdtcast.transport.link_table import host_of
 
 _LONGEST = 8192
 _PATIENCE = 5.0

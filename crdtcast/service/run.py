@@ -9,16 +9,13 @@ from typing import Any, Protocol
 import trio
 
 from crdtcast.causality.member_id import name_of, wall_clock_ms
-from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
-from crdtcast.listening import listen
 from crdtcast.member import GroupMember
-from crdtcast.options import Address, format_address, parse_address
 from crdtcast.readiness import Readiness
 from crdtcast.service import sockets
 from crdtcast.service.administered import Departure, departed
@@ -28,6 +25,9 @@ from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.supervisor import Supervisor
 from crdtcast.status import Status, status
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.options import Address, format_address, parse_address
+from crdtcast.transport.tcp import listen
 
 _LARGE = 2**20
 """Bytes of a copy from which its progress is told in the log."""

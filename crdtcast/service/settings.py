@@ -11,9 +11,9 @@ from crdtcast.causality.member_id import valid_incarnation, valid_name
 from crdtcast.configuration import Kind, option
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.listening import is_loopback
-from crdtcast.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
-from crdtcast.tls import Tls
+from crdtcast.transport.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
+from crdtcast.transport.tcp import is_loopback
+from crdtcast.transport.tls import Tls
 from crdtcast.wire.auth import SECRET_VARIABLE, read_secrets
 
 LEVELS = ("debug", "info", "warning", "error")

@@ -8,9 +8,9 @@ from pathlib import Path
 import trio
 
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.listening import listen
-from crdtcast.options import parse_address
 from crdtcast.service.settings import is_path
+from crdtcast.transport.options import parse_address
+from crdtcast.transport.tcp import listen
 
 _PATIENCE = 5.0
 

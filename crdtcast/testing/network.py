@@ -24,10 +24,9 @@ from typing import Any
 import trio
 import trio.testing
 
-from crdtcast.listening import cannot_listen
-from crdtcast.options import WILDCARDS, Address
-from crdtcast.tls import RECORD_TYPES
-from crdtcast.transport import TRANSPORT, Transport
+from crdtcast.transport.options import WILDCARDS, Address
+from crdtcast.transport.tcp import TRANSPORT, Transport, cannot_listen
+from crdtcast.transport.tls import RECORD_TYPES
 from crdtcast.wire.frames import FrameKind
 
 _LENGTH = 4

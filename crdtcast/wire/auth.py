@@ -17,8 +17,8 @@ from pathlib import Path
 import msgpack
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.options import check_secrets
 from crdtcast.privatefiles import check_private
+from crdtcast.transport.options import check_secrets
 from crdtcast.wire.frames import Hello
 
 SECRET_VARIABLE = "CRDTCAST_SECRET"

@@ -5,9 +5,9 @@ everybody else in between. Counted, not timed; `benchmarks/catchup.py` has the f
 import trio
 import trio.testing
 
-from crdtcast.driving import REPAIR_AT_ONCE, SENT_AT_ONCE
-from crdtcast.endpoint import Endpoint
-from crdtcast.link import AT_ONCE
+from crdtcast.transport.endpoint import Endpoint
+from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, SENT_AT_ONCE
+from crdtcast.transport.link import AT_ONCE
 from crdtcast.wire.frames import FrameKind
 from tests.journal.test_members import country
 from tests.node.network import Member, eventually, group, simulated

@@ -19,7 +19,7 @@ from crdtcast import (
     open_node,
 )
 from crdtcast.engine import Standing
-from crdtcast.options import format_address
+from crdtcast.transport.options import format_address
 from tests.node.group_support import Ledger, members_are, world
 from tests.node.network import simulated
 

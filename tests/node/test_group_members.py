@@ -19,8 +19,8 @@ from crdtcast import (
 )
 from crdtcast.engine import Standing
 from crdtcast.events import Event
-from crdtcast.options import format_address
 from crdtcast.ports import free_ports
+from crdtcast.transport.options import format_address
 from tests.node.group_support import Ledger, members_are
 
 

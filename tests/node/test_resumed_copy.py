@@ -7,7 +7,7 @@ import trio
 
 from crdtcast import contact, entering
 from crdtcast.joining import Joining, Wish
-from crdtcast.link import Link
+from crdtcast.transport.link import Link
 from crdtcast.wire.offers import ContactLostError
 from crdtcast.wire.state import Entry
 from tests.node.group_support import Host, members_are, world

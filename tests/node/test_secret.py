@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.options import NodeOptions
+from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.auth import Role, proof
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.frames import (

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.options import NodeOptions
-from crdtcast.tls import Tls
+from crdtcast.transport.options import NodeOptions
+from crdtcast.transport.tls import Tls
 from crdtcast.wire.frames import Hello, Refusal, decode, encode
 from tests.effort import examples
 from tests.node.certificates import EXPIRED, NOT_YET, Authority

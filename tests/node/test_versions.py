@@ -8,7 +8,7 @@ import trio
 
 from crdtcast.engine import Engine
 from crdtcast.node import Node
-from crdtcast.shared import SharedLinks
+from crdtcast.transport.host import SharedLinks
 from crdtcast.wire import compression
 from crdtcast.wire.frames import PROTOCOL_VERSION, FrameKind, Hello
 from tests.node.group_support import world

@@ -19,7 +19,6 @@ from crdtcast import jsonlog
 from crdtcast.cli import main
 from crdtcast.integrations.prometheus import page
 from crdtcast.jsonlog import JsonFormatter, log_to_stderr
-from crdtcast.peers import LinkStatus
 from crdtcast.service import top, views
 from crdtcast.service.administered import Departure
 from crdtcast.service.views import seconds, size
@@ -38,6 +37,7 @@ from crdtcast.status import (
     WantStatus,
     as_json,
 )
+from crdtcast.transport.peers import LinkStatus
 
 STATUS = Status(
     node="eu",

@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.eventlog.check import Checked, check_logs
 from crdtcast.node import NodeOptions
-from crdtcast.options import Address
+from crdtcast.transport.options import Address
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, Running, until
 

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.node import NodeOptions
-from crdtcast.options import Address
+from crdtcast.transport.options import Address
 
 PATIENCE = 30.0
 

@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.inline import split_line
 from crdtcast.adapters.redis.parsing import FastReader, RequestLimits, RequestParser
 from crdtcast.chaos import spaces
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.listening import is_loopback
+from crdtcast.transport.tcp import is_loopback
 from tests.adapters.redis.front_support import Running, Wire, connection, serve
 
 FOREIGN = {

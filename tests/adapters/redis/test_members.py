@@ -23,8 +23,8 @@ from crdtcast.adapters.redis.state_messages import Slice
 from crdtcast.adapters.redis.types import strings
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
-from crdtcast.options import Address
 from crdtcast.ports import free_ports
+from crdtcast.transport.options import Address
 from tests.adapters.redis.member_support import Load, Town, error_of
 from tests.adapters.redis.regression_support import Running, until
 from tests.effort import first_seed

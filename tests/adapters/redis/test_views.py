@@ -13,8 +13,8 @@ from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.causality.messages import Transmit, Views
-from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, GroupState
+from crdtcast.transport.channel import Channel
 from tests.adapters.redis.member_support import Load, Town
 from tests.adapters.redis.regression_support import PATIENCE, until
 from tests.adapters.redis.test_members import aof_bytes, cut_off, heal, lose_the_end, parked

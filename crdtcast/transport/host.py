@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from crdtcast.causality.member_id import fresh_incarnation, name_of, valid_name
-from crdtcast.channel import Channel
-from crdtcast.endpoint import Endpoint
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
@@ -21,10 +19,18 @@ from crdtcast.exceptions import (
     NotReadyError,
     RemoteProtocolError,
 )
-from crdtcast.link import Link
-from crdtcast.links import Connect
-from crdtcast.logs import Throttle
-from crdtcast.options import WILDCARDS, Address, NodeOptions, format_address, parse_address
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.endpoint import Endpoint
+from crdtcast.transport.link import Link
+from crdtcast.transport.link_table import Connect
+from crdtcast.transport.log_throttle import Throttle
+from crdtcast.transport.options import (
+    WILDCARDS,
+    Address,
+    NodeOptions,
+    format_address,
+    parse_address,
+)
 from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
 from crdtcast.wire.group_frames import MAX_KNOWN, Apart, Grouped, GroupFrame, Here, Known
 from crdtcast.wire.handshake import Reason, outranked

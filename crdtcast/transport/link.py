@@ -13,7 +13,7 @@ from typing import Protocol
 import trio
 
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
-from crdtcast.outgoing import OutgoingQueue
+from crdtcast.transport.send_queue import OutgoingQueue
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.encoder import Form
 from crdtcast.wire.frames import (

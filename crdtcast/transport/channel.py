@@ -12,7 +12,6 @@ import trio
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Digest, Ended, Message, Transmit, Views
-from crdtcast.driving import REPAIR_AT_ONCE, Driving, runs
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
@@ -23,15 +22,16 @@ from crdtcast.exceptions import (
     SupersededError,
 )
 from crdtcast.journal.spill import Spilled
-from crdtcast.link import Link
-from crdtcast.options import Address, NodeOptions
-from crdtcast.peers import LinkStatus
+from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, runs
+from crdtcast.transport.link import Link
+from crdtcast.transport.options import Address, NodeOptions
+from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.fields import FrameKind
 from crdtcast.wire.group_frames import Apart, Grouped, Here, InGroup
 from crdtcast.wire.handshake import Reason
 
 if TYPE_CHECKING:
-    from crdtcast.shared import SharedLinks
+    from crdtcast.transport.host import SharedLinks
 
 AnyEngine: TypeAlias = Engine | GroupEngine
 

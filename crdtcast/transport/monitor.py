@@ -12,7 +12,7 @@ from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.failure_detector import FailureDetector, Suspect, Suspected
 from crdtcast.engine.stability_lag import Held, Holding
-from crdtcast.link import Link
+from crdtcast.transport.link import Link
 
 LOOKS = 4
 """In a keep-alive interval."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import trio
 
 from crdtcast.backoff import Backoff
-from crdtcast.link import Link, Traffic
-from crdtcast.options import Address, NodeOptions, format_address
+from crdtcast.transport.link import Link, Traffic
+from crdtcast.transport.options import Address, NodeOptions, format_address
 
 
 @dataclass(frozen=True, slots=True)

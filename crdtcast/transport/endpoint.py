@@ -11,14 +11,13 @@ from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.link import Link, LinkHost
-from crdtcast.links import Connect, Links
-from crdtcast.listening import is_loopback
-from crdtcast.logs import Throttle
-from crdtcast.options import Address, NodeOptions, format_address
-from crdtcast.peers import LinkStatus, Peer
-from crdtcast.transport import TRANSPORT
-from crdtcast.watching import Watching
+from crdtcast.transport.link import Link, LinkHost
+from crdtcast.transport.link_table import Connect, Links
+from crdtcast.transport.log_throttle import Throttle
+from crdtcast.transport.monitor import Watching
+from crdtcast.transport.options import Address, NodeOptions, format_address
+from crdtcast.transport.peers import LinkStatus, Peer
+from crdtcast.transport.tcp import TRANSPORT, is_loopback
 from crdtcast.wire.encoder import Encoder
 from crdtcast.wire.frames import Frame, FrameKind, Hello, Refusal, encode
 from crdtcast.wire.group_frames import Grouped
