@@ -28,7 +28,7 @@ import trio
 
 from benchmarks.orders import Child, Orders, answer
 from crdtcast import Delivered, Tag, open_group, rare_full_collections
-from crdtcast.member import GroupMember
+from crdtcast.group.member import GroupMember
 
 FOUNDER = "a"
 SILENT = "c"

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import trio
 
 from crdtcast import Delivered, open_node
-from crdtcast.broadcast import BroadcastNode
+from crdtcast.group.broadcast import BroadcastNode
 
 NAMES = ("a", "b", "c")
 WINDOW = 2000

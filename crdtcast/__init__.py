@@ -9,14 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crdtcast.bounds import StoreLimits, WhenFull
-    from crdtcast.broadcast import BroadcastNode, open_node
     from crdtcast.causality.hlc import HLC
     from crdtcast.causality.tags import Dot, Tag
     from crdtcast.collecting import rare_full_collections
     from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
     from crdtcast.eventlog.writer import EventLog
-    from crdtcast.events import Delivered, Evicted, Joined, Stable
     from crdtcast.exceptions import (
         ConfigurationError,
         CrdtcastError,
@@ -35,11 +32,14 @@ if TYPE_CHECKING:
         UnusableInputError,
     )
     from crdtcast.fixed_replica import FixedReplica
+    from crdtcast.group.broadcast import BroadcastNode, open_node
+    from crdtcast.group.events import Delivered, Evicted, Joined, Stable
+    from crdtcast.group.limits import StoreLimits, WhenFull
+    from crdtcast.group.member import GroupMember
+    from crdtcast.group.open import GroupLinks, GroupNode, open_group, open_links
+    from crdtcast.group.state_machine import Process, run_process
     from crdtcast.group_replica import GroupReplica
-    from crdtcast.groups import GroupLinks, GroupNode, open_group, open_links
-    from crdtcast.member import GroupMember
     from crdtcast.node import Node, run_until_signal
-    from crdtcast.process import Process, run_process
     from crdtcast.replica import Handle, Replica, Snapshot
     from crdtcast.replicas import open_replica
     from crdtcast.sessions import Token
@@ -100,12 +100,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "crdtcast.bounds": ("StoreLimits", "WhenFull"),
-    "crdtcast.broadcast": ("BroadcastNode", "open_node"),
+    "crdtcast.group.limits": ("StoreLimits", "WhenFull"),
+    "crdtcast.group.broadcast": ("BroadcastNode", "open_node"),
     "crdtcast.collecting": ("rare_full_collections",),
     "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
     "crdtcast.eventlog.writer": ("EventLog",),
-    "crdtcast.events": ("Delivered", "Evicted", "Joined", "Stable"),
+    "crdtcast.group.events": ("Delivered", "Evicted", "Joined", "Stable"),
     "crdtcast.exceptions": (
         "ConfigurationError",
         "CrdtcastError",
@@ -125,11 +125,11 @@ _HOMES = {
     ),
     "crdtcast.fixed_replica": ("FixedReplica",),
     "crdtcast.group_replica": ("GroupReplica",),
-    "crdtcast.groups": ("GroupLinks", "GroupNode", "open_group", "open_links"),
+    "crdtcast.group.open": ("GroupLinks", "GroupNode", "open_group", "open_links"),
     "crdtcast.causality.hlc": ("HLC",),
     "crdtcast.transport.peers": ("LinkStatus",),
-    "crdtcast.process": ("Process", "run_process"),
-    "crdtcast.member": ("GroupMember",),
+    "crdtcast.group.state_machine": ("Process", "run_process"),
+    "crdtcast.group.member": ("GroupMember",),
     "crdtcast.node": ("Node", "run_until_signal"),
     "crdtcast.transport.options": ("NodeOptions",),
     "crdtcast.replica": ("Handle", "Replica", "Snapshot"),

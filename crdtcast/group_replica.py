@@ -17,7 +17,7 @@ from crdtcast.comparison import Comparison
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, NotReadyError
-from crdtcast.member import GroupMember
+from crdtcast.group.member import GroupMember
 from crdtcast.objects import Key, Objects
 from crdtcast.replica import Replica
 from crdtcast.sessions import Token

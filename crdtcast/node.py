@@ -17,7 +17,7 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.running import run_until_signal, running
+from crdtcast.group.running import run_until_signal, running
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, no_work, runs
 from crdtcast.transport.link import Link

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
-from crdtcast.status import is_caught_up, lacking, waiting
+from crdtcast.group.status import is_caught_up, lacking, waiting
 from crdtcast.transport.monitor import member_names
 from crdtcast.transport.peers import LinkStatus
 

@@ -13,10 +13,10 @@ from crdtcast.datatypes import PureOpCRDT
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.fixed_replica import FixedReplica
+from crdtcast.group.open import AnyJournal, open_group
+from crdtcast.group.running import running
 from crdtcast.group_replica import GroupReplica
-from crdtcast.groups import AnyJournal, open_group
 from crdtcast.replica import Replica
-from crdtcast.running import running
 from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
 
 EventLogs: TypeAlias = str | os.PathLike[str] | Callable[[str], EventLog]

@@ -19,10 +19,10 @@ from crdtcast.copies import Copies, Renaming
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Parked
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
+from crdtcast.group.state_machine import Process
 from crdtcast.msgpack_limits import unpacked_within
 from crdtcast.objects import CRDT, MOST_PARTS, Key, Objects, are_operations, joined
 from crdtcast.pasts import Pasts, Rebasing, keys_of
-from crdtcast.process import Process
 from crdtcast.transport.log_throttle import ahead, skips
 
 _OPERATIONS = 0

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from crdtcast.group.status import Status
 from crdtcast.service.version import program_version
-from crdtcast.status import Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

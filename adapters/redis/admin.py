@@ -18,8 +18,8 @@ from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
+from crdtcast.group.status import as_json
 from crdtcast.service.policy import level_to_raise
-from crdtcast.status import as_json
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.belonging import Belonging

@@ -20,8 +20,8 @@ from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.causality.member_id import name_of
 from crdtcast.exceptions import ConfigurationError, NotReadyError, ServerError
-from crdtcast.hosting import FORGET
-from crdtcast.joining import Joining, Wish
+from crdtcast.group.join_client import Joining, Wish
+from crdtcast.group.join_server import FORGET
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.offer_frames import Fetch

@@ -34,13 +34,13 @@ from crdtcast.causality.member_id import fresh_incarnation, member_named, name_o
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.engine.views import View
-from crdtcast.entering import Entering
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
+from crdtcast.group.join_client import Entering
+from crdtcast.group.status import change_wanted, turnover
 from crdtcast.service.administered import departed
 from crdtcast.service.reserved import unreserved
 from crdtcast.transport.link import Link
 from crdtcast.transport.options import Address, format_address, parse_address
-from crdtcast.turnover import change_wanted, turnover
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Asking, Fetch
 

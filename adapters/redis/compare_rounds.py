@@ -27,7 +27,7 @@ from crdtcast.adapters.redis.key_comparison import (
 )
 from crdtcast.adapters.redis.key_digests import Look
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, NotReadyError
-from crdtcast.status import ComparisonStatus
+from crdtcast.group.status import ComparisonStatus
 
 BASIS_KEYS = 1_000_000
 """So many keys, or fewer, take one period; more take longer, in proportion."""

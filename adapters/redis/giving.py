@@ -22,8 +22,7 @@ from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.adapters.redis.steps import taken
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
-from crdtcast.hosting import Guest, Hosting, check_crowd
-from crdtcast.replacing import whose_place
+from crdtcast.group.join_server import Guest, Hosting, check_crowd, whose_place
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy
 from crdtcast.wire.state import Entry, pack_entry

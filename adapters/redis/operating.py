@@ -15,11 +15,11 @@ from crdtcast.adapters.redis.databases import in_words, name_of
 from crdtcast.adapters.redis.probes import GatewayProbes, not_in
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
+from crdtcast.group.status import Status
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin, Asked, text
 from crdtcast.service.administered import Departure, departed
 from crdtcast.service.settings import MemberSettings, is_path
-from crdtcast.status import Status
 from crdtcast.transport.channel import Channel
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from crdtcast.exceptions import NotReadyError
+from crdtcast.group.status import Status, status
 from crdtcast.readiness import Readiness
 from crdtcast.service.probes import Probes
-from crdtcast.status import Status, status
 from crdtcast.transport.options import Address
 from crdtcast.transport.tcp import listen
 

@@ -11,7 +11,7 @@ import trio
 
 from crdtcast.causality.messages import Digest, Ended, Views
 from crdtcast.exceptions import NotReadyError
-from crdtcast.member import GroupMember
+from crdtcast.group.member import GroupMember
 from crdtcast.service.run import NodeProcess
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.wire.frames import FrameKind, framed

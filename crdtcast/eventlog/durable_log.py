@@ -17,7 +17,7 @@ from crdtcast.eventlog.writer import ROTATION, EventLog, Rotation, check_directo
 from crdtcast.journal.saved import Happened
 
 if TYPE_CHECKING:
-    from crdtcast.member import GroupMember
+    from crdtcast.group.member import GroupMember
 
 
 _logger = logging.getLogger("crdtcast.group")

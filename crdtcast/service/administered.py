@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine
-from crdtcast.status import Status
+from crdtcast.group.status import Status
 
 
 class Named(Protocol):

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import trio
 
 from crdtcast.exceptions import NotReadyError
-from crdtcast.status import Status
+from crdtcast.group.status import Status
 from crdtcast.transport.connection_limits import Admission, Visit
 from crdtcast.transport.link import STREAM_ERRORS
 from crdtcast.transport.link_table import host_of

@@ -11,11 +11,12 @@ import trio
 from crdtcast.causality.member_id import name_of, wall_clock_ms
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
+from crdtcast.group.member import GroupMember
+from crdtcast.group.open import open_group
+from crdtcast.group.status import Status, status
 from crdtcast.group_replica import GroupReplica
-from crdtcast.groups import open_group
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
-from crdtcast.member import GroupMember
 from crdtcast.readiness import Readiness
 from crdtcast.service import sockets
 from crdtcast.service.administered import Departure, departed
@@ -24,7 +25,6 @@ from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.supervisor import Supervisor
-from crdtcast.status import Status, status
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address, format_address, parse_address
 from crdtcast.transport.tcp import listen

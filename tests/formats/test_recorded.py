@@ -16,11 +16,11 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.engine.operations import decode as decode_operation
+from crdtcast.group.status import as_json
 from crdtcast.integrations.prometheus import page
 from crdtcast.journal import format as journal_format
 from crdtcast.journal.saved import unpack_batch, unpack_saved
 from crdtcast.sessions import Token
-from crdtcast.status import as_json
 from crdtcast.wire.frames import FrameKind, decode
 from crdtcast.wire.state import pack_state, unpack_entry
 from tests.datatypes.test_catalogue import CASES

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from crdtcast import ConfigurationError
-from crdtcast.bounds import StoreLimits, WhenFull
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import JournalError, StoreFullError
+from crdtcast.group.limits import StoreLimits, WhenFull
 from crdtcast.journal import FileJournal
 from crdtcast.journal.spill import Spill, Spilled, SpillingEngine, spilling
 from tests.node.group_support import Host, World, members_are

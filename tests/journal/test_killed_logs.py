@@ -118,7 +118,7 @@ def run(logs: Path, at: int, again: int, *, evicted: bool, monkeypatch: pytest.M
         async with country() as group:
             fate = Fate(group, at, again)
             opened = partial(Watched, fate=fate)
-            monkeypatch.setattr("crdtcast.groups.DurableLog", opened)
+            monkeypatch.setattr("crdtcast.group.open.DurableLog", opened)
             for name in "acef":  # b and c may be dead at once, and are outvoted still
                 await group.power_on(name, event_logs=logs)
             await group.up("a").wait_established()

@@ -13,9 +13,9 @@ from crdtcast import ConfigurationError, GroupMember, LocalProtocolError, open_g
 from crdtcast.causality.messages import Digest, Message, Transmit, Views
 from crdtcast.engine import Standing
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
+from crdtcast.group.running import running
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
-from crdtcast.running import running
 from crdtcast.testing import Disk, DiskJournal
 from crdtcast.wire.group_frames import InGroup
 from crdtcast.wire.offer_frames import Part

@@ -9,7 +9,7 @@ import trio
 
 from crdtcast import GroupLinks, GroupMember, NodeOptions, Process, Tag
 from crdtcast.causality.tags import Dot
-from crdtcast.running import running
+from crdtcast.group.running import running
 from crdtcast.transport.host import SharedLinks
 from tests.node.network import PORTS, Network
 

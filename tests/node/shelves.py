@@ -127,8 +127,8 @@ class Shelves(Town):
         return len(self.parked[name].uncovered(self.engines[name]))
 
     def send_again(self, name: str, most: int = 1 << 30, *, fails: bool = False) -> None:
-        """As `crdtcast.returning` does it: so many of the messages that the group lacks. fails: the first one cannot be
-        sent at once.
+        """As `crdtcast.group.reissue` does it: so many of the messages that the group lacks. fails: the first one
+        cannot be sent at once.
         """
         engine, shelf = self.engines[name], self.shelves[name]
         for operation in self.parked[name].uncovered(engine)[:most]:

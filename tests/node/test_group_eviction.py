@@ -5,7 +5,7 @@ import trio
 
 from crdtcast import Delivered, EndedError, Evicted, HandshakeError, Joined
 from crdtcast.engine import Standing
-from crdtcast.events import Event
+from crdtcast.group.events import Event
 from crdtcast.wire.group_frames import Known
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, simulated

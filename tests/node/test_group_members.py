@@ -18,7 +18,7 @@ from crdtcast import (
     open_links,
 )
 from crdtcast.engine import Standing
-from crdtcast.events import Event
+from crdtcast.group.events import Event
 from crdtcast.ports import free_ports
 from crdtcast.transport.options import format_address
 from tests.node.group_support import Ledger, members_are

@@ -10,7 +10,7 @@ from crdtcast.causality.messages import Digest, DigestKind, Message, Views
 from crdtcast.causality.tags import Dot
 from crdtcast.engine.operations import Cut, How, Sweep, encode
 from crdtcast.engine.views import Ballot
-from crdtcast.status import as_json, status
+from crdtcast.group.status import as_json, status
 from crdtcast.wire.frames import FrameKind, framed
 from crdtcast.wire.group_frames import MAX_KNOWN, Here, Known
 from tests.node.group_support import World, world

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast import contact, entering
-from crdtcast.joining import Joining, Wish
+from crdtcast.group import join_client, join_server
+from crdtcast.group.join_client import Joining, Wish
 from crdtcast.transport.link import Link
 from crdtcast.wire.offers import ContactLostError
 from crdtcast.wire.state import Entry
@@ -64,7 +64,7 @@ async def test_a_copy_goes_on_where_the_link_broke() -> None:
 async def test_one_for_whom_too_much_has_happened_copies_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(contact, "MOST_NOTED", 1000)
+    monkeypatch.setattr(join_server, "MOST_NOTED", 1000)
     async with world("a") as group:
         a = group.hosts["a"]
         for n in range(40):
@@ -96,7 +96,7 @@ async def test_a_link_that_is_replaced_before_the_joiner_asks_is_not_waited_for(
                 while late.node.links().up.get("a") in (None, old):  # noqa: ASYNC110
                     await trio.sleep(0.01)
 
-        monkeypatch.setattr(entering, "_note_nothing", cross)
+        monkeypatch.setattr(join_client, "_note_nothing", cross)
         with trio.fail_after(5):
             await late.join()
         assert replaced

@@ -9,7 +9,7 @@ import trio.testing
 
 from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.exceptions import NotReadyError
-from crdtcast.hosting import check_crowd
+from crdtcast.group.join_server import check_crowd
 from crdtcast.wire.frames import Hello, encode
 from tests.node.group_support import Host, world
 from tests.node.network import eventually, group, incarnation, simulated

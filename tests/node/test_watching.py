@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from crdtcast.engine import Standing
+from crdtcast.group.status import is_caught_up
 from crdtcast.journal import MemoryJournal
-from crdtcast.status import is_caught_up
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, group, simulated
 

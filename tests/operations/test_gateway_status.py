@@ -10,7 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.status import Status
+from crdtcast.group.status import Status
 from tests.operations.test_supervisor import manager, told
 
 

@@ -19,11 +19,11 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     StoreFullError,
 )
+from crdtcast.group.status import is_caught_up, waiting
 from crdtcast.readiness import Readiness
 from crdtcast.service.admin import Admin
 from crdtcast.service.administered import Departure, departed
 from crdtcast.service.probes import Probes
-from crdtcast.status import is_caught_up, waiting
 from crdtcast.transport.peers import LinkStatus
 from tests.engine.town import Town
 from tests.node.group_support import members_are, world

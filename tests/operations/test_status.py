@@ -4,7 +4,7 @@ import json
 
 import trio
 
-from crdtcast.status import as_json, lacking, status
+from crdtcast.group.status import as_json, lacking, status
 from tests.node.group_support import world
 from tests.node.network import eventually, group, simulated
 

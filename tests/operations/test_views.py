@@ -17,12 +17,7 @@ from rich.console import Console
 
 from crdtcast import jsonlog
 from crdtcast.cli import main
-from crdtcast.integrations.prometheus import page
-from crdtcast.jsonlog import JsonFormatter, log_to_stderr
-from crdtcast.service import top, views
-from crdtcast.service.administered import Departure
-from crdtcast.service.views import seconds, size
-from crdtcast.status import (
+from crdtcast.group.status import (
     BlameStatus,
     ChangeStatus,
     ComparisonStatus,
@@ -37,6 +32,11 @@ from crdtcast.status import (
     WantStatus,
     as_json,
 )
+from crdtcast.integrations.prometheus import page
+from crdtcast.jsonlog import JsonFormatter, log_to_stderr
+from crdtcast.service import top, views
+from crdtcast.service.administered import Departure
+from crdtcast.service.views import seconds, size
 from crdtcast.transport.peers import LinkStatus
 
 STATUS = Status(

@@ -128,7 +128,7 @@ def test_a_later_start_asks_the_contact_that_has_refused_first(tmp_path: Path) -
 def test_a_contact_that_has_refused_and_is_gone_keeps_nobody_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crdtcast.entering._WAIT_FOR_SOURCE", 0.0)
+    monkeypatch.setattr("crdtcast.group.join_client._WAIT_FOR_SOURCE", 0.0)
     with Town(tmp_path) as town:
         founded(town, [])
         c = town.start("c", "a")

@@ -14,7 +14,7 @@ from crdtcast.engine import GroupEngine, Parked, ParkedOperation
 from crdtcast.exceptions import NotReadyError
 
 if TYPE_CHECKING:
-    from crdtcast.member import GroupMember
+    from crdtcast.group.member import GroupMember
 
 _TURN = 32
 

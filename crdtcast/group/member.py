@@ -1,7 +1,7 @@
 """One member of a group whose members come and go, as programs see it. What the group agrees on is
-`GroupEngine`'s matter; `living.py` lets it happen on links.
+`GroupEngine`'s matter; `group/lifecycle.py` lets it happen on links.
 
-With a journal (`crdtcast.recording`) it survives its process.
+With a journal (`crdtcast.group.journaling`) it survives its process.
 """
 
 import logging
@@ -11,26 +11,26 @@ from functools import partial
 
 import trio
 
-from crdtcast.bounds import Bound, StoreLimits
 from crdtcast.causality.member_id import member_named, name_of
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.contact import Contact
 from crdtcast.engine import Member, Parked, Standing
-from crdtcast.entering import Entering
-from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.exceptions import (
     EndedError,
     LocalProtocolError,
     NotReadyError,
     StoreFullError,
 )
+from crdtcast.group.events import Delivered, Event, Evicted, Joined, Stable
+from crdtcast.group.join_client import Entering
+from crdtcast.group.join_server import Contact
+from crdtcast.group.journaling import COMPACT_BYTES, Observer, Recording
+from crdtcast.group.lifecycle import Living
+from crdtcast.group.limits import Bound, StoreLimits
+from crdtcast.group.reissue import Returning
+from crdtcast.group.state_machine import Process, checked
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.spill import Spill, SpillingEngine, spilling
-from crdtcast.living import Living
-from crdtcast.process import Process, checked
-from crdtcast.recording import COMPACT_BYTES, Observer, Recording
-from crdtcast.returning import Returning
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup

@@ -1,21 +1,22 @@
-"""The state of one member as a value, the same for nodes, groups and gateways; `as_json` makes text of it.
+"""The state of one member as a value, the same for nodes, groups and gateways; `as_json` makes text of it. And
+what a member's log says of the others that come and go.
 
 Durations are seconds, sizes bytes, everything as of now.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.engine import Engine, GroupEngine, Standing
+from crdtcast.engine import Engine, GroupEngine, How, Standing
 from crdtcast.engine.core import Core
 from crdtcast.engine.progress import ahead
+from crdtcast.engine.views import Proposal
 from crdtcast.journal.spill import SpillingEngine
 from crdtcast.transport.monitor import Since, member_names
 from crdtcast.transport.options import format_address
 from crdtcast.transport.peers import LinkStatus
-from crdtcast.turnover import in_words
 
 if TYPE_CHECKING:
     from crdtcast.node import Node
@@ -428,3 +429,48 @@ def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatu
         )
         for name in engine.names
     )
+
+
+_ENDED = {
+    How.LEFT: "has left",
+    How.EVICTED: "was evicted from",
+    How.FORCED: "was evicted by force from",
+}
+
+
+def turnover(engine: GroupEngine, before: Collection[str], group: str) -> Iterator[str]:
+    """A line for each other incarnation that has joined or ended since `before` were the members."""
+    members = engine.members.keys() - {engine.me}
+    others = set(before) - {engine.me}
+    now = ", ".join(sorted(map(name_of, engine.members)))
+    for incarnation in sorted(others - members):
+        cut = engine.ended.get(incarnation)
+        how = "is no member any more of" if cut is None else _ENDED[cut.how]
+        yield f"{incarnation} {how} group {group}, whose members are {now}"
+    for incarnation in sorted(members - others):
+        yield f"{incarnation} has joined group {group}, whose members are {now}"
+
+
+def change_wanted(engine: GroupEngine) -> str:
+    """What somebody asks the group to decide, if this member has promised it, and more is at stake than votes."""
+    proposal = engine.open_change
+    if proposal is None or not proposal.needs_all:
+        return ""
+    return f"{proposal.ballot.proposer} asks to {in_words(proposal)}"
+
+
+def in_words(proposal: Proposal) -> str:
+    """What it would change, as one asks to do it."""
+    others = set(proposal.victims) - ({proposal.ballot.proposer} if proposal.leaves else set())
+    replaced = sorted(map(name_of, others & set(proposal.word.replaced)))
+    evicted = sorted(map(name_of, others - set(proposal.word.replaced)))
+    what = []
+    if evicted:
+        what.append(f"evict {', '.join(evicted)}{' by force' if proposal.word.forced else ''}")
+    if replaced:
+        what.append(f"put out {', '.join(replaced)}, whose place another member takes")
+    if proposal.leaves:
+        what.append("leave")
+    if proposal.level is not None:
+        what.append(f"raise the format level to {proposal.level}")
+    return " and to ".join(what) or "give votes to those who have joined, or to call off a change"

@@ -29,7 +29,7 @@ from crdtcast.transport.options import format_address
 from crdtcast.wire.state import Happened as Told
 
 if TYPE_CHECKING:
-    from crdtcast.member import GroupMember
+    from crdtcast.group.member import GroupMember
 
 COMPACT_BYTES = 64 * 2**20
 """A snapshot is taken when the journal has grown by so much since the last one, or by twice its size."""

@@ -12,18 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from crdtcast.bounds import StoreLimits
-from crdtcast.broadcast import Broadcasting
 from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.engine import Engine
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
+from crdtcast.group.broadcast import Broadcasting
+from crdtcast.group.journaling import COMPACT_BYTES
+from crdtcast.group.limits import StoreLimits
+from crdtcast.group.member import GroupMember
+from crdtcast.group.running import running
+from crdtcast.group.state_machine import Process, checked
 from crdtcast.journal import FileJournal, Journal
-from crdtcast.member import GroupMember
-from crdtcast.process import Process, checked
-from crdtcast.recording import COMPACT_BYTES
-from crdtcast.running import running
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses

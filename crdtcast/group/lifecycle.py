@@ -9,26 +9,26 @@ from contextlib import suppress
 
 import trio
 
-from crdtcast.bounds import Bound
-from crdtcast.broadcast import Broadcasting
 from crdtcast.causality.member_id import fresh_incarnation, name_of
-from crdtcast.contact import Contact
 from crdtcast.engine import GroupEngine, How, Parked, Standing
-from crdtcast.entering import Entering
-from crdtcast.events import Evicted, Joined
 from crdtcast.exceptions import (
     ConfigurationError,
     EndedError,
     LocalProtocolError,
     RolledBackError,
 )
+from crdtcast.group.broadcast import Broadcasting
+from crdtcast.group.events import Evicted, Joined
+from crdtcast.group.join_client import Entering
+from crdtcast.group.join_server import Contact
+from crdtcast.group.journaling import Recording, Resumed
+from crdtcast.group.limits import Bound
+from crdtcast.group.reissue import Returning
+from crdtcast.group.status import change_wanted, turnover
 from crdtcast.journal.deciding import asks_first, is_whole
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.spill import SpillingEngine
-from crdtcast.recording import Recording, Resumed
-from crdtcast.returning import Returning
 from crdtcast.transport.channel import Channel
-from crdtcast.turnover import change_wanted, turnover
 from crdtcast.wire.offers import Progress
 from crdtcast.wire.state import Entry, Happened
 

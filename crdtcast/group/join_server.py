@@ -1,0 +1,301 @@
+"""A member's side of the dialogue by which others join: what each of them is offered, until it is in.
+
+A joiner whose link breaks is known for a while by its process, and goes on where it was on its next link.
+
+The copy of the application's state is taken before the join, so that a joiner that cannot acknowledge anything yet
+holds nobody's stability back. What happens to the application from then on is noted, and travels with the admission; so
+the joiner's application becomes what this member's was at the instant of the join.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import trio
+
+from crdtcast.causality.member_id import base_of, joined_by, name_of
+from crdtcast.causality.tags import Vector
+from crdtcast.engine import GroupEngine
+from crdtcast.exceptions import (
+    CrdtcastError,
+    HandshakeError,
+    LocalProtocolError,
+    NotReadyError,
+    RemoteProtocolError,
+    ServerError,
+)
+from crdtcast.transport.link import Link
+from crdtcast.wire.group_frames import Admit, Copy, InGroup
+from crdtcast.wire.offer_frames import PART_BYTES, Fetch, Unable
+from crdtcast.wire.offers import Offered, part_of
+from crdtcast.wire.state import Entry, Happened, pack_entry
+
+if TYPE_CHECKING:
+    from crdtcast.group.member import GroupMember
+
+
+MOST_UNHEARD = 2
+"""So many joiners that a member has let in may be unheard of before it lets another one in."""
+KEPT_SECONDS = 60.0
+"""So long a joiner without a link is waited for."""
+FORGET = 0
+"""The serial of a `Fetch` that asks for nothing: what was begun for us shall begin anew."""
+_FRAME_ROOM = 1024
+
+
+def check_crowd(engine: GroupEngine, base: str) -> None:
+    """Raises NotReadyError if one more joiner has to wait: others were let in by this member, and nothing has come of
+    them. If they are dead, nothing becomes stable until they are evicted.
+    """
+    own = base_of(engine.me)
+    unheard = [
+        who
+        for who in engine.unheard
+        if (join := joined_by(who)) is not None and join[0] == own and base_of(who) != base
+    ]
+    if len(unheard) < MOST_UNHEARD:
+        return
+    names = ", ".join(map(name_of, unheard))
+    raise NotReadyError(
+        f"{engine.me} has let in {names}, and has heard nothing of them yet: it lets nobody else in before that. If "
+        f"they are dead, evict them (`crdtcast evict NAME`)",
+    )
+
+
+class Guest:
+    """One joiner, on the link that it was last heard on."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.left_at: float | None = None
+        """When that link broke."""
+        self.offered: Offered | None = None
+
+
+G = TypeVar("G", bound=Guest)
+
+
+class Hosting(ABC, Generic[G]):
+    """Answers joiners on behalf of one member. answer: sends a frame on a link."""
+
+    def __init__(self, answer: Callable[[Link, InGroup], None]) -> None:
+        self._answer = answer
+        self._guests: dict[bytes, G] = {}
+
+    def asked(self, link: Link, frame: InGroup) -> None:
+        """A frame of the dialogue came. Raises RemoteProtocolError for what nobody may ask."""
+        match frame:
+            case Copy(serial) | Admit(serial):
+                try:
+                    self._request(link, frame)
+                except (NotReadyError, HandshakeError) as error:
+                    self._refuse(link, serial, error)
+            case Fetch():
+                self._fetch(link, frame)
+            case _:
+                raise RemoteProtocolError(f"a {type(frame).__name__}, which nobody has asked for")
+
+    def _request(self, link: Link, frame: Copy | Admit) -> None:
+        if isinstance(frame, Copy):
+            self._copy(link, frame)
+            return
+        if name_of(frame.base) != link.name:
+            raise RemoteProtocolError(
+                f"{link.name} wants to join as {frame.base}, a name of others"
+            )
+        self._admit(link, frame)
+
+    def _refuse(self, link: Link, serial: int, error: CrdtcastError) -> None:
+        """It may ask again later where the fault is the moment's or the server's."""
+        is_later = isinstance(error, NotReadyError | ServerError)
+        self._answer(link, Unable(serial, is_later, str(error)))
+
+    def gone(self, link: Link) -> None:
+        """The joiner has it all, or the link with it is gone."""
+        guest = self._guests.get(link.peer.process)
+        if guest is None or guest.link is not link:
+            return
+        if link.closed is None:
+            self._dismiss(guest)
+        else:
+            guest.left_at = trio.current_time()
+
+    def clear(self) -> None:
+        """This member goes on from something else: nothing that was begun is worth anything."""
+        self._guests.clear()
+
+    def guests(self) -> Iterator[G]:
+        """Who is in the dialogue, or may come back to it."""
+        for guest in list(self._guests.values()):
+            if guest.left_at is not None and trio.current_time() - guest.left_at > KEPT_SECONDS:
+                self._dismiss(guest)
+            else:
+                yield guest
+
+    def _guest(self, link: Link) -> G | None:
+        """The joiner at the other end of this link, if it is known."""
+        guest = self._guests.get(link.peer.process)
+        if guest is not None:
+            guest.link, guest.left_at = link, None
+        return guest
+
+    def _receive(self, guest: G) -> G:
+        self._guests[guest.link.peer.process] = guest
+        return guest
+
+    def _dismiss(self, guest: G) -> None:
+        self._guests.pop(guest.link.peer.process, None)
+
+    def _is_here(self, guest: G) -> bool:
+        """Whether it is still the one who was given this."""
+        return self._guests.get(guest.link.peer.process) is guest
+
+    def _offer(self, guest: G, serial: int, data: bytes) -> None:
+        guest.offered = Offered(serial, data)
+        self._answer(guest.link, guest.offered.offer)
+
+    def _fetch(self, link: Link, frame: Fetch) -> None:
+        guest = self._guest(link)
+        if frame.serial == FORGET:
+            if guest is not None:
+                self._dismiss(guest)
+            return
+        most = min(PART_BYTES, link.peer.max_frame - _FRAME_ROOM)
+        self._answer(link, part_of(None if guest is None else guest.offered, frame, most))
+
+    @abstractmethod
+    def _copy(self, link: Link, frame: Copy) -> None:
+        """It wants a copy, or the next piece of one. Raises NotReadyError or HandshakeError to refuse it."""
+
+    @abstractmethod
+    def _admit(self, link: Link, frame: Admit) -> None:
+        """It wants to be let in. Raises NotReadyError or HandshakeError to refuse it."""
+
+
+MOST_NOTED = 64 * 2**20
+"""Bytes of payload noted for one joiner; one that takes longer has to copy again."""
+_NOTE_OVERHEAD = 200
+
+
+class _Guest(Guest):
+    """One joiner: the copy it was given, as of `vector`, and what has happened since then."""
+
+    def __init__(self, link: Link, vector: Vector) -> None:
+        super().__init__(link)
+        self.vector = vector
+        self.since: list[Happened] = []
+        self.noted = 0
+        self.lapsed = False
+        """Too much has happened since: it has to copy again."""
+
+
+class Contact(Hosting[_Guest]):
+    """Answers joiners on behalf of one member. `answer` sends a frame on a link."""
+
+    def __init__(self, member: "GroupMember", answer: Callable[[Link, InGroup], None]) -> None:
+        super().__init__(answer)
+        self._member = member
+
+    def happened(self, happened: Happened) -> None:
+        """Something happens to the application."""
+        for guest in self.guests():
+            if guest.lapsed:
+                continue
+            guest.since.append(happened)
+            guest.noted += _NOTE_OVERHEAD + len(happened.payload or b"")
+            if guest.noted > MOST_NOTED:
+                guest.lapsed = True
+                guest.since.clear()
+                guest.offered = None  # what it has not fetched yet is worth nothing any more
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anybody has to be told what happens."""
+        return bool(self._guests)
+
+    def _copy(self, link: Link, frame: Copy) -> None:
+        engine = self._member.engine
+        engine.check_reader(link.name, frame.reads)
+        if not engine.standing.can_send:
+            raise HandshakeError(f"{engine.me} is about to leave the group: ask another member")
+        if self._member.witness:
+            raise HandshakeError(f"{engine.me} is a witness without a state to give: ask another")
+        try:
+            state = self._member.application_state()
+        except Exception as error:
+            raise self._process_failed(error) from error
+        if state is None:
+            raise HandshakeError(
+                f"{engine.me} has no process whose state it could give: join through "
+                "a member that runs one"
+            )
+        self._offer(self._receive(_Guest(link, dict(engine.vector))), frame.serial, state)
+
+    def _admit(self, link: Link, frame: Admit) -> None:
+        guest = self._guest(link)
+        if guest is not None and guest.lapsed:
+            raise NotReadyError("this copy is too old by now: begin again")
+        engine = self._member.engine
+        check_crowd(engine, frame.base)
+        try:
+            # What is reported stable has to have reached the application that is copied.
+            self._member.settle()
+        except Exception as error:
+            raise self._process_failed(error) from error
+        try:
+            admission = engine.admit(
+                frame.base,
+                covered=None if guest is None else guest.vector,
+                copied_from=engine.me,
+                replaces=whose_place(engine, frame.base, frame.replaces, self._member.channel.here),
+                witness=frame.witness,
+                reads=frame.reads,
+            )
+        except NotReadyError:
+            raise
+        except (LocalProtocolError, RemoteProtocolError) as error:
+            raise HandshakeError(str(error)) from error
+        if guest is None:
+            guest = self._receive(_Guest(link, {}))
+        entry = Entry(
+            admission.incarnation,
+            self._member.channel.founding,
+            admission.state,
+            tuple(guest.since),
+        )
+        self._offer(guest, frame.serial, pack_entry(entry))
+
+    def _process_failed(self, error: Exception) -> HandshakeError:
+        """The failure of this member's own application, not of the joiner."""
+        self._member.process_failed(error)
+        return HandshakeError(
+            f"the process of {self._member.incarnation} fails: ask another member"
+        )
+
+
+def whose_place(
+    engine: GroupEngine, base: str, replaces: Sequence[str], linked: Container[str]
+) -> list[str]:
+    """The incarnations that a joiner replaces: its former lives, and those that the operator calls lost.
+
+    base: of the joiner. replaces: what it says: ids, bases, or names of members. linked: names of those
+    who are alive.
+
+    Raises HandshakeError for the name of another one that is alive, or is no member.
+    """
+    ids = [each for each in replaces if "." in each]
+    named = {m for m in engine.members if name_of(m) in replaces and base_of(m) != base}
+    others = {each for each in replaces if each not in ids and each != name_of(base)}
+    if alive := sorted(each for each in others if each in linked or each == name_of(engine.me)):
+        raise HandshakeError(
+            f"{', '.join(alive)} is alive, says {name_of(engine.me)}: stop it before another node takes "
+            "its place"
+        )
+    # Whoever has asked before, under another id, may be in already, and the one replaced forgotten.
+    is_in = any(base_of(m) in set(map(base_of, ids)) for m in engine.members)
+    if not is_in and (unknown := sorted(others - set(map(name_of, named)))):
+        known = ", ".join(sorted(map(name_of, engine.members)))
+        raise HandshakeError(
+            f"{', '.join(unknown)} is no member, so nobody can take its place: there are {known}"
+        )
+    return [*ids, *sorted(named)]
