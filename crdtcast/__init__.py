@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from crdtcast.group.member import GroupMember
     from crdtcast.group.open import GroupLinks, GroupNode, open_group, open_links
     from crdtcast.group.state_machine import Process, run_process
-    from crdtcast.group_replica import GroupReplica
     from crdtcast.node import Node, run_until_signal
-    from crdtcast.replica import Handle, Replica, Snapshot
-    from crdtcast.replicas import open_replica
-    from crdtcast.sessions import Token
+    from crdtcast.replica.group_replica import GroupReplica
+    from crdtcast.replica.open import open_replica
+    from crdtcast.replica.replica import Handle, Replica, Snapshot
+    from crdtcast.replica.session import Token
     from crdtcast.transport.options import NodeOptions
     from crdtcast.transport.peers import LinkStatus
 
@@ -124,7 +124,7 @@ _HOMES = {
         "UnusableInputError",
     ),
     "crdtcast.fixed_replica": ("FixedReplica",),
-    "crdtcast.group_replica": ("GroupReplica",),
+    "crdtcast.replica.group_replica": ("GroupReplica",),
     "crdtcast.group.open": ("GroupLinks", "GroupNode", "open_group", "open_links"),
     "crdtcast.causality.hlc": ("HLC",),
     "crdtcast.transport.peers": ("LinkStatus",),
@@ -132,9 +132,9 @@ _HOMES = {
     "crdtcast.group.member": ("GroupMember",),
     "crdtcast.node": ("Node", "run_until_signal"),
     "crdtcast.transport.options": ("NodeOptions",),
-    "crdtcast.replica": ("Handle", "Replica", "Snapshot"),
-    "crdtcast.replicas": ("open_replica",),
-    "crdtcast.sessions": ("Token",),
+    "crdtcast.replica.replica": ("Handle", "Replica", "Snapshot"),
+    "crdtcast.replica.open": ("open_replica",),
+    "crdtcast.replica.session": ("Token",),
     "crdtcast.causality.tags": ("Dot", "Tag"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

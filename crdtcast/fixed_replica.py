@@ -2,7 +2,7 @@
 stabilise.
 
 Nothing is kept on disk while the replica runs: one that crashes has lost what nobody else had received; one that stops
-cleanly may leave its state in a file and go on from it. Replicas that survive: `crdtcast.group_replica`.
+cleanly may leave its state in a file and go on from it. Replicas that survive: `crdtcast.replica.group_replica`.
 """
 
 import logging
@@ -21,9 +21,9 @@ from crdtcast.datatypes.site import Site
 from crdtcast.engine import Engine
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.node import Node
-from crdtcast.objects import Key, Objects, packed, unpacked
-from crdtcast.replica import Replica
-from crdtcast.sessions import Token
+from crdtcast.replica.objects import Key, Objects, packed, unpacked
+from crdtcast.replica.replica import Replica
+from crdtcast.replica.session import Token
 from crdtcast.statefile import Saved
 from crdtcast.transport.log_throttle import ahead, skips
 from crdtcast.transport.options import Address, NodeOptions

@@ -9,7 +9,7 @@ import trio
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import progress
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
-from crdtcast.objects import known_types
+from crdtcast.replica.objects import known_types
 from crdtcast.service.admin import Admin, Asked, seconds_of, text
 from crdtcast.service.values import shown
 

@@ -14,10 +14,10 @@ from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
 from crdtcast.group.member import GroupMember
 from crdtcast.group.open import open_group
 from crdtcast.group.status import Status, status
-from crdtcast.group_replica import GroupReplica
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
 from crdtcast.readiness import Readiness
+from crdtcast.replica.group_replica import GroupReplica
 from crdtcast.service import sockets
 from crdtcast.service.administered import Departure, departed
 from crdtcast.service.objects_admin import NodeAdmin

@@ -9,7 +9,7 @@ import msgpack
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.chaos.child import main
 from crdtcast.journal import FileJournal, Recovered
-from crdtcast.shelf import Shelf
+from crdtcast.replica.object_machine import Shelf
 
 
 def drop() -> None:

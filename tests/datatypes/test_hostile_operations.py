@@ -22,7 +22,7 @@ from crdtcast.datatypes import (
 from crdtcast.datatypes.maps import NestedMap
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import NewerOperationError, RemoteProtocolError
-from crdtcast.objects import Key, Objects
+from crdtcast.replica.objects import Key, Objects
 
 MAP: Key = ("m", AWMap.TYPE)
 TEXT: Key = ("t", SharedText.TYPE)

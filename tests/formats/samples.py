@@ -29,8 +29,8 @@ from crdtcast.engine.operations import encode as encode_operation
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.journal import format as journal_format
 from crdtcast.journal.saved import Batch, Life, Saved, pack_batch, pack_saved
-from crdtcast.objects import packed
-from crdtcast.sessions import token
+from crdtcast.replica.objects import packed
+from crdtcast.replica.session import token
 from crdtcast.wire.fields import Named, Section
 from crdtcast.wire.frames import Frame, Hello, KeepAlive, Proof, Refusal, Welcome, encode
 from crdtcast.wire.group_frames import (

@@ -20,7 +20,7 @@ from crdtcast.group.status import as_json
 from crdtcast.integrations.prometheus import page
 from crdtcast.journal import format as journal_format
 from crdtcast.journal.saved import unpack_batch, unpack_saved
-from crdtcast.sessions import Token
+from crdtcast.replica.session import Token
 from crdtcast.wire.frames import FrameKind, decode
 from crdtcast.wire.state import pack_state, unpack_entry
 from tests.datatypes.test_catalogue import CASES

@@ -7,7 +7,7 @@ from typing import Any
 from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import Parked, Standing
-from crdtcast.shelf import Shelf
+from crdtcast.replica.object_machine import Shelf
 from tests.engine.town import Town
 
 

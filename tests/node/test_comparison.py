@@ -10,8 +10,8 @@ from typing import Any
 import trio
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.comparison import Comparing, Comparison
-from crdtcast.group_replica import GroupReplica
+from crdtcast.replica.comparison import Comparing, Comparison
+from crdtcast.replica.group_replica import GroupReplica
 from tests.node.group_support import Host, World, members_are
 from tests.node.network import Network, eventually, simulated
 

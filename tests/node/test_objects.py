@@ -12,7 +12,7 @@ import pytest
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import AWMap, PureOpCRDT, ResettableCounter, SharedList
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, UnusableInputError
-from crdtcast.objects import Key, Objects, packed, unpacked
+from crdtcast.replica.objects import Key, Objects, packed, unpacked
 from tests.datatypes.test_odd_input import damaged
 from tests.effort import seeds
 

@@ -8,7 +8,7 @@ import trio
 
 from crdtcast import InvalidOperationError, open_replica
 from crdtcast.datatypes import BoundedCounter
-from crdtcast.objects import known_types
+from crdtcast.replica.objects import known_types
 
 from .replica_support import level, replicas, settle
 

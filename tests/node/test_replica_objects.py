@@ -9,7 +9,7 @@ import trio.testing
 
 from crdtcast import InvalidOperationError, LocalProtocolError, TypeClashError, open_replica
 from crdtcast.datatypes import AWSet, PureOpCRDT, ResettableCounter
-from crdtcast.objects import Objects
+from crdtcast.replica.objects import Objects
 
 from .replica_support import isolate, level, rejoin, replicas, settle
 

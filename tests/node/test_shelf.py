@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import AWSet
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
-from crdtcast.objects import known_types
+from crdtcast.replica.object_machine import Shelf
+from crdtcast.replica.objects import known_types
 from crdtcast.service.values import shown
-from crdtcast.shelf import Shelf
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

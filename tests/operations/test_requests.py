@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast.exceptions import CrdtcastError, StoreFullError
-from crdtcast.objects import known_types
+from crdtcast.replica.objects import known_types
 from crdtcast.service.lines import LONGEST, Lines, be_greeted
 from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings

@@ -13,15 +13,15 @@ import trio
 
 from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.causality.tags import Dot, Tag, covers
-from crdtcast.comparison import Comparison
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, NotReadyError
 from crdtcast.group.member import GroupMember
-from crdtcast.objects import Key, Objects
-from crdtcast.replica import Replica
-from crdtcast.sessions import Token
-from crdtcast.shelf import Shelf
+from crdtcast.replica.comparison import Comparison
+from crdtcast.replica.object_machine import Shelf
+from crdtcast.replica.objects import Key, Objects
+from crdtcast.replica.replica import Replica
+from crdtcast.replica.session import Token
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 

@@ -15,7 +15,17 @@ from crdtcast.causality.member_id import name_of
 from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.datatypes import Former
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
-from crdtcast.objects import CRDT, Effect, Forget, Held, Key, Objects, Settle, Step, read_entry
+from crdtcast.replica.objects import (
+    CRDT,
+    Effect,
+    Forget,
+    Held,
+    Key,
+    Objects,
+    Settle,
+    Step,
+    read_entry,
+)
 
 MOST_BYTES = 2**12
 MOST_ELEMENTS = 100

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.objects import Key, Objects, checked_name
+from crdtcast.replica.objects import Key, Objects, checked_name
 
 if TYPE_CHECKING:
-    from crdtcast.replica import Replica
+    from crdtcast.replica.replica import Replica
 
 
 @dataclass(slots=True)

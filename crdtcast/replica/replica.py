@@ -1,7 +1,7 @@
 """Replicated objects by name, whatever carries their messages: handles, batches, snapshots, waits, sessions.
 
-What a message's operations mean is `crdtcast.objects`. How they travel and what of them survives is for the two kinds
-of replicas to say: `FixedReplica` and `GroupReplica`, which `crdtcast.open_replica` makes.
+What a message's operations mean is `crdtcast.replica.objects`. How they travel and what of them survives is for the two
+kinds of replicas to say: `FixedReplica` and `GroupReplica`, which `crdtcast.open_replica` makes.
 """
 
 import logging
@@ -13,14 +13,14 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from crdtcast.batches import Batch
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
 from crdtcast.datatypes.shown import shown
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError
-from crdtcast.objects import (
+from crdtcast.replica.batch import Batch
+from crdtcast.replica.objects import (
     Key,
     ObjectInfo,
     Objects,
@@ -28,7 +28,7 @@ from crdtcast.objects import (
     check_parts,
     checked_name,
 )
-from crdtcast.sessions import Token, token
+from crdtcast.replica.session import Token, token
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 

@@ -15,8 +15,8 @@ from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.fixed_replica import FixedReplica
 from crdtcast.group.open import AnyJournal, open_group
 from crdtcast.group.running import running
-from crdtcast.group_replica import GroupReplica
-from crdtcast.replica import Replica
+from crdtcast.replica.group_replica import GroupReplica
+from crdtcast.replica.replica import Replica
 from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
 
 EventLogs: TypeAlias = str | os.PathLike[str] | Callable[[str], EventLog]

@@ -1,7 +1,8 @@
 """Objects on a group's causal broadcast, as a `Process`: how their operations travel, what a joiner gets, what is sent
 again after an eviction.
 
-What operations do to objects is `crdtcast.objects`. This file waits for nobody; who does: `crdtcast.group_replica`.
+What operations do to objects is `crdtcast.replica.objects`. This file waits for nobody; who does:
+`crdtcast.replica.group_replica`.
 """
 
 import logging
@@ -14,15 +15,15 @@ import msgpack
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.comparison import UNKNOWN, Comparing
-from crdtcast.copies import Copies, Renaming
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Parked
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
 from crdtcast.group.state_machine import Process
 from crdtcast.msgpack_limits import unpacked_within
-from crdtcast.objects import CRDT, MOST_PARTS, Key, Objects, are_operations, joined
-from crdtcast.pasts import Pasts, Rebasing, keys_of
+from crdtcast.replica.comparison import UNKNOWN, Comparing
+from crdtcast.replica.copies import Copies, Renaming
+from crdtcast.replica.objects import CRDT, MOST_PARTS, Key, Objects, are_operations, joined
+from crdtcast.replica.preimages import Pasts, Rebasing, keys_of
 from crdtcast.transport.log_throttle import ahead, skips
 
 _OPERATIONS = 0
@@ -256,8 +257,8 @@ def _packed(kind: int, body: Sequence[Any], *sources: Sequence[int]) -> bytes:
 
 
 def _unpacked(payload: bytes) -> tuple[int, list[Any], list[Any]]:
-    """Kind, body, and what a copy says of its operations (`crdtcast.copies`); no kind of ours for what is no message of
-    a shelf.
+    """Kind, body, and what a copy says of its operations (`crdtcast.replica.copies`); no kind of ours for what is no
+    message of a shelf.
     """
     try:
         match unpacked_within(payload, MOST_PARTS):

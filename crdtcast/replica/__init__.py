@@ -1,0 +1,1 @@
+"""Replicated objects by name: what applications read and write."""
