@@ -47,7 +47,7 @@ from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.server_address import ServerAddress
-from crdtcast.node import NodeOptions
+from crdtcast.fixed.node import NodeOptions
 from crdtcast.ports import free_ports
 from crdtcast.transport.options import Address
 

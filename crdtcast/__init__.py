@@ -31,14 +31,14 @@ if TYPE_CHECKING:
         TypeClashError,
         UnusableInputError,
     )
-    from crdtcast.fixed_replica import FixedReplica
+    from crdtcast.fixed.node import Node, run_until_signal
+    from crdtcast.fixed.replica import FixedReplica
     from crdtcast.group.broadcast import BroadcastNode, open_node
     from crdtcast.group.events import Delivered, Evicted, Joined, Stable
     from crdtcast.group.limits import StoreLimits, WhenFull
     from crdtcast.group.member import GroupMember
     from crdtcast.group.open import GroupLinks, GroupNode, open_group, open_links
     from crdtcast.group.state_machine import Process, run_process
-    from crdtcast.node import Node, run_until_signal
     from crdtcast.replica.group_replica import GroupReplica
     from crdtcast.replica.open import open_replica
     from crdtcast.replica.replica import Handle, Replica, Snapshot
@@ -123,14 +123,14 @@ _HOMES = {
         "TypeClashError",
         "UnusableInputError",
     ),
-    "crdtcast.fixed_replica": ("FixedReplica",),
+    "crdtcast.fixed.replica": ("FixedReplica",),
     "crdtcast.replica.group_replica": ("GroupReplica",),
     "crdtcast.group.open": ("GroupLinks", "GroupNode", "open_group", "open_links"),
     "crdtcast.causality.hlc": ("HLC",),
     "crdtcast.transport.peers": ("LinkStatus",),
     "crdtcast.group.state_machine": ("Process", "run_process"),
     "crdtcast.group.member": ("GroupMember",),
-    "crdtcast.node": ("Node", "run_until_signal"),
+    "crdtcast.fixed.node": ("Node", "run_until_signal"),
     "crdtcast.transport.options": ("NodeOptions",),
     "crdtcast.replica.replica": ("Handle", "Replica", "Snapshot"),
     "crdtcast.replica.open": ("open_replica",),

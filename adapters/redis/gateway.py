@@ -74,7 +74,7 @@ from crdtcast.exceptions import (
     ServerReadOnlyError,
     SupersededError,
 )
-from crdtcast.node import Node, NodeOptions
+from crdtcast.fixed.node import Node, NodeOptions
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.log_throttle import Throttle, ahead

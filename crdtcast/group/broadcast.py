@@ -19,9 +19,9 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine, GroupEngine, Kind
 from crdtcast.engine.waits import Notion, Waits
 from crdtcast.exceptions import ConfigurationError, EndedError, LocalProtocolError
+from crdtcast.fixed.node import Node, running
 from crdtcast.group.events import Delivered, Event, Stable
 from crdtcast.group.state_machine import Process, already_taken, checked
-from crdtcast.node import Node, running
 from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
 from crdtcast.transport.peers import LinkStatus
 

@@ -19,7 +19,7 @@ from crdtcast.transport.options import format_address
 from crdtcast.transport.peers import LinkStatus
 
 if TYPE_CHECKING:
-    from crdtcast.node import Node
+    from crdtcast.fixed.node import Node
     from crdtcast.transport.channel import Channel
     from crdtcast.transport.endpoint import Endpoint
 

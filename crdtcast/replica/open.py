@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
-from crdtcast import statefile
 from crdtcast.causality.member_id import fresh_incarnation, wall_clock_us
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import ConfigurationError, SupersededError
-from crdtcast.fixed_replica import FixedReplica
+from crdtcast.fixed import state_file
+from crdtcast.fixed.replica import FixedReplica
 from crdtcast.group.open import AnyJournal, open_group
 from crdtcast.group.running import running
 from crdtcast.replica.group_replica import GroupReplica
@@ -142,7 +142,7 @@ async def _open_fixed(
         **options,
     )
     path = None if state is None else Path(state)
-    saved = None if path is None else statefile.read(path, group, name)
+    saved = None if path is None else state_file.read(path, group, name)
     incarnation = fresh_incarnation(name, clock_us, saved.incarnation if saved else None)
     log: EventLog | None = None
     if callable(event_log):
@@ -169,7 +169,7 @@ async def _open_fixed(
     ended = False
     try:
         if path is not None and saved is not None:
-            statefile.consume(path)
+            state_file.consume(path)
         async with running(replica.node, replica.pump):
             yield replica
     except SupersededError:
@@ -180,7 +180,7 @@ async def _open_fixed(
         replica.end_log()
         left = replica.saved()
         if path is not None and left is not None and not ended:
-            statefile.write(path, left)
+            state_file.write(path, left)
 
 
 @asynccontextmanager

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from crdtcast import statefile
 from crdtcast.adapters.redis.localfile import FORMAT, LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.fixed import state_file
 from crdtcast.journal import FileJournal
 from tests.formats.samples import LOCAL_FILE, STORED, A
 
@@ -34,8 +34,8 @@ def journal(directory: Path) -> Path:
 
 def replica_state(directory: Path) -> Path:
     path = directory / "replica"
-    saved = statefile.Saved("g", A, A, 0, EngineState(), [])
-    statefile.write(path, saved)
+    saved = state_file.Saved("g", A, A, 0, EngineState(), [])
+    state_file.write(path, saved)
     _, *rest = msgpack.unpackb(path.read_bytes())
     path.write_bytes(msgpack.packb([99, *rest, {"a field": "that came later"}]))
     return path
@@ -50,7 +50,7 @@ def gateway_file(directory: Path) -> Path:
 
 CASES: list[tuple[Callable[[Path], Path], Callable[[Path], object]]] = [
     (journal, lambda path: FileJournal(path).load()),
-    (replica_state, lambda path: statefile.read(path, "g", "a")),
+    (replica_state, lambda path: state_file.read(path, "g", "a")),
     (gateway_file, lambda path: LocalFile.read(path.parent, "a")),
 ]
 

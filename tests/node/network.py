@@ -12,7 +12,7 @@ import trio.testing
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine
-from crdtcast.node import Node, NodeOptions, running
+from crdtcast.fixed.node import Node, NodeOptions, running
 
 BASE_US = 1_700_000_000_000_000
 

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from crdtcast.exceptions import ConfigurationError, SupersededError
-from crdtcast.node import NodeOptions, running
+from crdtcast.fixed.node import NodeOptions, running
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.frames import Hello, Refusal, encode
 from tests.node.network import PORTS, eventually, group, incarnation, live, make, simulated

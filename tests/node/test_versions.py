@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from crdtcast.engine import Engine
-from crdtcast.node import Node
+from crdtcast.fixed.node import Node
 from crdtcast.transport.host import SharedLinks
 from crdtcast.wire import compression
 from crdtcast.wire.frames import PROTOCOL_VERSION, FrameKind, Hello

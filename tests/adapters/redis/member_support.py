@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.eventlog.check import Checked, check_logs
-from crdtcast.node import NodeOptions
+from crdtcast.fixed.node import NodeOptions
 from crdtcast.transport.options import Address
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, Running, until

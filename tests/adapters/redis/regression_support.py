@@ -16,7 +16,7 @@ from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.adapters.redis.server_address import ServerAddress
-from crdtcast.node import NodeOptions
+from crdtcast.fixed.node import NodeOptions
 from crdtcast.transport.options import Address
 
 PATIENCE = 30.0

@@ -22,7 +22,7 @@ from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.adapters.redis.state_messages import Slice
 from crdtcast.adapters.redis.types import strings
 from crdtcast.exceptions import ConfigurationError, HandshakeError
-from crdtcast.node import NodeOptions
+from crdtcast.fixed.node import NodeOptions
 from crdtcast.ports import free_ports
 from crdtcast.transport.options import Address
 from tests.adapters.redis.member_support import Load, Town, error_of

@@ -20,11 +20,11 @@ from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Engine
 from crdtcast.eventlog.writer import EventLog
-from crdtcast.node import Node
+from crdtcast.fixed.node import Node
+from crdtcast.fixed.state_file import Saved
 from crdtcast.replica.objects import Key, Objects, packed, unpacked
 from crdtcast.replica.replica import Replica
 from crdtcast.replica.session import Token
-from crdtcast.statefile import Saved
 from crdtcast.transport.log_throttle import ahead, skips
 from crdtcast.transport.options import Address, NodeOptions
 from crdtcast.transport.peers import LinkStatus

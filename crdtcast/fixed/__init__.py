@@ -1,0 +1,1 @@
+"""Groups whose members are fixed: their nodes, and their replicas of objects."""
