@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crdtcast.causality.hlc import HLC
     from crdtcast.causality.tags import Dot, Tag
-    from crdtcast.collecting import rare_full_collections
     from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
     from crdtcast.eventlog.writer import EventLog
     from crdtcast.exceptions import (
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from crdtcast.replica.open import open_replica
     from crdtcast.replica.replica import Handle, Replica, Snapshot
     from crdtcast.replica.session import Token
+    from crdtcast.service.gc_tuning import rare_full_collections
     from crdtcast.transport.options import NodeOptions
     from crdtcast.transport.peers import LinkStatus
 
@@ -102,7 +102,7 @@ __all__ = [
 _HOMES = {
     "crdtcast.group.limits": ("StoreLimits", "WhenFull"),
     "crdtcast.group.broadcast": ("BroadcastNode", "open_node"),
-    "crdtcast.collecting": ("rare_full_collections",),
+    "crdtcast.service.gc_tuning": ("rare_full_collections",),
     "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
     "crdtcast.eventlog.writer": ("EventLog",),
     "crdtcast.group.events": ("Delivered", "Evicted", "Joined", "Stable"),

@@ -25,7 +25,7 @@ class Subcommand:
 
 def _operators(attribute: str, summary: str) -> Subcommand:
     return Subcommand(
-        module="crdtcast.service.operator_cli", attribute=attribute, extra="cli", summary=summary
+        module="crdtcast.service.admin.cli", attribute=attribute, extra="cli", summary=summary
     )
 
 

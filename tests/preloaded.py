@@ -174,7 +174,7 @@ def _serve() -> None:
 
     import crdtcast.adapters.redis.cli
     import crdtcast.cli
-    import crdtcast.service.operator_cli  # noqa: F401
+    import crdtcast.service.admin.cli  # noqa: F401
 
     requests = socket.socket(fileno=os.dup(0))
     wake, woken = socket.socketpair()

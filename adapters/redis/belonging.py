@@ -37,8 +37,8 @@ from crdtcast.engine.views import View
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
 from crdtcast.group.join_client import Entering
 from crdtcast.group.status import change_wanted, turnover
-from crdtcast.service.administered import departed
-from crdtcast.service.reserved import unreserved
+from crdtcast.service.admin.administered import departed
+from crdtcast.service.admin.reserved import unreserved
 from crdtcast.transport.link import Link
 from crdtcast.transport.options import Address, format_address, parse_address
 from crdtcast.wire.group_frames import Admit, Copy, InGroup

@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.operating import Operated, serve_operators
 from crdtcast.adapters.redis.probes import GatewayProbes, serve_probes
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.group.running import run_until_signal
-from crdtcast.service import sockets
+from crdtcast.service.admin import sockets
 from crdtcast.service.cli import serving, takes_settings
 from crdtcast.service.level_policy import raise_when_all_read_more
 from crdtcast.service.supervisor import Supervisor

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from crdtcast.adapters.redis.embedded import EmbeddedServer, last_lines, start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.children import end_child, start_child
+from crdtcast.child_processes import end_child, start_child
 from crdtcast.exceptions import ServerError
 from crdtcast.ports import free_ports
 

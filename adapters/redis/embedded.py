@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from crdtcast.children import end_child, start_child
+from crdtcast.child_processes import end_child, start_child
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.ports import free_ports
 

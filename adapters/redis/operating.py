@@ -1,6 +1,6 @@
 """What operators ask a gateway over its admin socket: `crdtcast status`, `members`, `verify`, `repair`, `evict`, …
 
-The socket is that of `crdtcast node` (`crdtcast.service.admin`); this file says what a gateway has behind it.
+The socket is that of `crdtcast node` (`crdtcast.service.admin.server`); this file says what a gateway has behind it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from crdtcast.adapters.redis.probes import GatewayProbes, not_in
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
 from crdtcast.group.status import Status
-from crdtcast.service import sockets
-from crdtcast.service.admin import Admin, Asked, text
-from crdtcast.service.administered import Departure, departed
+from crdtcast.service.admin import sockets
+from crdtcast.service.admin.administered import Departure, departed
+from crdtcast.service.admin.server import Admin, Asked, text
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.transport.channel import Channel
 

@@ -8,8 +8,8 @@ import trio
 
 from crdtcast.exceptions import NotReadyError
 from crdtcast.group.status import Status, status
-from crdtcast.readiness import Readiness
-from crdtcast.service.probes import Probes
+from crdtcast.service.admin.probes import Probes
+from crdtcast.service.readiness import Readiness
 from crdtcast.transport.options import Address
 from crdtcast.transport.tcp import listen
 

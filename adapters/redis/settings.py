@@ -15,8 +15,8 @@ from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
 from crdtcast.adapters.redis.server_monitor import LEAST_PATIENCE_SECONDS, PATIENCE_SECONDS
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
-from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.service.configuration import Kind, option
 from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 from crdtcast.transport.options import Address, NodeOptions, parse_address
 

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.privatefiles import check_private
+from crdtcast.private_files import check_private
 
 _WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 

@@ -15,10 +15,10 @@ import trio
 from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.chaos.liar import lie
 from crdtcast.cli import leaves
-from crdtcast.configuration import load
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.journal.directory import RealDirectory, RealFile
-from crdtcast.jsonlog import log_to_stderr
+from crdtcast.service.configuration import load
+from crdtcast.service.json_log import log_to_stderr
 from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings
 

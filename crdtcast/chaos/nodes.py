@@ -14,9 +14,9 @@ import trio
 from crdtcast.chaos.disks import Disk
 from crdtcast.chaos.proxy import Place
 from crdtcast.chaos.spaces import Space
-from crdtcast.children import tied
+from crdtcast.child_processes import tied
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.service.asking import Operator, operator
+from crdtcast.service.admin.client import Operator, operator
 from crdtcast.transport.options import format_address
 
 READY_SECONDS = 180.0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
-from crdtcast.children import tied
+from crdtcast.child_processes import tied
 from crdtcast.exceptions import CrdtcastError
 
 PROXIES = "10.93.0.1"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from crdtcast.adapters.redis.cluster import LocalCluster
-from crdtcast.children import start_child
+from crdtcast.child_processes import start_child
 from crdtcast.demo import corpus, plan, verify
 from crdtcast.demo.load import Load, Stream
 from crdtcast.demo.verify import Content, MetadataLeft

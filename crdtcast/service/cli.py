@@ -11,8 +11,9 @@ import click
 import trio
 
 from crdtcast.cli import expected_failure
-from crdtcast.collecting import rare_full_collections
-from crdtcast.configuration import (
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.quantities import size_text
+from crdtcast.service.configuration import (
     Kind,
     Loaded,
     Option,
@@ -21,9 +22,8 @@ from crdtcast.configuration import (
     options_of,
     without_passwords,
 )
-from crdtcast.exceptions import ConfigurationError
-from crdtcast.jsonlog import log_to_stderr
-from crdtcast.quantities import size_text
+from crdtcast.service.gc_tuning import rare_full_collections
+from crdtcast.service.json_log import log_to_stderr
 from crdtcast.service.settings import MemberSettings, NodeSettings
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -16,13 +16,13 @@ from crdtcast.group.open import open_group
 from crdtcast.group.status import Status, status
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
-from crdtcast.readiness import Readiness
 from crdtcast.replica.group_replica import GroupReplica
-from crdtcast.service import sockets
-from crdtcast.service.administered import Departure, departed
-from crdtcast.service.objects_admin import NodeAdmin
+from crdtcast.service.admin import sockets
+from crdtcast.service.admin.administered import Departure, departed
+from crdtcast.service.admin.objects import NodeAdmin
+from crdtcast.service.admin.probes import Gauges, Probes
 from crdtcast.service.policy import to_evict
-from crdtcast.service.probes import Gauges, Probes
+from crdtcast.service.readiness import Readiness
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.supervisor import Supervisor
 from crdtcast.transport.channel import Channel

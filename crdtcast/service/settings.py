@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from crdtcast.causality.member_id import valid_incarnation, valid_name
-from crdtcast.configuration import Kind, option
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.group.limits import StoreLimits, WhenFull
+from crdtcast.service.configuration import Kind, option
 from crdtcast.transport.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
 from crdtcast.transport.tcp import is_loopback
 from crdtcast.transport.tls import Tls

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import trio
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.privatefiles import check_private
+from crdtcast.private_files import check_private
 from crdtcast.transport.options import FilePath
 from crdtcast.wire.frames import Refusal, encode
 from crdtcast.wire.handshake import Reason, Refused

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgpack
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.privatefiles import check_private
+from crdtcast.private_files import check_private
 from crdtcast.transport.options import check_secrets
 from crdtcast.wire.frames import Hello
 

@@ -14,7 +14,7 @@ from crdtcast.chaos.nodes import Host
 from crdtcast.chaos.proxy import Network
 from crdtcast.datatypes.maps import catalogue
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.service.values import shown
+from crdtcast.service.admin.values import shown
 
 
 def client() -> Client:

@@ -14,7 +14,7 @@ from crdtcast.datatypes import AWSet
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.replica.object_machine import Shelf
 from crdtcast.replica.objects import known_types
-from crdtcast.service.values import shown
+from crdtcast.service.admin.values import shown
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

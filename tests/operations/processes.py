@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from crdtcast.service.asking import operator
+from crdtcast.service.admin.client import operator
 from tests import preloaded
 
 

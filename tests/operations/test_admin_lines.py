@@ -13,10 +13,10 @@ import trio
 import trio.testing
 
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, UnusableInputError
-from crdtcast.service.asking import find, operator
-from crdtcast.service.lines import UNTRUSTED, Lines, be_greeted, greet
+from crdtcast.service.admin.client import find, operator
+from crdtcast.service.admin.lines import UNTRUSTED, Lines, be_greeted, greet
+from crdtcast.service.admin.sockets import listen_at
 from crdtcast.service.settings import default_socket
-from crdtcast.service.sockets import listen_at
 
 SECRET, OTHER = b"s" * 32, b"t" * 32
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.settings import GatewaySettings
-from crdtcast.configuration import Kind, load, option, options_of
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.quantities import seconds, size, size_text
+from crdtcast.service.configuration import Kind, load, option, options_of
 from crdtcast.service.settings import NodeSettings
 
 

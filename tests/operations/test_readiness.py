@@ -20,10 +20,10 @@ from crdtcast.exceptions import (
     StoreFullError,
 )
 from crdtcast.group.status import is_caught_up, waiting
-from crdtcast.readiness import Readiness
-from crdtcast.service.admin import Admin
-from crdtcast.service.administered import Departure, departed
-from crdtcast.service.probes import Probes
+from crdtcast.service.admin.administered import Departure, departed
+from crdtcast.service.admin.probes import Probes
+from crdtcast.service.admin.server import Admin
+from crdtcast.service.readiness import Readiness
 from crdtcast.transport.peers import LinkStatus
 from tests.engine.town import Town
 from tests.node.group_support import members_are, world

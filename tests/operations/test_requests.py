@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from crdtcast.exceptions import CrdtcastError, StoreFullError
 from crdtcast.replica.objects import known_types
-from crdtcast.service.lines import LONGEST, Lines, be_greeted
+from crdtcast.service.admin.lines import LONGEST, Lines, be_greeted
+from crdtcast.service.admin.sockets import connect
 from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings
-from crdtcast.service.sockets import connect
 from tests.effort import examples
 
 TYPES = sorted(known_types())

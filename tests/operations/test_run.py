@@ -11,7 +11,7 @@ import trio
 from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.datatypes import LWWRegister
 from crdtcast.exceptions import NotReadyError
-from crdtcast.service.probes import Probes
+from crdtcast.service.admin.probes import Probes
 from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings
 from tests.operations.test_requests import until_ready

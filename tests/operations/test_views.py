@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from crdtcast import jsonlog
 from crdtcast.cli import main
 from crdtcast.group.status import (
     BlameStatus,
@@ -33,10 +32,11 @@ from crdtcast.group.status import (
     as_json,
 )
 from crdtcast.integrations.prometheus import page
-from crdtcast.jsonlog import JsonFormatter, log_to_stderr
-from crdtcast.service import top, views
-from crdtcast.service.administered import Departure
-from crdtcast.service.views import seconds, size
+from crdtcast.service import json_log
+from crdtcast.service.admin import top, views
+from crdtcast.service.admin.administered import Departure
+from crdtcast.service.admin.views import seconds, size
+from crdtcast.service.json_log import JsonFormatter, log_to_stderr
 from crdtcast.transport.peers import LinkStatus
 
 STATUS = Status(
@@ -251,7 +251,7 @@ def test_a_log_line_is_one_json_object_whatever_it_says() -> None:
     assert first["time"].endswith("+00:00")
     assert second["level"] == "error"
     assert "ValueError: bug" in second["traceback"]
-    assert JsonFormatter is jsonlog.JsonFormatter
+    assert JsonFormatter is json_log.JsonFormatter
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.children import end_child, start_child
+from crdtcast.child_processes import end_child, start_child
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
 

@@ -9,7 +9,7 @@ from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.cli import SUBCOMMANDS
-from crdtcast.configuration import load
+from crdtcast.service.configuration import load
 from tests.adapters.redis.regression_support import until
 from tests.preloaded import crdtcast
 

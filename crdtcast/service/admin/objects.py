@@ -10,8 +10,8 @@ from crdtcast.causality.tags import Tag
 from crdtcast.engine import progress
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.replica.objects import known_types
-from crdtcast.service.admin import Admin, Asked, seconds_of, text
-from crdtcast.service.values import shown
+from crdtcast.service.admin.server import Admin, Asked, seconds_of, text
+from crdtcast.service.admin.values import shown
 
 if TYPE_CHECKING:
     from crdtcast.service.run import NodeProcess

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.privatefiles import check_private
+from crdtcast.private_files import check_private
 from crdtcast.quantities import seconds, size
 from crdtcast.transport.options import parse_address
 

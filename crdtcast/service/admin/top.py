@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from crdtcast.service.asking import operator
-from crdtcast.service.views import comparison, seconds, size
+from crdtcast.service.admin.client import operator
+from crdtcast.service.admin.views import comparison, seconds, size
 
 
 async def watch(

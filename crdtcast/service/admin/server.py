@@ -15,9 +15,9 @@ import trio
 from crdtcast.causality.member_id import name_of
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RemoteProtocolError
 from crdtcast.group.status import as_json
-from crdtcast.service import views
-from crdtcast.service.administered import Administered, Departure, Membership
-from crdtcast.service.lines import Lines, greet
+from crdtcast.service.admin import views
+from crdtcast.service.admin.administered import Administered, Departure, Membership
+from crdtcast.service.admin.lines import Lines, greet
 from crdtcast.service.policy import level_to_raise, why_not_evicted
 from crdtcast.transport.link import STREAM_ERRORS
 

@@ -10,8 +10,8 @@ import click
 import trio
 
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.service import views
-from crdtcast.service.asking import find, operator
+from crdtcast.service.admin import views
+from crdtcast.service.admin.client import find, operator
 from crdtcast.wire.auth import read_secrets
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -243,7 +243,7 @@ def raise_(level: int | None, timeout: float | None, as_json: bool, **where: Any
 @as_json
 def top(every: float, rounds: int | None, as_json: bool, **where: Any) -> None:
     """A live view of a node: rates, links, who is silent. With --json one status a line."""
-    from crdtcast.service.top import watch
+    from crdtcast.service.admin.top import watch
 
     at = Where(**where)
     try:

@@ -10,9 +10,9 @@ from typing import Any
 import trio
 
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError, UnusableInputError
-from crdtcast.service.lines import Lines, be_greeted
+from crdtcast.service.admin.lines import Lines, be_greeted
+from crdtcast.service.admin.sockets import connect, is_own
 from crdtcast.service.settings import socket_directory
-from crdtcast.service.sockets import connect, is_own
 from crdtcast.transport.link import STREAM_ERRORS
 
 _PATIENCE = 5.0
