@@ -102,7 +102,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "top": _operators("top", "A live view of a running node or gateway."),
     "vectors": Subcommand(
-        module="crdtcast.testing.vectors_cli",
+        module="crdtcast.testing.vectors.cli",
         attribute="vectors",
         extra="conformance",
         summary="Check the data types against files of expected values.",

@@ -1,5 +1,5 @@
 """A member that lies: beside all that it does as any other, made-up frames to everybody it is linked with, in its own
-name (`crdtcast.simulator.mutation`).
+name (`crdtcast.simulator.hostile.mutation`).
 
 It leaves out what the group would believe, and what no vote could undo: that somebody has ended, or has sent more than
 its journal says, what others have promised or decided, and joiners that it lets in (docs/security.md).
@@ -13,7 +13,7 @@ from crdtcast.causality.messages import Digest, Ended, Views
 from crdtcast.exceptions import NotReadyError
 from crdtcast.group.member import GroupMember
 from crdtcast.service.run import NodeProcess
-from crdtcast.simulator.mutation import Lore, Mutation
+from crdtcast.simulator.hostile.mutation import Lore, Mutation
 from crdtcast.wire.frames import FrameKind, framed
 from crdtcast.wire.group_frames import Admit, InGroup
 

@@ -6,25 +6,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from crdtcast.baselines.simulator.mutants import MUTANTS
+from crdtcast.baselines.simulator.published_world import BASELINES, BaselineWorld
+from crdtcast.baselines.simulator.scheduler import actions
+from crdtcast.baselines.simulator.world import World
 from crdtcast.engine import Durability, Engine
 from crdtcast.engine.group import GroupEngine
-from crdtcast.simulator.baseline_world import BASELINES, BaselineWorld
 from crdtcast.simulator.campaigns import NAMES, Campaign
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.faults import Faults
-from crdtcast.simulator.group_mutants import MUTANTS as GROUP_MUTANTS
-from crdtcast.simulator.group_scheduler import GroupScheduler
-from crdtcast.simulator.group_world import GroupWorld
-from crdtcast.simulator.hostile import HostileWorld
-from crdtcast.simulator.hostile_scheduler import HostileScheduler
-from crdtcast.simulator.logs import GroupLogs
-from crdtcast.simulator.mutants import MUTANTS
-from crdtcast.simulator.observer import Observer
+from crdtcast.simulator.group.logs import GroupLogs
+from crdtcast.simulator.group.mutants import MUTANTS as GROUP_MUTANTS
+from crdtcast.simulator.group.mutants import WORLD_MUTANTS
+from crdtcast.simulator.group.observer import Observer
+from crdtcast.simulator.group.scheduler import GroupScheduler
+from crdtcast.simulator.group.verdict import drain_and_judge
+from crdtcast.simulator.group.world import GroupWorld
+from crdtcast.simulator.hostile.scheduler import HostileScheduler
+from crdtcast.simulator.hostile.world import HostileWorld
 from crdtcast.simulator.schedule import Action, Schedule
-from crdtcast.simulator.scheduler import actions
-from crdtcast.simulator.verdict import drain_and_judge
-from crdtcast.simulator.world import World
-from crdtcast.simulator.world_mutants import WORLD_MUTANTS
 
 
 @dataclass(frozen=True, slots=True)

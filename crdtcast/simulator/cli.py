@@ -17,13 +17,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from crdtcast.baselines.simulator.published_world import BASELINES
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.simulator.baseline_world import BASELINES
 from crdtcast.simulator.campaign import Outcome, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.exhaustive import SCOPES, explore
 from crdtcast.simulator.faults import ALL, KINDS
-from crdtcast.simulator.operator_steps import OperatorSteps
+from crdtcast.simulator.group.operator_steps import OperatorSteps
 from crdtcast.simulator.plan import REAL_ENGINES, Plan, load_plan, parse_range
 from crdtcast.simulator.schedule import Schedule
 from crdtcast.simulator.shrink import shrink

@@ -15,8 +15,8 @@ from crdtcast.engine import Durability
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.simulator.campaign import Outcome, group_world
 from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.schedule import Action, Schedule
-from crdtcast.simulator.verdict import drain_and_judge
 
 MAX_FAILURES = 3
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from crdtcast.baselines.simulator.published_world import BASELINES, FITTING
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.simulator.baseline_world import BASELINES, FITTING
 from crdtcast.simulator.campaign import Outcome, engine_names, run_group_seed, run_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS, Campaign, Limits, campaign
 from crdtcast.simulator.faults import ALL, Faults

@@ -19,7 +19,7 @@ from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing.group import Call, VisibleOperation
 from crdtcast.testing.harness import Specification, Tried
-from crdtcast.testing.vectors import linear_extensions
+from crdtcast.testing.vectors.run import linear_extensions
 
 
 @dataclass(frozen=True, slots=True)

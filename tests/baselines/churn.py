@@ -18,9 +18,9 @@ from crdtcast.baselines.graph_dynamic import (
 )
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
-from crdtcast.checker import Checker
-from crdtcast.checker import Snapshot as Known
 from crdtcast.exceptions import LocalProtocolError
+from crdtcast.simulator.oracle import Checker
+from crdtcast.simulator.oracle import Snapshot as Known
 
 Build: TypeAlias = Callable[[str, Sequence[str]], DynamicGraphEngine]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from crdtcast.checker import Kind
+from crdtcast.simulator.oracle import Kind
 
 from .driver import Build, Group, random_run, replay_words
 from .traces import TracedRun

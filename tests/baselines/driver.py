@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from crdtcast.causality.tags import Dot
-from crdtcast.checker import Checker, Finding
 from crdtcast.engine.interface import CausalEngine
+from crdtcast.simulator.oracle import Checker, Finding
 
 Build: TypeAlias = Callable[[str, Sequence[str]], CausalEngine]
 """Makes the engine of one member, given its id and those of all members."""

@@ -1,7 +1,7 @@
 """The driver itself: it repeats itself, cuts runs down, and its checker does see what goes wrong."""
 
 from crdtcast.baselines.vectors import VectorEngine
-from crdtcast.checker import Kind
+from crdtcast.simulator.oracle import Kind
 
 from .contract import kinds
 from .defects_vectors import OneStep

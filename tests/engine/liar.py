@@ -22,7 +22,7 @@ from crdtcast.engine.operations import (
     encode,
 )
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.simulator.mutation import Lore, Mutation
+from crdtcast.simulator.hostile.mutation import Lore, Mutation
 
 Content = Message | Digest | Ended | Views
 NAMES = "abc"

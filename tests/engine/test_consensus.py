@@ -9,7 +9,7 @@ import pytest
 from crdtcast.causality.messages import Ended, Message, Views
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import RemoteProtocolError, RolledBackError
-from crdtcast.simulator.group_mutants import MUTANTS
+from crdtcast.simulator.group.mutants import MUTANTS
 from tests.engine.town import Town
 
 OURS = "ours"

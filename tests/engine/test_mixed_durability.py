@@ -7,15 +7,15 @@ from itertools import combinations
 
 import pytest
 
+from crdtcast.baselines.simulator.host import Host
+from crdtcast.baselines.simulator.network import Network
+from crdtcast.baselines.simulator.scheduler import actions
+from crdtcast.baselines.simulator.world import World
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Digest, DigestKind
 from crdtcast.engine import Durability, Engine, GroupEngine
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.simulator.faults import STRONG
-from crdtcast.simulator.host import Host
-from crdtcast.simulator.network import Network
-from crdtcast.simulator.scheduler import actions
-from crdtcast.simulator.world import World
 from crdtcast.wire.frames import decode, encode
 from tests.effort import seeds
 

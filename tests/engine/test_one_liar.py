@@ -23,7 +23,7 @@ from crdtcast.engine.views import (
     Word,
 )
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError
-from crdtcast.simulator.group_mutants import MUTANTS
+from crdtcast.simulator.group.mutants import MUTANTS
 from tests.effort import Seeds, seeds
 from tests.engine.liar import Street
 from tests.engine.test_forks import OTHER, divided

@@ -8,7 +8,8 @@ import pytest
 from crdtcast.causality.tags import dominates
 from crdtcast.engine import causal_past
 from crdtcast.engine.core import Core
-from crdtcast.simulator import Faults, run_seed
+from crdtcast.simulator.campaign import run_seed
+from crdtcast.simulator.faults import Faults
 from tests.effort import seeds
 
 from .group import Group, take

@@ -7,13 +7,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.checker import Checker
 from crdtcast.exceptions import (
     LocalProtocolError,
     NotReadyError,
     RemoteProtocolError,
     RolledBackError,
 )
+from crdtcast.simulator.oracle import Checker
 from tests.effort import examples
 
 from .group import Group, incarnation

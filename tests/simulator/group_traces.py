@@ -1,8 +1,8 @@
 """Plays the shrunk runs in tests/data/traces to groups whose members come and go: joins, leaves and evictions count."""
 
 from crdtcast.causality.messages import Message
-from crdtcast.simulator.group_world import GroupWorld
-from crdtcast.simulator.verdict import drain_and_judge
+from crdtcast.simulator.group.verdict import drain_and_judge
+from crdtcast.simulator.group.world import GroupWorld
 
 from .traces import Trace, parse_dot
 

@@ -4,7 +4,9 @@ from collections import Counter
 
 import pytest
 
-from crdtcast.simulator import Faults, run_seed, shrink
+from crdtcast.simulator.campaign import run_seed
+from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
 MIXES = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.checker import Checker, Kind
+from crdtcast.simulator.oracle import Checker, Kind
 
 from .traces import Trace, check, load, parse_dot
 

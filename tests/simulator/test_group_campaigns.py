@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.simulator import Schedule, run_schedule, shrink
-from crdtcast.simulator.campaign import run_group_seed
+from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
+from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
 SEEDS = 50

@@ -11,9 +11,8 @@ import pytest
 from crdtcast.engine.group import GroupEngine
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
-from crdtcast.simulator.group_mutants import MUTANTS
-from crdtcast.simulator.group_world import GroupWorld
-from crdtcast.simulator.world_mutants import WORLD_MUTANTS
+from crdtcast.simulator.group.mutants import MUTANTS, WORLD_MUTANTS
+from crdtcast.simulator.group.world import GroupWorld
 from tests.engine.test_one_liar import NEEDED
 
 from .search import likely_first

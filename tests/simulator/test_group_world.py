@@ -12,14 +12,15 @@ import pytest
 
 from crdtcast.engine.membership import Standing
 from crdtcast.engine.operations import Cut, How
-from crdtcast.simulator import Schedule, run_schedule, shrink
-from crdtcast.simulator.campaign import run_group_seed
+from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.group_world import GroupWorld
-from crdtcast.simulator.member import Phase
-from crdtcast.simulator.operator_steps import OperatorSteps
-from crdtcast.simulator.verdict import drain_and_judge
+from crdtcast.simulator.group.machine import Phase
+from crdtcast.simulator.group.operator_steps import OperatorSteps
+from crdtcast.simulator.group.verdict import drain_and_judge
+from crdtcast.simulator.group.world import GroupWorld
+from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
 from .group_traces import replay_group
@@ -512,7 +513,7 @@ class TestOperators:
             if next(turns) == after:
                 self.part(drain.world)
 
-        monkeypatch.setattr("crdtcast.simulator.group_drain.Drain.run", settles_nothing)
+        monkeypatch.setattr("crdtcast.simulator.group.drain.Drain.run", settles_nothing)
         with pytest.raises(Failure, match=r"members of two groups|missing") as caught:
             drain_and_judge(world)
         assert caught.value.kind == "split"
@@ -522,7 +523,7 @@ class TestOperators:
         world.apply(("die", "c"))
         world.apply(("die", "d"))
         self.part(world, "c", "d")
-        monkeypatch.setattr("crdtcast.simulator.group_drain.Drain.run", lambda drain: None)
+        monkeypatch.setattr("crdtcast.simulator.group.drain.Drain.run", lambda drain: None)
         with pytest.raises(Failure, match=r"a.* and b.* are members of two groups"):
             drain_and_judge(world)
 

@@ -7,22 +7,23 @@ import pytest
 
 from crdtcast.causality.messages import Digest, Ended, Message, Views
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.checker import Kind
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import Span
 from crdtcast.engine.operations import Cut, How, Reads, Settled, Sweep, decode, encode
 from crdtcast.engine.view_checks import check_views
 from crdtcast.engine.views import Ballot
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.simulator import Schedule, run_schedule, shrink
-from crdtcast.simulator.campaign import run_group_seed
+from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
-from crdtcast.simulator.engine_size import elements
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.honest_checker import HonestChecker
-from crdtcast.simulator.hostile import HostileWorld
-from crdtcast.simulator.mutation import Lore, Mutation
-from crdtcast.simulator.step_limit import limited
+from crdtcast.simulator.hostile.engine_size import elements
+from crdtcast.simulator.hostile.honest_oracle import HonestChecker
+from crdtcast.simulator.hostile.mutation import Lore, Mutation
+from crdtcast.simulator.hostile.step_limit import limited
+from crdtcast.simulator.hostile.world import HostileWorld
+from crdtcast.simulator.oracle import Kind
+from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.shrink import shrink
 from crdtcast.wire import frames
 from tests.effort import seeds
 

@@ -2,11 +2,13 @@
 
 import pytest
 
+from crdtcast.baselines.simulator.mutants import MUTANTS
+from crdtcast.baselines.simulator.world import Failure, World
 from crdtcast.causality.messages import Message
 from crdtcast.engine import Durability, Engine
-from crdtcast.simulator import Faults, World, run_schedule, run_seed, shrink
-from crdtcast.simulator.mutants import MUTANTS
-from crdtcast.simulator.world import Failure
+from crdtcast.simulator.campaign import run_schedule, run_seed
+from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.shrink import shrink
 
 from .search import likely_first
 

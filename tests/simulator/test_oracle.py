@@ -3,12 +3,12 @@
 import pytest
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.checker import Checker, Kind
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.simulator import run_schedule
-from crdtcast.simulator.application import Application
+from crdtcast.simulator.campaign import run_schedule
 from crdtcast.simulator.exhaustive import SCOPES, explore
-from crdtcast.simulator.ledger import Ledger
+from crdtcast.simulator.group.application import Application
+from crdtcast.simulator.group.ledger import Ledger
+from crdtcast.simulator.oracle import Checker, Kind
 
 A1, A2, B1 = Dot("a", 1), Dot("a", 2), Dot("b", 1)
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 import pytest
 
 from crdtcast.engine import Standing
-from crdtcast.simulator.group_world import GroupWorld
-from crdtcast.simulator.verdict import drain_and_judge
+from crdtcast.simulator.group.verdict import drain_and_judge
+from crdtcast.simulator.group.world import GroupWorld
 
 
 def go_on(world: GroupWorld, names: Collection[str], rounds: int) -> None:

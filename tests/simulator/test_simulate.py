@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from crdtcast.baselines.simulator.published_world import BASELINES
 from crdtcast.cli import main
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.simulator.baseline_world import BASELINES
 from crdtcast.simulator.plan import Plan, load_plan, parse_range
 
 

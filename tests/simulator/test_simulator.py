@@ -7,10 +7,14 @@ import sys
 
 import pytest
 
+from crdtcast.baselines.simulator.world import World
 from crdtcast.engine import Durability
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.simulator import Faults, Schedule, World, run_schedule, run_seed, shrink
 from crdtcast.simulator.__main__ import main
+from crdtcast.simulator.campaign import run_schedule, run_seed
+from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
 from .traces import Trace, load, replay
@@ -67,7 +71,8 @@ def test_schedules_that_break_published_algorithms_do_not_break_ours(
 def fingerprint(hash_seed: str) -> str:
     program = (
         "import hashlib, json\n"
-        "from crdtcast.simulator import Faults, run_seed\n"
+        "from crdtcast.simulator.campaign import run_seed\n"
+        "from crdtcast.simulator.faults import Faults\n"
         "from crdtcast.simulator.faults import ALL\n"
         "for seed in range(4):\n"
         "    o = run_seed(seed, 4, Faults.named(ALL))\n"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crdtcast.baselines.simulator.world import World
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
-from crdtcast.checker import Checker
 from crdtcast.engine import Durability
-from crdtcast.simulator import World
+from crdtcast.simulator.oracle import Checker
 
 DIRECTORY = Path(__file__).parent.parent / "data" / "traces"
 MANIFEST: dict[str, list[str]] = json.loads((DIRECTORY / "manifest.json").read_text("utf-8"))

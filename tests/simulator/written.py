@@ -1,9 +1,8 @@
 """Schedules written as text: `send a / crash b`, founders and witnesses by letters."""
 
 from crdtcast.engine import Durability
-from crdtcast.simulator import Schedule, run_schedule
-from crdtcast.simulator.campaign import Outcome
-from crdtcast.simulator.schedule import Action
+from crdtcast.simulator.campaign import Outcome, run_schedule
+from crdtcast.simulator.schedule import Action, Schedule
 
 
 def actions(text: str) -> tuple[Action, ...]:

@@ -20,15 +20,15 @@ from crdtcast.datatypes import (
     ResettableCounter,
 )
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.testing.vectorfile import LOADER, load, parse
-from crdtcast.testing.vectors import (
+from crdtcast.testing.vectors.cli import vectors as command
+from crdtcast.testing.vectors.format import LOADER, load, parse
+from crdtcast.testing.vectors.run import (
     MAX_ORDERS,
     VECTOR_TYPES,
     Outcome,
     linear_extensions,
     run_vector,
 )
-from crdtcast.testing.vectors_cli import vectors as command
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ROOT / "tests" / "data" / "vectors" / "crdt-vectors.yaml"
@@ -149,7 +149,7 @@ def test_an_unknown_operation_of_a_known_type_is_not_supported() -> None:
 def test_orders_beyond_the_bound_are_left_out_and_said_to_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("crdtcast.testing.vectors.MAX_ORDERS", factorial(4))
+    monkeypatch.setattr("crdtcast.testing.vectors.run.MAX_ORDERS", factorial(4))
     events = [event(number, f"r{number}", "add", number) for number in range(5)]
     (five,) = parse(cases(*events, expect=list(range(5))))
     result = run_vector(five)

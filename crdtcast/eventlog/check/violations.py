@@ -9,7 +9,7 @@ from crdtcast.causality.tags import Dot
 
 
 class Problem(enum.Enum):
-    """The kinds of violations. Where `crdtcast.checker` knows the same one, the word is the same."""
+    """The kinds of violations. Where `crdtcast.simulator.oracle` knows the same one, the word is the same."""
 
     LOG = "log"  # lines are missing, or are there twice
     GHOST = "ghost"  # delivered, though nobody sent it

@@ -29,7 +29,6 @@ from typing import ClassVar
 
 from crdtcast.causality.messages import Ended
 from crdtcast.causality.tags import Dot, Tag, Vector, covers
-from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Fate, Standing
 from crdtcast.engine.operations import How, Kind
@@ -41,21 +40,22 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     RolledBackError,
 )
-from crdtcast.simulator import entering, returning, upgrades
-from crdtcast.simulator.application import (
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group import crashes, entry, upgrades
+from crdtcast.simulator.group.application import (
     is_removal,
     operation_name,
     with_meaning,
     without_meaning,
 )
-from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.group_drain import Drain
-from crdtcast.simulator.ledger import Ledger
-from crdtcast.simulator.member import Letter, Machine, Phase
-from crdtcast.simulator.observer import Observer
+from crdtcast.simulator.group.drain import Drain
+from crdtcast.simulator.group.ledger import Ledger
+from crdtcast.simulator.group.machine import Letter, Machine, Phase
+from crdtcast.simulator.group.network import Parcel, Wires
+from crdtcast.simulator.group.observer import Observer
+from crdtcast.simulator.group.upgrades import Formats
+from crdtcast.simulator.oracle import Checker
 from crdtcast.simulator.schedule import Action
-from crdtcast.simulator.upgrades import Formats
-from crdtcast.simulator.wires import Parcel, Wires
 
 
 class GroupWorld:
@@ -92,7 +92,7 @@ class GroupWorld:
         self.views: dict[int, str] = {}
         """The name of the view of each epoch."""
         self.settling = False
-        """Whether the run is over but for what follows from it: see `crdtcast.simulator.group_drain`."""
+        """Whether the run is over but for what follows from it: see `crdtcast.simulator.group.drain`."""
         bases = {name: machine.new_base() for name, machine in self.machines.items()}
         self.checker = Checker(bases.values())
         voters = [bases[name] for name in founders if name in witnesses]
@@ -139,34 +139,34 @@ class GroupWorld:
         if verb in ("link", "cut", "mute"):
             return self._wire(verb, words[0], words[1])
         if verb == "join":
-            return entering.join(self, words[0], words[1])
+            return entry.join(self, words[0], words[1])
         if verb == "copy":
-            return entering.copy(self, words[0], words[1])
+            return entry.copy(self, words[0], words[1])
         if verb == "replace":
-            return entering.replace(self, *words)
+            return entry.replace(self, *words)
         if verb == "upgrade":
             return upgrades.upgrade(self, words[0], int(arguments[1]))
         machine = self.machines.get(words[0])
         if machine is None:
             return False
         if verb == "ghost":
-            return returning.ghost(self, machine, int(arguments[1]))
+            return crashes.ghost(self, machine, int(arguments[1]))
         if verb == "revive":
-            return returning.revive(self, machine)
+            return crashes.revive(self, machine)
         if not machine.up:
             return False
         if verb == "crash":
-            return returning.crash(self, machine)
+            return crashes.crash(self, machine)
         if verb == "torn":
-            return returning.torn(self, machine, int(arguments[1]))
+            return crashes.torn(self, machine, int(arguments[1]))
         if verb == "restore":
-            return returning.restore(self, machine, int(arguments[1]))
+            return crashes.restore(self, machine, int(arguments[1]))
         if verb == "backup":
-            return returning.back_up(self, machine)
+            return crashes.back_up(self, machine)
         if verb == "setback":
-            return returning.set_back(self, machine, int(arguments[1]))
+            return crashes.set_back(self, machine, int(arguments[1]))
         if verb == "die":
-            return returning.die(self, machine)
+            return crashes.die(self, machine)
         done = self._own(verb, machine, words[1] if len(words) > 1 else "")
         if done and machine.up:
             self.after(machine)
@@ -187,7 +187,7 @@ class GroupWorld:
             case "send":
                 return self._send(machine)
             case "reissue":
-                return returning.reissue(self, machine)
+                return crashes.reissue(self, machine)
             case "leave":
                 if not machine.active or machine.ghost or machine.parked is not None:
                     return False
@@ -321,7 +321,7 @@ class GroupWorld:
             self._transmit(machine, to, content)
         if machine.ghost:
             if machine.running.standing in (Standing.LEFT, Standing.EVICTED):
-                returning.lay_to_rest(self, machine)
+                crashes.lay_to_rest(self, machine)
         elif machine.running.standing is Standing.LEFT:
             self._has_left(machine)
         return True
@@ -473,15 +473,15 @@ class GroupWorld:
         if verb == "drop" or parcel.process != machine.number:
             return True
         if isinstance(parcel.content, Letter):
-            entering.install(self, machine, parcel.content)
+            entry.install(self, machine, parcel.content)
         elif machine.up:
             try:
                 machine.running.receive(parcel.sender, parcel.content)
             except RolledBackError:
                 if machine.ghost:  # a copy that is older than what others have
-                    returning.lay_to_rest(self, machine)
+                    crashes.lay_to_rest(self, machine)
                 elif machine.me in self.set_back:
-                    returning.rolled_back(self, machine)
+                    crashes.rolled_back(self, machine)
                 else:
                     raise
                 return True

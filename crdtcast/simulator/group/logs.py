@@ -9,8 +9,8 @@ from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventlog.group_log import GroupLog
 from crdtcast.eventlog.writer import EventLog
-from crdtcast.simulator.member import Machine
-from crdtcast.simulator.observer import Observer
+from crdtcast.simulator.group.machine import Machine
+from crdtcast.simulator.group.observer import Observer
 
 GROUP = "simulated"
 START_US = 1_700_000_000_000_000

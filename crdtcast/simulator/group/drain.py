@@ -2,7 +2,7 @@
 
 The operator evicts who is dead for good if the living are a majority, else brings the dead back; lets in who is
 outside; replaces a living victim whose eviction no majority can conclude; and of two sides that have forcibly evicted
-each other keeps one. Then `crdtcast.simulator.verdict` judges.
+each other keeps one. Then `crdtcast.simulator.group.verdict` judges.
 """
 
 from collections import Counter
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.engine.membership import Standing
-from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.member import Machine, Phase
-from crdtcast.simulator.operator_steps import FORCED, REPLACED
+from crdtcast.simulator.group import crashes, entry, upgrades
+from crdtcast.simulator.group.machine import Machine, Phase
+from crdtcast.simulator.group.operator_steps import FORCED, REPLACED
 
 if TYPE_CHECKING:
-    from crdtcast.simulator.group_world import GroupWorld
+    from crdtcast.simulator.group.world import GroupWorld
 
 ROUNDS = 500
 PATIENCE = 60
@@ -163,7 +163,7 @@ class Drain:
         up = self._up()
         for place, machine in enumerate(up):
             if machine.ghost and machine.running.standing in (Standing.EVICTED, Standing.LEFT):
-                returning.lay_to_rest(world, machine)
+                crashes.lay_to_rest(world, machine)
                 continue
             for other in up[place + 1 :]:
                 if machine.up and other.up and not world.wires.connected(machine.name, other.name):
@@ -262,11 +262,11 @@ class Drain:
             strangers = [m for m in active if m.me not in group]
             for stranger in strangers:
                 # Let in by somebody who was cut off before that: a member in its own eyes only.
-                entering.stop(world, stranger)
+                entry.stop(world, stranger)
                 world.counts["limbo"] += 1
                 world.counts[REPLACED] += 1
             if not strangers and living_victims:
-                entering.stop(world, living_victims[0])
+                entry.stop(world, living_victims[0])
                 world.counts["replaced_alive"] += 1
                 world.counts[REPLACED] += 1
             for machine in world.machines.values():

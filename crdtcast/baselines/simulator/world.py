@@ -12,13 +12,13 @@ Actions (members by name):
 from collections import Counter
 from itertools import combinations
 
+from crdtcast.baselines.simulator.host import Host
+from crdtcast.baselines.simulator.network import Network, Packet
 from crdtcast.causality.messages import Transmit
-from crdtcast.checker import Checker, Finding, Kind
 from crdtcast.engine import Durability, Engine
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.host import Host
-from crdtcast.simulator.network import Network, Packet
+from crdtcast.simulator.oracle import Checker, Finding, Kind
 from crdtcast.simulator.schedule import Action
 
 DRAIN_ROUNDS = 400

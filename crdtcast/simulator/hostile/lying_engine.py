@@ -10,7 +10,7 @@ from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import Operation, encode
 from crdtcast.engine.view_checks import contradicts_itself
-from crdtcast.simulator.mutation import Lore, Mutation
+from crdtcast.simulator.hostile.mutation import Lore, Mutation
 
 
 class LyingConsensus(Consensus):

@@ -1,8 +1,10 @@
-"""What a simulated group tells whoever watches it: nothing here, lines of event logs in `crdtcast.simulator.logs`."""
+"""What a simulated group tells whoever watches it: nothing here, lines of event logs in
+`crdtcast.simulator.group.logs`.
+"""
 
 from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.simulator.member import Machine
+from crdtcast.simulator.group.machine import Machine
 
 
 class Observer:

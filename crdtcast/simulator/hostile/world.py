@@ -1,7 +1,7 @@
 """A simulated group with one hostile member: what it tells the others is mutated, and the others are judged.
 
 Its process is a real engine that takes part, so that it knows what there is to lie about; what it says besides comes
-from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides those of `group_world`:
+from `crdtcast.simulator.hostile.mutation`, all of it in its own name. Actions, besides those of `group_world`:
 
     issue X n        X sends a message of its own to everybody, with a mutated operation, payload or context
     frame X Y n      X sends a made-up frame to Y: of views, a digest, an end, a message of nobody, a request to join, …
@@ -25,7 +25,6 @@ from typing import Any
 from crdtcast.causality.member_id import joined_id
 from crdtcast.causality.messages import Digest, Ended, Message, Views
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Member, Standing
@@ -39,20 +38,21 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     RolledBackError,
 )
-from crdtcast.simulator import returning
-from crdtcast.simulator.engine_size import MOST_HELD, elements
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.group_world import GroupWorld
-from crdtcast.simulator.honest_checker import HonestChecker
-from crdtcast.simulator.hostile_drain import HostileDrain
-from crdtcast.simulator.lying_engine import LyingEngine
-from crdtcast.simulator.member import Machine, Phase
-from crdtcast.simulator.mutation import Lore, Mutation
-from crdtcast.simulator.observer import Observer
+from crdtcast.simulator.group import crashes
+from crdtcast.simulator.group.machine import Machine, Phase
+from crdtcast.simulator.group.network import Parcel
+from crdtcast.simulator.group.observer import Observer
+from crdtcast.simulator.group.verdict import drain_and_judge
+from crdtcast.simulator.group.world import GroupWorld
+from crdtcast.simulator.hostile.drain import HostileDrain
+from crdtcast.simulator.hostile.engine_size import MOST_HELD, elements
+from crdtcast.simulator.hostile.honest_oracle import HonestChecker
+from crdtcast.simulator.hostile.lying_engine import LyingEngine
+from crdtcast.simulator.hostile.mutation import Lore, Mutation
+from crdtcast.simulator.hostile.step_limit import limited
+from crdtcast.simulator.oracle import Kind as Wrong
 from crdtcast.simulator.schedule import Action
-from crdtcast.simulator.step_limit import limited
-from crdtcast.simulator.verdict import drain_and_judge
-from crdtcast.simulator.wires import Parcel
 from crdtcast.wire import frames
 from crdtcast.wire.group_frames import Admit, Grouped
 from crdtcast.wire.state import Entry, pack_entry, unpack_entry
@@ -251,7 +251,7 @@ class HostileWorld(GroupWorld):
             # It may have lost something: it goes on as a new one, which sends again what it has.
             if self._from_journal.get(machine.name) != machine.number:
                 raise
-            returning.torn(self, machine, 0)
+            crashes.torn(self, machine, 0)
             self.counts["rolled_back"] += 1
         if machine.up:
             self.after(machine)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Transmit
 from crdtcast.causality.tags import Dot
-from crdtcast.checker import Snapshot as KnownThen
 from crdtcast.engine.group import Admission, GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Standing
 from crdtcast.engine.reissue import Parked
 from crdtcast.engine.views import NO_BALLOT
-from crdtcast.simulator.application import Application, Copy
+from crdtcast.simulator.group.application import Application, Copy
+from crdtcast.simulator.oracle import Snapshot as KnownThen
 
 MAX_COMMITS = 4
 

@@ -1,4 +1,6 @@
-"""Group engines with one rule of the protocol dropped each. A campaign that does not catch them is too weak."""
+"""Group engines with one rule of the protocol dropped each, and groups whose runtimes break one rule around the engine.
+A campaign that does not catch them is too weak.
+"""
 
 from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
@@ -10,13 +12,16 @@ from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Membership
-from crdtcast.engine.operations import Cut, Join
+from crdtcast.engine.operations import Cut, Join, Kind
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.proposer import Proposer
+from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.removed_rows import SweptRows
 from crdtcast.engine.views import Change, Proposal, Record, Word
 from crdtcast.exceptions import RolledBackError
-from crdtcast.simulator.trusting_engines import TRUSTING
+from crdtcast.simulator.group.machine import Machine
+from crdtcast.simulator.group.world import GroupWorld
+from crdtcast.simulator.hostile.trusting_engines import TRUSTING
 
 
 class _EagerRows(SweptRows):
@@ -414,4 +419,70 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "speaks-unheard": SpeaksUnheard,
     "keeps-what-was-told": KeepsWhatWasTold,
     **TRUSTING,
+}
+
+
+class SendsUnsynced(GroupWorld):
+    """Write-ahead: nothing leaves before the state that knows of it is saved."""
+
+    def after(self, machine: Machine) -> None:
+        super().after(machine)
+        released, machine.held = machine.held, []
+        for to, content in released:
+            self._transmit(machine, to, content)
+
+
+class DifferenceOfStore(GroupWorld):
+    """What a joiner's copy lacks is taken from the state: what is stable is in no store of messages any more."""
+
+    def difference(self, host: Machine, vector: Vector) -> dict[bytes, Dot]:
+        stored = {
+            message.dot
+            for message in host.running.state().unstable
+            if message.kind == Kind.APPLICATION
+        }
+        beyond = super().difference(host, vector)
+        return {payload: dot for payload, dot in beyond.items() if dot in stored}
+
+
+class SendsAllAgain(GroupWorld):
+    """What the group has of a former life's operations is not sent again."""
+
+    def to_send_again(self, machine: Machine, parked: Parked) -> tuple[ParkedOperation, ...]:
+        return tuple(o for o in parked.operations if o.dot not in parked.copies)
+
+
+class NotesUnsaved(GroupWorld):
+    """What goes out again is noted durably, with its new dot, before it leaves: so a crash sends nothing twice."""
+
+    def _sync(self, machine: Machine) -> bool:
+        parked = machine.parked
+        if parked is not None:
+            machine.parked = replace(parked, copies={})
+        done = super()._sync(machine)
+        machine.parked = parked
+        return done
+
+
+class SendsTheSameAgain(GroupWorld):
+    """Three-way comparison: a removal that is sent again means what it meant, not what has been written since."""
+
+    def instead_of(self, payload: bytes) -> bytes:
+        return payload
+
+
+class CopiesToAny(GroupWorld):
+    """Only who can read it gets a copy, even before it asks to be let in."""
+
+    def may_copy(self, host: Machine, machine: Machine) -> bool:
+        return True
+
+
+WORLD_MUTANTS: dict[str, type[GroupWorld]] = {
+    "sends-unsynced": SendsUnsynced,
+    "difference-of-store": DifferenceOfStore,
+    "sends-all-again": SendsAllAgain,
+    "notes-unsaved": NotesUnsaved,
+    "sends-the-same-again": SendsTheSameAgain,
+    "copies-to-any": CopiesToAny,
 }

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from crdtcast.causality.tags import Dot
 from crdtcast.datatypes import AWMap, GOMap, SharedList
-from crdtcast.testing.vector_types import SIMPLE_TYPES, VectorType
+from crdtcast.testing.vectors.types import SIMPLE_TYPES, VectorType
 
 
 def _update(key: Mapping[str, Any], operation: Mapping[str, Any]) -> tuple[list[Any], int]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import click
 
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.testing.vectorfile import Vector, load
-from crdtcast.testing.vectors import Outcome, Result, run_vector
+from crdtcast.testing.vectors.format import Vector, load
+from crdtcast.testing.vectors.run import Outcome, Result, run_vector
 
 
 class _Unusable(click.ClickException):

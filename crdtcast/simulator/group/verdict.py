@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.checker import Finding
 from crdtcast.engine.membership import Standing
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.group_drain import Drain
-from crdtcast.simulator.member import Machine
-from crdtcast.simulator.upgrades import LATEST
+from crdtcast.simulator.group.drain import Drain
+from crdtcast.simulator.group.machine import Machine
+from crdtcast.simulator.group.upgrades import LATEST
+from crdtcast.simulator.oracle import Finding
 
 if TYPE_CHECKING:
-    from crdtcast.simulator.group_world import GroupWorld
+    from crdtcast.simulator.group.world import GroupWorld
 
 LAST_WORDS = 4
 """Rounds in which what was forgotten last may still be told."""

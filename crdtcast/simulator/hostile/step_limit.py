@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 
 import crdtcast.engine
-from crdtcast.simulator import trusting_engines
 from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.hostile import trusting_engines
 
 LINES = 100_000
 """Of one call. An honest step of a small group runs some hundreds, seldom some thousands."""

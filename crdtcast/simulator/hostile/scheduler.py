@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 
 from crdtcast.simulator.campaigns import Campaign
-from crdtcast.simulator.group_scheduler import GroupScheduler
-from crdtcast.simulator.hostile import HostileWorld
+from crdtcast.simulator.group.scheduler import GroupScheduler
+from crdtcast.simulator.hostile.world import HostileWorld
 from crdtcast.simulator.schedule import Action
 
 SEEDS = 10**6

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from crdtcast.causality.member_id import base_of
 from crdtcast.engine.membership import Standing
-from crdtcast.simulator.group_drain import Drain
-from crdtcast.simulator.member import Machine
-from crdtcast.simulator.operator_steps import FORCED
+from crdtcast.simulator.group.drain import Drain
+from crdtcast.simulator.group.machine import Machine
+from crdtcast.simulator.group.operator_steps import FORCED
 
 if TYPE_CHECKING:
-    from crdtcast.simulator.hostile import HostileWorld
+    from crdtcast.simulator.hostile.world import HostileWorld
 
 
 class HostileDrain(Drain):

@@ -9,12 +9,12 @@ from crdtcast.causality.member_id import base_of
 from crdtcast.engine.operations import How
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import HandshakeError, NotReadyError, OutdatedError
-from crdtcast.simulator.application import Application, Copy
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.member import Letter, Machine, Phase
+from crdtcast.simulator.group.application import Application, Copy
+from crdtcast.simulator.group.machine import Letter, Machine, Phase
 
 if TYPE_CHECKING:
-    from crdtcast.simulator.group_world import GroupWorld
+    from crdtcast.simulator.group.world import GroupWorld
 
 
 def join(world: "GroupWorld", name: str, contact: str) -> bool:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from crdtcast.engine.level import Span
 from crdtcast.exceptions import HandshakeError, LocalProtocolError, OutdatedError
-from crdtcast.simulator import returning
-from crdtcast.simulator.application import without_meaning
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.member import Machine, Phase
+from crdtcast.simulator.group import crashes
+from crdtcast.simulator.group.application import without_meaning
+from crdtcast.simulator.group.machine import Machine, Phase
 
 if TYPE_CHECKING:
-    from crdtcast.simulator.group_world import GroupWorld
+    from crdtcast.simulator.group.world import GroupWorld
 
 LATEST = 3
 """What the latest program reads."""
@@ -75,7 +75,7 @@ def upgrade(world: "GroupWorld", name: str, highest: int) -> bool:
     if machine.phase is Phase.OUTSIDE:
         machine.bulk = None  # an older program begins again
         return True
-    return not machine.up or returning.crash(world, machine)
+    return not machine.up or crashes.crash(world, machine)
 
 
 def raise_level(world: "GroupWorld", machine: Machine) -> bool:

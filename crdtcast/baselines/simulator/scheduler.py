@@ -6,10 +6,10 @@ Lists are walked in a fixed order and `random.Random` is seeded with an integer,
 import random
 from collections.abc import Iterator
 
-from crdtcast.simulator.baseline_world import BaselineWorld
+from crdtcast.baselines.simulator.published_world import BaselineWorld
+from crdtcast.baselines.simulator.world import World
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.schedule import Action
-from crdtcast.simulator.world import World
 
 
 class Temper:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.checker import Checker, Kind
+from crdtcast.simulator.oracle import Checker, Kind
 
 
 class HonestChecker(Checker):

@@ -1,6 +1,6 @@
 """A simulated group of a published engine (`crdtcast.baselines`): links reorder and duplicate, and lose nothing.
 
-Actions are those of `crdtcast.simulator.world` that fit: send, poll, stable, tick, net and dup.
+Actions are those of `crdtcast.baselines.simulator.world` that fit: send, poll, stable, tick, net and dup.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from crdtcast.baselines import (
     TwoLevelEngine,
     VectorEngine,
 )
-from crdtcast.checker import Checker
+from crdtcast.baselines.simulator.network import Network, Packet
 from crdtcast.engine.interface import CausalEngine
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.network import Network, Packet
+from crdtcast.simulator.oracle import Checker
 from crdtcast.simulator.schedule import Action
 
 BASELINES: dict[str, type[Any]] = {

@@ -7,10 +7,10 @@ from crdtcast.causality.member_id import name_of
 from crdtcast.engine.membership import Fate, Membership
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import OutdatedError
-from crdtcast.simulator.member import Letter, LostVotes, Machine, Phase
+from crdtcast.simulator.group.machine import Letter, LostVotes, Machine, Phase
 
 if TYPE_CHECKING:
-    from crdtcast.simulator.group_world import GroupWorld
+    from crdtcast.simulator.group.world import GroupWorld
 
 
 def crash(world: "GroupWorld", machine: Machine) -> bool:

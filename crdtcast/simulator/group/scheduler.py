@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from crdtcast.simulator.campaigns import NAMES, Campaign, Limits
 from crdtcast.simulator.faults import Faults
-from crdtcast.simulator.group_world import GroupWorld
-from crdtcast.simulator.member import Machine, Phase
+from crdtcast.simulator.group.machine import Machine, Phase
+from crdtcast.simulator.group.upgrades import LATEST
+from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.schedule import Action
-from crdtcast.simulator.upgrades import LATEST
 
 RARELY = 0.08
 """How often a packet on a slow link is taken when it is its turn."""

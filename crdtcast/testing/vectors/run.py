@@ -18,9 +18,9 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import PureOpCRDT, Site
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.testing.vector_types import SIMPLE_TYPES, VectorType
-from crdtcast.testing.vector_types_nested import NESTED_TYPES
-from crdtcast.testing.vectorfile import Vector
+from crdtcast.testing.vectors.format import Vector
+from crdtcast.testing.vectors.nested_types import NESTED_TYPES
+from crdtcast.testing.vectors.types import SIMPLE_TYPES, VectorType
 
 MAX_ORDERS: Final = 5040
 """Orders run for one vector, or one view of it (7!: seven concurrent events in full); the rest

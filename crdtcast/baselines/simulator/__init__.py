@@ -1,0 +1,1 @@
+"""The simulated group of fixed members, in which the published engines run."""

@@ -1,0 +1,1 @@
+"""A simulated group whose members come and go."""

@@ -1,0 +1,1 @@
+"""A simulated group with one hostile member."""

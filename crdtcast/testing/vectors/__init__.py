@@ -1,0 +1,1 @@
+"""Vector files: expected values of CRDTs for operations with given causal relations."""
