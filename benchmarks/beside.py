@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 
 _PATIENCE = 600.0
 

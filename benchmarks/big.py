@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.beside import Beside
 from crdtcast.adapters.redis.cluster import LocalCluster, holds_same
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 
 INCREMENTS = 100
 _PATIENCE = 600.0

@@ -43,10 +43,10 @@ import hiredis
 import trio
 
 import crdtcast
-from crdtcast.adapters.redis.effects import READS
-from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
-from crdtcast.adapters.redis.server_address import ServerAddress
+from crdtcast.adapters.redis.server.address import ServerAddress
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.store.effects import READS
 from crdtcast.fixed.node import NodeOptions
 from crdtcast.ports import free_ports
 from crdtcast.transport.options import Address

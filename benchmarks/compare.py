@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _AT_ONCE = 1000

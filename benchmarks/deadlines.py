@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.beside import Beside
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
-from crdtcast.adapters.redis.embedded import start_server
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.raw_client import RawClient
 
 AT_ONCE = 1_000
 RENEWALS = 100

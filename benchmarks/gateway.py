@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crdtcast.adapters.redis.cluster import LocalCluster
-from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.server.embedded import start_server
 
 PIPELINES = (1, 16, 64)
 CONNECTIONS = (1, 50)

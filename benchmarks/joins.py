@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.beside import Beside
 from crdtcast.adapters.redis.cluster import OpenCluster
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 
 _AT_ONCE = 100_000
 """Bytes of a command that fills."""

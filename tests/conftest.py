@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer
 from tests import preloaded, servers
 from tests.effort import EFFORT, Seeds, examples
 from tests.scheduling import ByFile, place_of, workers

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.raw_client import RawClient
 
 AUDIT_EVENT = "crdtcast.tests.borrow"
 """Who borrows depends on a process as much as who starts one, so `conftest.py` wants the same mark."""

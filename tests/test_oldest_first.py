@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis import keyspace
-from crdtcast.adapters.redis.keyspace import Keyspace, Known
+from crdtcast.adapters.redis.store import keyspace
+from crdtcast.adapters.redis.store.keyspace import Keyspace, Known
 from crdtcast.adapters.redis.types.native import NOTHING
 
 ROOT = Path(__file__).parent.parent

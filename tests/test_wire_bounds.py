@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.key_comparison import _opened as opened
-from crdtcast.adapters.redis.state_messages import Ending, Slice, States
+from crdtcast.adapters.redis.compare.comparison import _opened as opened
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice, States
 from crdtcast.causality.messages import Asked, Digest, DigestKind, Message, Views
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Kind

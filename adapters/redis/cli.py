@@ -9,8 +9,8 @@ import click
 import trio
 
 from crdtcast.adapters.redis.gateway import Gateway
-from crdtcast.adapters.redis.operating import Operated, serve_operators
-from crdtcast.adapters.redis.probes import GatewayProbes, serve_probes
+from crdtcast.adapters.redis.ops.operating import Operated, serve_operators
+from crdtcast.adapters.redis.ops.probes import GatewayProbes, serve_probes
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.group.running import run_until_signal
 from crdtcast.service.admin import sockets

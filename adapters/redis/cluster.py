@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer, last_lines, start_server
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, last_lines, start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.child_processes import end_child, start_child
 from crdtcast.exceptions import ServerError
 from crdtcast.ports import free_ports

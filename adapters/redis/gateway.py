@@ -18,44 +18,44 @@ from pathlib import Path
 
 import trio
 
-from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.access_rights import check_rights, note_denied
-from crdtcast.adapters.redis.admin import Admin
-from crdtcast.adapters.redis.aside import Aside
-from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
-from crdtcast.adapters.redis.client import Limits
+from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.listener import Front
+from crdtcast.adapters.redis.clients.passthrough import Passthrough
+from crdtcast.adapters.redis.clients.session import ServerIdentity, Session
+from crdtcast.adapters.redis.clients.subscriptions import Subscriptions
 from crdtcast.adapters.redis.commands.table import Table
-from crdtcast.adapters.redis.commit import Commit
-from crdtcast.adapters.redis.committer import Committer
-from crdtcast.adapters.redis.compare_rounds import CompareRounds
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.committer import Committer
+from crdtcast.adapters.redis.commit.durability import PROMISES, DurabilityProbe, Mark
+from crdtcast.adapters.redis.commit.round import Commit
+from crdtcast.adapters.redis.compare.comparison import KeyComparison
+from crdtcast.adapters.redis.compare.rounds import CompareRounds
 from crdtcast.adapters.redis.deadlines.index import unpinning
-from crdtcast.adapters.redis.deriving import derived
-from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
-from crdtcast.adapters.redis.fixed import FixedMember
-from crdtcast.adapters.redis.formatlevel import FormatLevel
-from crdtcast.adapters.redis.front import Front
-from crdtcast.adapters.redis.grouped import GroupPeers
-from crdtcast.adapters.redis.heldlog import HeldLog
-from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room
-from crdtcast.adapters.redis.key_comparison import KeyComparison
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.localfile import LocalFile, check_state_directory
-from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.passthrough import Passthrough
-from crdtcast.adapters.redis.poller import Poller
-from crdtcast.adapters.redis.questions import Questions
-from crdtcast.adapters.redis.recorded import Derived, ended_by
-from crdtcast.adapters.redis.recorder import Read, Recorder
-from crdtcast.adapters.redis.recovery import Durability, Found, Identity
-from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.server import ServerConnection, Words
-from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress
-from crdtcast.adapters.redis.server_monitor import PATIENCE_SECONDS, Sections, ServerMonitor
-from crdtcast.adapters.redis.session import ServerIdentity, Session
-from crdtcast.adapters.redis.subscriptions import Subscriptions
-from crdtcast.adapters.redis.syncedfile import Synced
-from crdtcast.adapters.redis.tls_sockets import TlsFiles
+from crdtcast.adapters.redis.group.fixed import FixedMember
+from crdtcast.adapters.redis.group.format_level import FormatLevel
+from crdtcast.adapters.redis.group.lifecycle import Belonging, GroupOptions
+from crdtcast.adapters.redis.group.peers import GroupPeers
+from crdtcast.adapters.redis.group.preimages import Aside
+from crdtcast.adapters.redis.group.questions import Questions
+from crdtcast.adapters.redis.group.recovery import Durability, Found, Identity
+from crdtcast.adapters.redis.ops.admin import Admin
+from crdtcast.adapters.redis.ops.held_log import HeldLog
+from crdtcast.adapters.redis.ops.recorder import Read, Recorder
+from crdtcast.adapters.redis.recorded.answer import Derived, ended_by
+from crdtcast.adapters.redis.recorded.derivation import derived
+from crdtcast.adapters.redis.server.access_rights import check_rights, note_denied
+from crdtcast.adapters.redis.server.address import SentinelService, ServerAddress
+from crdtcast.adapters.redis.server.connection import ServerConnection, Words
+from crdtcast.adapters.redis.server.inspection import Inspection, inspect, no_room
+from crdtcast.adapters.redis.server.monitor import PATIENCE_SECONDS, Sections, ServerMonitor
+from crdtcast.adapters.redis.server.poller import Poller
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
+from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.local_file import LocalFile, check_state_directory
+from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.adapters.redis.store.synced_file import Synced
 from crdtcast.backoff import Backoff
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of

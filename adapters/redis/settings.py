@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.belonging import GroupOptions
-from crdtcast.adapters.redis.census import not_a_kind
-from crdtcast.adapters.redis.client import Limits
-from crdtcast.adapters.redis.formatlevel import check_fixed
+from crdtcast.adapters.redis.clients.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
-from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
-from crdtcast.adapters.redis.server_monitor import LEAST_PATIENCE_SECONDS, PATIENCE_SECONDS
-from crdtcast.adapters.redis.tls_sockets import TlsFiles
+from crdtcast.adapters.redis.group.format_level import check_fixed
+from crdtcast.adapters.redis.group.lifecycle import GroupOptions
+from crdtcast.adapters.redis.server.address import SentinelService, ServerAddress, parse_server
+from crdtcast.adapters.redis.server.census import not_a_kind
+from crdtcast.adapters.redis.server.monitor import LEAST_PATIENCE_SECONDS, PATIENCE_SECONDS
+from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
+from crdtcast.adapters.redis.store import effects
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.service.configuration import Kind, option
 from crdtcast.service.settings import MemberSettings, cannot_be_dialled

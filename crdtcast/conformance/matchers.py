@@ -7,7 +7,7 @@ A reply is what RESP 2 carries: bytes, an integer, None, a list, or an error (`E
 from collections.abc import Sequence
 from typing import Any
 
-from crdtcast.adapters.redis.rawclient import ErrorReply, Reply
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, Reply
 
 
 def matches(expected: Any, reply: Reply) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import redis
 
 from crdtcast.adapters.redis.cluster import Region
-from crdtcast.adapters.redis.rawclient import RawClient, Reply
+from crdtcast.adapters.redis.server.raw_client import RawClient, Reply
 
 METADATA_DATABASE = 15
 

@@ -20,8 +20,8 @@ from crdtcast.adapters.redis.cluster import (
     LocalCluster,
     OpenCluster,
 )
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, Reply
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, Reply
 from crdtcast.conformance.matchers import comparable, matches, show
 from crdtcast.conformance.probes import Seen, UnknownProbeError, read_probe
 from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, Step

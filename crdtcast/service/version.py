@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from crdtcast.adapters.redis import effects, localfile, metadata
+from crdtcast.adapters.redis.store import effects, local_file, metadata
 from crdtcast.engine.level import PROGRAM
 from crdtcast.eventlog.format import SCHEMA_VERSION
 from crdtcast.journal.format import FORMAT
@@ -52,7 +52,7 @@ def formats() -> dict[str, Any]:
         "level": list(PROGRAM),
         "gateway_level": list(effects.READS),
         "gateway_metadata": metadata.FORMAT,
-        "gateway_file": localfile.FORMAT,
+        "gateway_file": local_file.FORMAT,
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.rawclient import ErrorReply, Reply
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, Reply
 from crdtcast.conformance.matchers import comparable, matches, show
 
 WRONG_TYPE = ErrorReply("WRONGTYPE Operation against a key holding the wrong kind of value")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.demo import plan
 from crdtcast.demo.load import Load, Stream
 from crdtcast.exceptions import ServerError

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.demo.plan import Expected
 from crdtcast.demo.verify import (
     CONSTANT_BYTES,

@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.localfile import FORMAT as LOCAL_FILE_FORMAT
-from crdtcast.adapters.redis.localfile import LocalFile
+from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store.local_file import FORMAT as LOCAL_FILE_FORMAT
+from crdtcast.adapters.redis.store.local_file import LocalFile
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot, Tag

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from crdtcast.adapters.redis.localfile import FORMAT, LocalFile
-from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.store.local_file import FORMAT, LocalFile
+from crdtcast.adapters.redis.store.metadata import StoredState
 from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.fixed import state_file

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.localfile import LocalFile
+from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store.local_file import LocalFile
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.engine.operations import decode as decode_operation
 from crdtcast.group.status import as_json

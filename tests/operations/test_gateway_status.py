@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.group.status import Status
 from tests.operations.test_supervisor import manager, told
 

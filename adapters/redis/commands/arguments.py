@@ -1,10 +1,15 @@
-"""Arguments as the server reads them."""
+"""Arguments as the server reads them: numbers, and deadlines, which become absolute, in ms since the epoch."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
+from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.effects import LATEST
+from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
 
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}\Z")
 
@@ -15,3 +20,44 @@ def integer(raw: bytes) -> int | None:
         return None
     value = int(raw)
     return value if INT64_MIN <= value <= INT64_MAX else None
+
+
+Timed: TypeAlias = Callable[[Sequence[bytes], int], Sequence[bytes] | ReplyError]
+"""See `WriteCommand.timed`."""
+SECONDS, MILLISECONDS = 1000, 1
+UNITS = {
+    b"EX": (SECONDS, True),
+    b"PX": (MILLISECONDS, True),
+    b"EXAT": (SECONDS, False),
+    b"PXAT": (MILLISECONDS, False),
+}
+"""Options: the unit in milliseconds, and whether it counts from now."""
+
+
+def invalid_expire(command: str) -> ReplyError:
+    """The server's words for a deadline that no clock will show."""
+    return ReplyError(f"ERR invalid expire time in '{command.lower()}' command")
+
+
+def deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyError:
+    """The deadline that an argument means. base: what it counts from."""
+    value = integer(raw)
+    if value is None:
+        return NOT_AN_INTEGER
+    if not INT64_MIN <= value * unit <= INT64_MAX or value * unit + base > INT64_MAX:
+        return invalid_expire(command)
+    return min(value * unit + base, LATEST)  # beyond a thousand years it is put off for a moment
+
+
+def positive_deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyError:
+    """The same where the server takes no time before its beginning."""
+    at = deadline_of(raw, unit, base, command)
+    if isinstance(at, int) and int(raw) <= 0:
+        return invalid_expire(command)
+    return at
+
+
+def option_of(words: Sequence[bytes], now: int, command: str) -> int | ReplyError:
+    """The deadline that an option and its argument mean."""
+    unit, is_relative = UNITS[words[0].upper()]
+    return positive_deadline_of(words[1], unit, now if is_relative else 0, command)

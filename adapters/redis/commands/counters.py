@@ -13,16 +13,16 @@ from crdtcast.adapters.redis.commands.errors import (
     WRONG_TYPE,
 )
 from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
-from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, Opcode
-from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
-from crdtcast.adapters.redis.record import Look
+from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.store.effects import WHOLE, Effect, Inc, Opcode
+from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
+from crdtcast.adapters.redis.store.worth import Figures
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
-from crdtcast.adapters.redis.worth import Figures
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 
 def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:

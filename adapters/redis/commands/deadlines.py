@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from crdtcast.adapters.redis.commands.errors import SYNTAX, WRONG_TYPE
-from crdtcast.adapters.redis.commands.timing import (
+from crdtcast.adapters.redis.commands.arguments import (
     MILLISECONDS,
     SECONDS,
     UNITS,
@@ -14,28 +13,29 @@ from crdtcast.adapters.redis.commands.timing import (
     deadline_of,
     option_of,
 )
+from crdtcast.adapters.redis.commands.errors import SYNTAX, WRONG_TYPE
 from crdtcast.adapters.redis.commands.write_command import (
     DEADLINE,
     WHOLE_KEY,
     Plain,
     WriteCommand,
 )
+from crdtcast.adapters.redis.commit.plan import Expect
 from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.effects import (
     NEVER,
     Effect,
     KillKey,
     Only,
     Until,
 )
-from crdtcast.adapters.redis.plan import Expect
-from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 Args: TypeAlias = Sequence[bytes]
 

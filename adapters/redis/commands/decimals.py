@@ -15,17 +15,17 @@ from crdtcast.adapters.redis.commands.errors import (
 )
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
-from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, Opcode
-from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.slot_numbers import Known
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.effects import WHOLE, Effect, Inc, Opcode
+from crdtcast.adapters.redis.store.slot_numbers import Known
+from crdtcast.adapters.redis.store.worth import Figures, Number, exact, plain_decimal, text_of
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
-from crdtcast.adapters.redis.worth import Figures, Number, exact, plain_decimal, text_of
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 _INFINITY = re.compile(rb"[+-]?inf(?:inity)?\Z", re.IGNORECASE)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.server.resp import ReplyError
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.client import Request
+    from crdtcast.adapters.redis.clients.client import Request
 
 WRONG_TYPE = ReplyError("WRONGTYPE Operation against a key holding the wrong kind of value")
 NOT_AN_INTEGER = ReplyError("ERR value is not an integer or out of range")

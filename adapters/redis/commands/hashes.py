@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import (
     HASH_NOT_AN_INTEGER,
@@ -15,18 +16,17 @@ from crdtcast.adapters.redis.commands.errors import (
 )
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
-from crdtcast.adapters.redis.effects import Effect, Inc, KillSlots, Opcode, Reg
-from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
-from crdtcast.adapters.redis.large_request import slots_of
-from crdtcast.adapters.redis.record import Look
-from crdtcast.adapters.redis.resp import OK
+from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.server.resp import OK
+from crdtcast.adapters.redis.store.effects import Effect, Inc, KillSlots, Opcode, Reg
+from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.contents import Contents
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
+    from crdtcast.adapters.redis.store.contents import Contents
 
 
 Args: TypeAlias = Sequence[bytes]

@@ -8,8 +8,8 @@ from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
 from crdtcast.adapters.redis.types.native import NOTHING, Holds, NativeType
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 
 def may_hold(batch: LocalBatch, key: bytes, native: type[NativeType]) -> bool:

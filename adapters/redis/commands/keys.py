@@ -16,9 +16,11 @@ from crdtcast.adapters.redis.commands.write_command import (
     WHOLE_KEY,
     WriteCommand,
 )
-from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.deadlines.index import unpinned
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.databases import db_of
+from crdtcast.adapters.redis.store.effects import (
     NEVER,
     WHOLE,
     Assign,
@@ -31,15 +33,13 @@ from crdtcast.adapters.redis.effects import (
     Reg,
     Replace,
 )
-from crdtcast.adapters.redis.record import Look
-from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 
 Args: TypeAlias = Sequence[bytes]

@@ -7,12 +7,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.clients.large_request import LargeArgs
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
-from crdtcast.adapters.redis.databases import ELSEWHERE, Databases, name_of
-from crdtcast.adapters.redis.large_request import LargeArgs
-from crdtcast.adapters.redis.named_args import NamedArgs
-from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.databases import ELSEWHERE, Databases, name_of
+from crdtcast.adapters.redis.store.named_args import NamedArgs
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commands.table import Command

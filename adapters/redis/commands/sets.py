@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.holding import refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import (
     ALL_KEYS,
@@ -12,15 +13,14 @@ from crdtcast.adapters.redis.commands.write_command import (
     WHOLE_KEY,
     WriteCommand,
 )
-from crdtcast.adapters.redis.effects import NEVER, Effect, KillSlots, One, Opcode, Replace
-from crdtcast.adapters.redis.large_request import slots_of
-from crdtcast.adapters.redis.record import Look
+from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.store.effects import NEVER, Effect, KillSlots, One, Opcode, Replace
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 Args: TypeAlias = Sequence[bytes]
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from crdtcast.adapters.redis.commands.arguments import integer
-from crdtcast.adapters.redis.commands.errors import SYNTAX, wrong_arity
-from crdtcast.adapters.redis.commands.timing import (
+from crdtcast.adapters.redis.clients.large_request import size_of
+from crdtcast.adapters.redis.commands.arguments import (
     MILLISECONDS,
     SECONDS,
     UNITS,
     Timed,
+    integer,
     option_of,
     positive_deadline_of,
 )
+from crdtcast.adapters.redis.commands.errors import SYNTAX, wrong_arity
 from crdtcast.adapters.redis.commands.write_command import NEW_TEXT, WHOLE_KEY, Plain, WriteCommand
 from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.recorded.record import MOST_BYTES, Look
+from crdtcast.adapters.redis.server.resp import OK, ReplyError
+from crdtcast.adapters.redis.store.effects import (
     NEVER,
     WHOLE,
     Assign,
@@ -27,15 +30,12 @@ from crdtcast.adapters.redis.effects import (
     Opcode,
     Reg,
 )
-from crdtcast.adapters.redis.large_request import size_of
-from crdtcast.adapters.redis.record import MOST_BYTES, Look
-from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.types.strings import String
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.contents import Contents
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
+    from crdtcast.adapters.redis.store.contents import Contents
 
 Args: TypeAlias = Sequence[bytes]
 

@@ -22,11 +22,11 @@ from crdtcast.adapters.redis.commands.write_command import (
     Plain,
     WriteCommand,
 )
-from crdtcast.adapters.redis.resp import ReplyError, Status
+from crdtcast.adapters.redis.server.resp import ReplyError, Status
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.client import Request
+    from crdtcast.adapters.redis.clients.client import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 MOST_KEYS = 4096
 """That are removed at once, but inside MULTI: as many as the operations of a message (`divided`)."""

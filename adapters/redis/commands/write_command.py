@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import Effect, Opcode, RedisType
-from crdtcast.adapters.redis.record import Look
-from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.effects import Effect, Opcode, RedisType
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.client import Request
-    from crdtcast.adapters.redis.contents import Contents
+    from crdtcast.adapters.redis.clients.client import Request
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
+    from crdtcast.adapters.redis.store.contents import Contents
 
 Keys: TypeAlias = tuple[int, int, int]
 """Of a command: the first one's position, the last one's (negative: from the end) and the step; all 0 without any."""

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from crdtcast.adapters.redis.databases import names_in
-from crdtcast.adapters.redis.effects import NEVER, Only
+from crdtcast.adapters.redis.store.databases import names_in
+from crdtcast.adapters.redis.store.effects import NEVER, Only
 from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 

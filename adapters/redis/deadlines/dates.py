@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
-from crdtcast.adapters.redis.databases import names_in
 from crdtcast.adapters.redis.deadlines.atoms import Deadline
 from crdtcast.adapters.redis.deadlines.index import (
     BEGINNING,
@@ -19,7 +18,8 @@ from crdtcast.adapters.redis.deadlines.index import (
     Move,
     Place,
 )
-from crdtcast.adapters.redis.effects import NEVER
+from crdtcast.adapters.redis.store.databases import names_in
+from crdtcast.adapters.redis.store.effects import NEVER
 from crdtcast.causality.tags import Vector, make_tuple
 
 _MOVED_AT_ONCE = 500

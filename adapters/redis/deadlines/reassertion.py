@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.contents import Contents, types_of
+from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.deadlines.atoms import seen
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.store.contents import Contents, types_of
+from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Assign,
     Event,
@@ -19,10 +19,10 @@ from crdtcast.adapters.redis.effects import (
     Reg,
     Until,
 )
-from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.unstable import Atoms, Register
+from crdtcast.adapters.redis.store.worth import Worth, increased
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.unstable import Atoms, Register
-from crdtcast.adapters.redis.worth import Worth, increased
 from crdtcast.causality.messages import Delivery
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.sets import Set

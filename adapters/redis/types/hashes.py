@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import chain
 
-from crdtcast.adapters.redis.effects import RedisType, pairs_of
-from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.commit.plan import Expect
+from crdtcast.adapters.redis.store.effects import RedisType, pairs_of
 from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from crdtcast.adapters.redis.effects import RedisType
-from crdtcast.adapters.redis.plan import Expect
-from crdtcast.adapters.redis.worth import PRESENT, Worth
+from crdtcast.adapters.redis.commit.plan import Expect
+from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.worth import PRESENT, Worth
 
 Content: TypeAlias = Mapping[bytes, Worth]
 """What the slots of one type under one key are worth."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from crdtcast.adapters.redis.effects import RedisType
-from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.commit.plan import Expect
+from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.worth import PRESENT
 from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
-from crdtcast.adapters.redis.worth import PRESENT
 
 
 class Set(NativeType):

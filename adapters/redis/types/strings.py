@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from crdtcast.adapters.redis.effects import WHOLE, RedisType
-from crdtcast.adapters.redis.plan import SAYS_OK
+from crdtcast.adapters.redis.commit.plan import SAYS_OK
+from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, Holds, NativeType, Page
 
 

@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from crdtcast.adapters.redis.databases import db_of, key_of, name_of
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.ops.recorder import Read
+from crdtcast.adapters.redis.store.databases import db_of, key_of, name_of
+from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Effect,
     Expire,
@@ -22,12 +23,11 @@ from crdtcast.adapters.redis.effects import (
     Reg,
     Until,
 )
-from crdtcast.adapters.redis.hiding import hidden_key
-from crdtcast.adapters.redis.key_rows import Row
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.recorder import Read
-from crdtcast.adapters.redis.region_copy import RegionCopy
-from crdtcast.adapters.redis.row_writes import commands_for
+from crdtcast.adapters.redis.store.hiding import hidden_key
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.transfer.key_rows import Row
+from crdtcast.adapters.redis.transfer.region_copy import RegionCopy
+from crdtcast.adapters.redis.transfer.row_writes import commands_for
 
 OURS = 15
 SET, HASH, STRING = RedisType.SET, RedisType.HASH, RedisType.STRING

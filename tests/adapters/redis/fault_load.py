@@ -17,8 +17,8 @@ from random import Random
 from typing import Protocol
 
 from crdtcast.adapters.redis.cluster import LocalCluster
-from crdtcast.adapters.redis.many_slots import PIECE
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, Reply
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, Reply
+from crdtcast.adapters.redis.store.many_slots import PIECE
 from crdtcast.exceptions import ServerError
 
 PATIENCE = 60.0

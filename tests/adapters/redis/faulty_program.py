@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from crdtcast.adapters.redis import fixed
-from crdtcast.adapters.redis.recorded import ParkedRecord
+from crdtcast.adapters.redis.group import fixed
+from crdtcast.adapters.redis.recorded.answer import ParkedRecord
 
 
 def takes_the_next_dot() -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import hiredis
 import trio
 
+from crdtcast.adapters.redis.clients.listener import Front, Limits, Request
+from crdtcast.adapters.redis.clients.session import Session
+from crdtcast.adapters.redis.clients.subscriptions import Subscriptions
+from crdtcast.adapters.redis.clients.transaction import ABORTED, Transaction
 from crdtcast.adapters.redis.commands.table import Kind, Table
-from crdtcast.adapters.redis.front import Front, Limits, Request
-from crdtcast.adapters.redis.poller import Poller
-from crdtcast.adapters.redis.resp import OK, ReplyError, Status
-from crdtcast.adapters.redis.session import Session
-from crdtcast.adapters.redis.subscriptions import Subscriptions
-from crdtcast.adapters.redis.transaction import ABORTED, Transaction
+from crdtcast.adapters.redis.server.poller import Poller
+from crdtcast.adapters.redis.server.resp import OK, ReplyError, Status
 
 
 @dataclass

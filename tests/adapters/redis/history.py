@@ -13,8 +13,8 @@ from decimal import Decimal, Inexact, localcontext
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from crdtcast.adapters.redis.databases import db_of
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.store.databases import db_of
+from crdtcast.adapters.redis.store.effects import (
     NEVER,
     WHOLE,
     Assign,

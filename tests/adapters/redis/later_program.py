@@ -11,13 +11,13 @@ import sys
 from types import MappingProxyType
 from typing import Any
 
-from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis.clients.listener import Request
 from crdtcast.adapters.redis.commands import register
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
-from crdtcast.adapters.redis.effects import Effect, One, RedisType
-from crdtcast.adapters.redis.front import Request
-from crdtcast.adapters.redis.many_slots import Unfolding
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.effects import Effect, One, RedisType
+from crdtcast.adapters.redis.store.many_slots import Unfolding
 from crdtcast.engine import Span
 
 LATER = 99

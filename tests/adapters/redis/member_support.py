@@ -6,11 +6,11 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
-from crdtcast.adapters.redis.belonging import GroupOptions
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.gateway import GatewayOptions
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.server_address import ServerAddress
+from crdtcast.adapters.redis.group.lifecycle import GroupOptions
+from crdtcast.adapters.redis.server.address import ServerAddress
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.eventlog.check import Checked, check_logs
 from crdtcast.fixed.node import NodeOptions
 from crdtcast.transport.options import Address

@@ -12,10 +12,10 @@ from typing import Any
 import trio
 
 from crdtcast.adapters.redis.cluster import Region
-from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
-from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.adapters.redis.server_address import ServerAddress
+from crdtcast.adapters.redis.server.address import ServerAddress
+from crdtcast.adapters.redis.server.raw_client import RawClient
+from crdtcast.adapters.redis.store.effects import READS
 from crdtcast.fixed.node import NodeOptions
 from crdtcast.transport.options import Address
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.child_processes import end_child, start_child
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until

@@ -14,20 +14,20 @@ from typing import Any
 
 import hiredis
 
-from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.client import Request
+from crdtcast.adapters.redis.clients.client import Request
 from crdtcast.adapters.redis.commands.table import Table
-from crdtcast.adapters.redis.commit import Commit
-from crdtcast.adapters.redis.committer import Committer
-from crdtcast.adapters.redis.databases import ELSEWHERE, db_of, key_of
+from crdtcast.adapters.redis.commit.committer import Committer
+from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.deadlines.index import DUE, ORPHANS, PINNED, unpinning
-from crdtcast.adapters.redis.formatlevel import FormatLevel
-from crdtcast.adapters.redis.hiding import hidden_of
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.named_args import NamedArgs
-from crdtcast.adapters.redis.record import Record
-from crdtcast.adapters.redis.recorded import Derived
+from crdtcast.adapters.redis.group.format_level import FormatLevel
+from crdtcast.adapters.redis.recorded.answer import Derived
+from crdtcast.adapters.redis.recorded.record import Record
+from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store.databases import ELSEWHERE, db_of, key_of
+from crdtcast.adapters.redis.store.hiding import hidden_of
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.adapters.redis.store.named_args import NamedArgs
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of, new_incarnation
 from crdtcast.causality.messages import Message

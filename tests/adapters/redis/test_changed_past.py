@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import key_comparison
 from crdtcast.adapters.redis.cluster import LocalCluster
-from crdtcast.adapters.redis.divided import MOST_KEYS
-from crdtcast.adapters.redis.key_comparison import KeyComparison
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.commit.divided_removal import MOST_KEYS
+from crdtcast.adapters.redis.compare import comparison
+from crdtcast.adapters.redis.compare.comparison import KeyComparison
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.exceptions import NotReadyError
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import PATIENCE, until
@@ -279,7 +279,7 @@ def test_long_texts_are_examined_a_few_at_a_time(
         examined.append(len(keys))
         return await examine(self, keys, **options)
 
-    monkeypatch.setattr(key_comparison, "PAGE_BYTES", 2500)
+    monkeypatch.setattr(comparison, "PAGE_BYTES", 2500)
     monkeypatch.setattr(KeyComparison, "_examine_whole", counted)
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         for n in range(5):

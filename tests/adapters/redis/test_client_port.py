@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.client import Limits
+from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.cross_protocol import is_cross_protocol
+from crdtcast.adapters.redis.clients.inline import split_line
+from crdtcast.adapters.redis.clients.listener import _PROBES
 from crdtcast.adapters.redis.commands.table import Table
-from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
-from crdtcast.adapters.redis.embedded import start_server
-from crdtcast.adapters.redis.front import _PROBES
-from crdtcast.adapters.redis.inline import split_line
-from crdtcast.adapters.redis.parsing import FastReader, RequestLimits, RequestParser
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.parsing import FastReader, RequestLimits, RequestParser
 from crdtcast.chaos import spaces
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.transport.tcp import is_loopback
@@ -224,7 +224,7 @@ def test_loopback_is_this_machine_only(host: str, local: bool) -> None:
 
 _STRANGER = """
 import sys
-from crdtcast.adapters.redis.client import Limits
+from crdtcast.adapters.redis.clients.client import Limits
 from crdtcast.chaos import spaces
 from tests.adapters.redis.front_support import Wire, serve
 import socket

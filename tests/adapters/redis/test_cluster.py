@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import CommandRefusedError, LocalCluster, holds_same
-from crdtcast.adapters.redis.embedded import EmbeddedServer
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.exceptions import ServerError
 from tests.node.certificates import Authority
 

@@ -7,10 +7,10 @@ import pytest
 
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.differences import DIFFERENCES
-from crdtcast.adapters.redis.commands.reference import PROGRAM, ServerList, ask, names_on, page
 from crdtcast.adapters.redis.commands.refusals import KNOWN
 from crdtcast.adapters.redis.commands.table import Kind, Table
-from crdtcast.adapters.redis.embedded import EmbeddedServer
+from crdtcast.adapters.redis.ops.command_reference import PROGRAM, ServerList, ask, names_on, page
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "redis-commands.md"
 ROWS = [

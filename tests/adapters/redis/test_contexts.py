@@ -6,10 +6,10 @@ from unittest.mock import ANY
 import hiredis
 import pytest
 
-from crdtcast.adapters.redis.client import Limits
-from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.transaction import MAX_CALLS
-from crdtcast.adapters.redis.watches import MAX_WATCHED
+from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.transaction import MAX_CALLS
+from crdtcast.adapters.redis.clients.watches import MAX_WATCHED
+from crdtcast.adapters.redis.server.resp import ReplyError
 from tests.adapters.redis.front_support import Running, Wire, serve
 
 QUEUED_THREE = b"+OK\r\n" + b"+QUEUED\r\n" * 3

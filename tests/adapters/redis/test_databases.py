@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.databases import (
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store.databases import (
     ELSEWHERE,
     Databases,
     check_name,
@@ -18,7 +19,6 @@ from crdtcast.adapters.redis.databases import (
     name_of,
     object_of,
 )
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.test_transactions import BINARIES, Both, both, conversation
 
 pytestmark = pytest.mark.process

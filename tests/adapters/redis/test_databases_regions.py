@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis.embedded import start_server
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import Running, options, until
 from tests.adapters.redis.test_changed_past import regions

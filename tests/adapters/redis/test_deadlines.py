@@ -10,7 +10,7 @@ import pytest
 from crdtcast.adapters.redis.cluster import OpenCluster, Region
 from crdtcast.adapters.redis.deadlines import index
 from crdtcast.adapters.redis.deadlines.dates import Dates
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.eventlog.check import check_logs
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, call, until

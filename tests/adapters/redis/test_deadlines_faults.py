@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import committer
-from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.committer import Committer
+from crdtcast.adapters.redis.commit import committer
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.committer import Committer
+from crdtcast.adapters.redis.commit.plan import Expect, Plan
 from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
 from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.deadlines.index import ORPHANS, Found, Move
-from crdtcast.adapters.redis.effects import NEVER, KillKey, Only
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.plan import Expect, Plan
-from crdtcast.adapters.redis.record import Entry
-from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.adapters.redis.recorded.record import Entry
+from crdtcast.adapters.redis.store.effects import NEVER, KillKey, Only
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.unstable import UnstableLog
 from crdtcast.causality.tags import Tag, Vector
 from tests import servers
 from tests.adapters.redis.stage import Stage

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.databases import name_of
 from crdtcast.adapters.redis.deadlines.index import BUCKET_PREFIX, LOOKED, ORPHANS, unpinned
-from crdtcast.adapters.redis.effects import NEVER
-from crdtcast.adapters.redis.metadata import STORE, decode_store
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.databases import name_of
+from crdtcast.adapters.redis.store.effects import NEVER
+from crdtcast.adapters.redis.store.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.causality.tags import Tag
 from crdtcast.engine.operations import Kind

@@ -8,12 +8,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.effects import WHOLE, Inc, RedisType, UnreadableError, decode, encode
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.exact_sums import LUA
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.unstable import Register
-from crdtcast.adapters.redis.worth import (
+from crdtcast.adapters.redis.recorded.exact_sums import LUA
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store.effects import (
+    WHOLE,
+    Inc,
+    RedisType,
+    UnreadableError,
+    decode,
+    encode,
+)
+from crdtcast.adapters.redis.store.unstable import Register
+from crdtcast.adapters.redis.store.worth import (
     LONGEST_NUMBER,
     MOST_PLACES,
     Figures,

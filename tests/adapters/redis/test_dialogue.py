@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.dialogue import TRANSITIONS, Answer, Event, Phase, ends_watch, step
+from crdtcast.adapters.redis.clients.dialogue import (
+    TRANSITIONS,
+    Answer,
+    Event,
+    Phase,
+    ends_watch,
+    step,
+)
 from crdtcast.exceptions import LocalProtocolError
 
 LETTERS = {

@@ -5,8 +5,8 @@ from hashlib import blake2b
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import WHOLE, RedisType
+from crdtcast.adapters.redis.compare.digests import key_digest
+from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 
 
 def by_definition(key: bytes, number: bytes | None, members: set[bytes]) -> str:

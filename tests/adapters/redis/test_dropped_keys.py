@@ -13,7 +13,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.deadlines import dates, index
-from crdtcast.adapters.redis.rawclient import RawClient, Reply
+from crdtcast.adapters.redis.server.raw_client import RawClient, Reply
 from crdtcast.exceptions import ServerError
 from crdtcast.ports import free_ports
 from tests import servers

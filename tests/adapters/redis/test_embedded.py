@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from crdtcast.adapters.redis.embedded import find_binary, start_server
+from crdtcast.adapters.redis.server.embedded import find_binary, start_server
 from crdtcast.exceptions import ConfigurationError, ServerError
 
 pytestmark = pytest.mark.process
@@ -63,7 +63,7 @@ def test_a_binary_named_but_absent_is_an_error() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_the_server_dies_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     program = (
-        "import sys; from crdtcast.adapters.redis.embedded import start_server\n"
+        "import sys; from crdtcast.adapters.redis.server.embedded import start_server\n"
         "server = start_server(sys.argv[1]); print(server.pid, flush=True); sys.stdin.read()"
     )
     parent = subprocess.Popen(

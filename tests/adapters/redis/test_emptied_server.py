@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.embedded import start_server
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests.adapters.redis.disk_support import fill, small_disk
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import gateway, until

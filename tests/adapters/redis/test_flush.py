@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import region_copy
-from crdtcast.adapters.redis.belonging import Belonging
 from crdtcast.adapters.redis.cluster import OpenCluster
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.group.lifecycle import Belonging
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.transfer import region_copy
 from crdtcast.eventlog.check import check_logs
 from tests import servers
 from tests.adapters.redis.member_support import Town

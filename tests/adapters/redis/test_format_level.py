@@ -11,9 +11,11 @@ from typing import Any
 import msgpack
 import pytest
 
-from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.effects import (
     READS,
     KillKey,
     One,
@@ -23,8 +25,6 @@ from crdtcast.adapters.redis.effects import (
     decode,
     encode,
 )
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.eventlog.check import check_logs
 from crdtcast.eventlog.format import Kind, LogReader
 from crdtcast.exceptions import ConfigurationError, ServerError

@@ -11,10 +11,10 @@ import hiredis
 import pytest
 import redis
 
-from crdtcast.adapters.redis import poller
-from crdtcast.adapters.redis.front import Limits
-from crdtcast.adapters.redis.parsing import RequestLimits
-from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.clients.listener import Limits
+from crdtcast.adapters.redis.server import poller
+from crdtcast.adapters.redis.server.parsing import RequestLimits
+from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.exceptions import LocalProtocolError
 from tests.adapters.redis.front_support import Running, Wire, serve
 from tests.effort import examples, first_seed

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
-from crdtcast.adapters.redis.metadata import CONSTANT_KEYS
+from crdtcast.adapters.redis.store.metadata import CONSTANT_KEYS
 from crdtcast.exceptions import ServerError
 
 pytestmark = pytest.mark.process

@@ -9,7 +9,7 @@ import pytest
 
 from crdtcast.adapters.redis import faults
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
 from crdtcast.exceptions import ServerError
 from tests.adapters.redis.regression_support import PATIENCE, call

@@ -5,15 +5,15 @@ from random import Random
 
 import pytest
 
-from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.effects import WHOLE, RedisType
-from crdtcast.adapters.redis.key_digests import (
+from crdtcast.adapters.redis.compare.key_digests import (
     NOTHING,
     Look,
     look_at_keys,
     value_digest,
 )
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store.contents import Contents
+from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
 from tests.servers import borrowed
 

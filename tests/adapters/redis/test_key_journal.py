@@ -6,8 +6,8 @@ from typing import Any
 
 import trio
 
-from crdtcast.adapters.redis.effects import WHOLE, Event, Inc, RedisType, encode
-from crdtcast.adapters.redis.key_journal import KeyJournal
+from crdtcast.adapters.redis.compare.key_journal import KeyJournal
+from crdtcast.adapters.redis.store.effects import WHOLE, Event, Inc, RedisType, encode
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag
 

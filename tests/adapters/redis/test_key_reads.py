@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests.adapters.redis.test_transactions import BINARIES, Both, both
 
 pytestmark = pytest.mark.process

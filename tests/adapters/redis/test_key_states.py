@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.contents import Slots
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.compare.key_states import Later, Value, decide, some_of, value_at
+from crdtcast.adapters.redis.store.contents import Slots
+from crdtcast.adapters.redis.store.effects import (
     NEVER,
     WHOLE,
     Assign,
@@ -29,11 +30,10 @@ from crdtcast.adapters.redis.effects import (
     Reg,
     Replace,
 )
-from crdtcast.adapters.redis.key_rows import Part, Row
-from crdtcast.adapters.redis.key_states import Later, Value, decide, some_of, value_at
-from crdtcast.adapters.redis.row_reads import log_of_slots
-from crdtcast.adapters.redis.state_messages import States
-from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.adapters.redis.store.unstable import UnstableLog
+from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.row_reads import log_of_slots
+from crdtcast.adapters.redis.transfer.state_messages import States
 from crdtcast.causality.tags import Dot, Tag, dominates
 from crdtcast.exceptions import RemoteProtocolError
 from tests.adapters.redis.test_keyspace_model import Sent, live_values

@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 import redis
 
-from crdtcast.adapters.redis import effects, unstable
-from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.table import Command
-from crdtcast.adapters.redis.databases import home_of, name_of, select
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.lookup import Lookup
+from crdtcast.adapters.redis.commit.plan import Plan, as_expected
+from crdtcast.adapters.redis.store import effects, unstable
+from crdtcast.adapters.redis.store.databases import home_of, name_of, select
+from crdtcast.adapters.redis.store.effects import (
     Effect,
     Inc,
     RedisType,
 )
-from crdtcast.adapters.redis.hiding import hidden_key
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.lookup import Lookup
-from crdtcast.adapters.redis.plan import Plan, as_expected
+from crdtcast.adapters.redis.store.hiding import hidden_key
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.unstable import UnstableLog
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
-from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.causality.tags import Dot, Tag, covers, dominates, merge_into
 from crdtcast.exceptions import ServerError
 from tests import servers

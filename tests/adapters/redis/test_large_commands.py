@@ -12,11 +12,17 @@ from typing import Any
 import msgpack
 import pytest
 
-from crdtcast.adapters.redis.client import Request
+from crdtcast.adapters.redis.clients.client import Request
+from crdtcast.adapters.redis.clients.large_request import MANY as MANY_ARGUMENTS
+from crdtcast.adapters.redis.clients.large_request import LargeArgs
+from crdtcast.adapters.redis.clients.transaction import MAX_CALLS
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
 from crdtcast.adapters.redis.commands.table import Table
-from crdtcast.adapters.redis.divided import MOST_KEYS, divided
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.commit.divided_removal import MOST_KEYS, divided
+from crdtcast.adapters.redis.server.connection import pack
+from crdtcast.adapters.redis.server.raw_client import RawClient, packed
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.effects import (
     LATEST,
     Decoding,
     KillKey,
@@ -28,13 +34,7 @@ from crdtcast.adapters.redis.effects import (
     decode,
     encode,
 )
-from crdtcast.adapters.redis.large_request import MANY as MANY_ARGUMENTS
-from crdtcast.adapters.redis.large_request import LargeArgs
-from crdtcast.adapters.redis.many_slots import PIECE, command_of
-from crdtcast.adapters.redis.rawclient import RawClient, packed
-from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.server import pack
-from crdtcast.adapters.redis.transaction import MAX_CALLS
+from crdtcast.adapters.redis.store.many_slots import PIECE, command_of
 from tests.adapters.redis.regression_support import PATIENCE, until
 
 pytestmark = pytest.mark.process

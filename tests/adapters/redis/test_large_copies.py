@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import GatewayProcess, OpenCluster, Region
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.state_messages import Ending, Slice
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
 from tests.adapters.redis.member_support import Serving, Town
 from tests.adapters.redis.regression_support import PATIENCE

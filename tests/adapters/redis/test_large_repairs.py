@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import key_comparison, slot_looks, value_pages
 from crdtcast.adapters.redis.cluster import OpenCluster
-from crdtcast.adapters.redis.key_comparison import KeyComparison
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.compare import comparison, slot_looks
+from crdtcast.adapters.redis.compare.comparison import KeyComparison
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store import value_pages
 from crdtcast.exceptions import ServerError
 from tests.adapters.redis.regression_support import PATIENCE, until
 from tests.adapters.redis.test_changed_past import Regions, regions
@@ -29,7 +30,7 @@ PAGE = 100_000
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of the gateways in this process are small."""
-    for module in (key_comparison, slot_looks, value_pages):
+    for module in (comparison, slot_looks, value_pages):
         monkeypatch.setattr(module, "PAGE_BYTES", PAGE)
     monkeypatch.setattr(slot_looks, "MOST_SLOTS", 500)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.client import UNREAD_PAUSE, Limits
-from crdtcast.adapters.redis.commit import Commit
-from crdtcast.adapters.redis.rawclient import RawClient, packed
-from crdtcast.adapters.redis.server import Replies
+from crdtcast.adapters.redis.clients.client import UNREAD_PAUSE, Limits
+from crdtcast.adapters.redis.commit.round import Commit
+from crdtcast.adapters.redis.server.connection import Replies
+from crdtcast.adapters.redis.server.raw_client import RawClient, packed
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, Running, gateway, options, until
 

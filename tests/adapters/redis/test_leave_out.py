@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.exceptions import ServerError
 from tests.adapters.redis.regression_support import PATIENCE, until
 from tests.adapters.redis.test_crashes import append_only_file, dying_at, lose_the_end_of_the_file

@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 import trio
 
-from crdtcast.adapters.redis import key_pages, metadata, region_copy, value_pages
-from crdtcast.adapters.redis.arriving import Writer
-from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
-from crdtcast.adapters.redis.durability import Mark
+from crdtcast.adapters.redis.commit.durability import Mark
 from crdtcast.adapters.redis.gateway import GatewayOptions
-from crdtcast.adapters.redis.giving import Giver
-from crdtcast.adapters.redis.localfile import LocalFile
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.recovery import Durability
-from crdtcast.adapters.redis.server_address import ServerAddress
-from crdtcast.adapters.redis.state_messages import Slice
+from crdtcast.adapters.redis.group.lifecycle import Belonging, GroupOptions
+from crdtcast.adapters.redis.group.recovery import Durability
+from crdtcast.adapters.redis.server.address import ServerAddress
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store import metadata, value_pages
+from crdtcast.adapters.redis.store.local_file import LocalFile
+from crdtcast.adapters.redis.transfer import key_pages, region_copy
+from crdtcast.adapters.redis.transfer.giver import Giver
+from crdtcast.adapters.redis.transfer.joiner import Writer
+from crdtcast.adapters.redis.transfer.state_messages import Slice
 from crdtcast.adapters.redis.types import strings
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.fixed.node import NodeOptions

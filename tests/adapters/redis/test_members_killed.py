@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis.member_support import Load
 from tests.effort import first_seed

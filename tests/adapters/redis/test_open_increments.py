@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from crdtcast.adapters.redis.client import Request
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.rawclient import RawClient, packed
-from crdtcast.adapters.redis.transaction import Transaction
+from crdtcast.adapters.redis.clients.client import Request
+from crdtcast.adapters.redis.clients.transaction import Transaction
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.raw_client import RawClient, packed
 from tests.adapters.redis.regression_support import PATIENCE, Running, gateway, until
 from tests.effort import seeds
 

@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-from crdtcast.adapters.redis.aside import Aside
-from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Plan
+from crdtcast.adapters.redis.group.preimages import Aside
+from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Assign,
     Effect,
@@ -16,13 +17,12 @@ from crdtcast.adapters.redis.effects import (
     Reg,
     Until,
 )
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.unstable import UnstableLog
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
-from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.causality.tags import Dot, Tag
 
 HASH, SET, STRING = Hash.type, Set.type, RedisType.STRING

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from tests.adapters.redis.regression_support import until
 from tests.adapters.redis.test_operating import operator
 

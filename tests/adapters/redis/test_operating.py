@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.cli import SUBCOMMANDS
 from crdtcast.service.configuration import load

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.parsing import (
+from crdtcast.adapters.redis.server.parsing import (
     UNAUTHENTICATED,
     FastReader,
     ReplySplitter,
     RequestLimits,
     RequestParser,
 )
-from crdtcast.adapters.redis.resp import Status, Verbatim, encode
+from crdtcast.adapters.redis.server.resp import Status, Verbatim, encode
 from crdtcast.exceptions import RemoteProtocolError
 from tests.effort import seeds
 

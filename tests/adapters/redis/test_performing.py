@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.effects import WHOLE, Inc, KillSlots, One, RedisType, Reg
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.performing import Performing, Theirs
-from crdtcast.adapters.redis.plan import Plan
-from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Write
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Plan
+from crdtcast.adapters.redis.group.parked_message import Performing, Theirs
+from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal, Write
+from crdtcast.adapters.redis.store.effects import WHOLE, Inc, KillSlots, One, RedisType, Reg
+from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String

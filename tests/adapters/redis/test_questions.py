@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast.adapters.redis.questions import PART_BYTES, Questions
+from crdtcast.adapters.redis.group.questions import PART_BYTES, Questions
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError
 from crdtcast.wire.offer_frames import Ask, Asking, Fetch, Offer, Part, Unable
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.client import Request
-from crdtcast.adapters.redis.embedded import start_server
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, packed
+from crdtcast.adapters.redis.clients.client import Request
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, Running, gateway
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.effects import (
+from crdtcast.adapters.redis.group.rebase import Flush, Mine, Removal, Write, rebased
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.contents import Contents
+from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Assign,
     Effect,
@@ -19,7 +20,6 @@ from crdtcast.adapters.redis.effects import (
     RedisType,
     Reg,
 )
-from crdtcast.adapters.redis.rebasing import Flush, Mine, Removal, Write, rebased
 from crdtcast.exceptions import UnusableInputError
 from tests.effort import seeds
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.deriving import derived
-from crdtcast.adapters.redis.effects import KillKey, KillSlots, One, RedisType, decode
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.plan import Plan
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, packed
-from crdtcast.adapters.redis.record import LEVEL, SCRIPT, Asked, Entry, Record
-from crdtcast.adapters.redis.recorded import RecordedWork, store
+from crdtcast.adapters.redis.commit.plan import Plan
+from crdtcast.adapters.redis.recorded.answer import RecordedWork, store
+from crdtcast.adapters.redis.recorded.derivation import derived
+from crdtcast.adapters.redis.recorded.record import LEVEL, SCRIPT, Asked, Entry, Record
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
+from crdtcast.adapters.redis.store.effects import KillKey, KillSlots, One, RedisType, decode
+from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Cut, GroupEngine, How

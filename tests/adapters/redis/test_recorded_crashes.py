@@ -7,7 +7,7 @@ import pytest
 
 from crdtcast.adapters.redis import faults
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
 from tests.adapters.redis.test_crashes import (

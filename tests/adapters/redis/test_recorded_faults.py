@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import PROGRAM, LocalCluster, OpenCluster, Region
-from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.adapters.redis.recorded import ParkedRecord
+from crdtcast.adapters.redis.recorded.answer import ParkedRecord
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.exceptions import ServerError
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import PATIENCE, Pair, Proxy, call, until

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.exceptions import ServerError
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import PATIENCE, until

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import WHOLE, RedisType
-from crdtcast.adapters.redis.heldlog import HeldLog
-from crdtcast.adapters.redis.recorder import Read, Recorder
-from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.compare.digests import key_digest
+from crdtcast.adapters.redis.ops.held_log import HeldLog
+from crdtcast.adapters.redis.ops.recorder import Read, Recorder
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.causality.tags import Dot

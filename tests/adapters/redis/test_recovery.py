@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.localfile import LocalFile
-from crdtcast.adapters.redis.metadata import StoredState, pack_membership
-from crdtcast.adapters.redis.recovery import Durability, Found, Identity, Way, decide, decide_member
+from crdtcast.adapters.redis.group.recovery import (
+    Durability,
+    Found,
+    Identity,
+    Way,
+    decide,
+    decide_member,
+)
+from crdtcast.adapters.redis.store.local_file import LocalFile
+from crdtcast.adapters.redis.store.metadata import StoredState, pack_membership
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import ConfigurationError

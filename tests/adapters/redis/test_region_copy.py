@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import contents, key_pages, region_copy, row_reads, value_pages
-from crdtcast.adapters.redis.databases import Home, key_of
-from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots, One, RedisType, Reg
-from crdtcast.adapters.redis.key_pages import KeyPages
-from crdtcast.adapters.redis.region_copy import RegionCopy
+from crdtcast.adapters.redis.store import contents, value_pages
+from crdtcast.adapters.redis.store.databases import Home, key_of
+from crdtcast.adapters.redis.store.effects import Effect, KillKey, KillSlots, One, RedisType, Reg
+from crdtcast.adapters.redis.transfer import key_pages, region_copy, row_reads
+from crdtcast.adapters.redis.transfer.key_pages import KeyPages
+from crdtcast.adapters.redis.transfer.region_copy import RegionCopy
 from crdtcast.adapters.redis.types import strings
 from crdtcast.adapters.redis.types.native import BEGINNING
 from tests.adapters.redis.copy_support import CopyFailureError, Region, run, take

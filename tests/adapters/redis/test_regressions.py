@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.inspection import durability
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.recovery import Durability
+from crdtcast.adapters.redis.group.recovery import Durability
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.inspection import durability
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.exceptions import ConfigurationError, ServerError
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, options, until
 

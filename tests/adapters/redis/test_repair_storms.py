@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from crdtcast.adapters.redis.key_comparison import KeyComparison
-from crdtcast.adapters.redis.key_journal import KeyJournal
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.compare.comparison import KeyComparison
+from crdtcast.adapters.redis.compare.key_journal import KeyJournal
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.causality.tags import Vector
 from tests.adapters.redis.regression_support import PATIENCE, until
 from tests.adapters.redis.test_changed_past import Regions, regions

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.resp import (
+from crdtcast.adapters.redis.server.resp import (
     OK,
     Push,
     Raw,

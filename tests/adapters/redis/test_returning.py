@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast.adapters.redis import returning as returning_module
-from crdtcast.adapters.redis import value_pages
-from crdtcast.adapters.redis.aside import taken_name
-from crdtcast.adapters.redis.effects import WHOLE, Effect, Event, Inc, KillKey, KillSlots, RedisType
-from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, rebased
-from crdtcast.adapters.redis.returning import Returning
+from crdtcast.adapters.redis.group import reissue as returning_module
+from crdtcast.adapters.redis.group.preimages import taken_name
+from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal, rebased
+from crdtcast.adapters.redis.group.reissue import Returning
+from crdtcast.adapters.redis.store import value_pages
+from crdtcast.adapters.redis.store.effects import (
+    WHOLE,
+    Effect,
+    Event,
+    Inc,
+    KillKey,
+    KillSlots,
+    RedisType,
+)
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Parked, ParkedOperation, Standing
 from tests.adapters.redis.copy_support import FakeServer

@@ -8,12 +8,7 @@ from random import Random
 import pytest
 import trio
 
-from crdtcast.adapters.redis.embedded import start_server
-from crdtcast.adapters.redis.parsing import ReplySplitter
-from crdtcast.adapters.redis.poller import Poller
-from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.adapters.redis.resp import Raw
-from crdtcast.adapters.redis.server import (
+from crdtcast.adapters.redis.server.connection import (
     Replies,
     ServerAddress,
     ServerConnection,
@@ -21,6 +16,11 @@ from crdtcast.adapters.redis.server import (
     pack,
     parsed,
 )
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.parsing import ReplySplitter
+from crdtcast.adapters.redis.server.poller import Poller
+from crdtcast.adapters.redis.server.raw_client import RawClient
+from crdtcast.adapters.redis.server.resp import Raw
 from crdtcast.exceptions import ServerError
 
 pytestmark = pytest.mark.process

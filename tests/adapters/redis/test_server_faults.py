@@ -11,8 +11,8 @@ import pytest
 
 from crdtcast.adapters.redis import faults
 from crdtcast.adapters.redis.cluster import OpenCluster
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from tests.adapters.redis.disk_support import fill, small_disk
 from tests.adapters.redis.fault_load import Load, check_cluster
 from tests.adapters.redis.regression_support import until

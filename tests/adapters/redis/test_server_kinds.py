@@ -19,16 +19,16 @@ import trustme
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from crdtcast.adapters.redis.access_rights import _OUTSIDE, _QUEUED
-from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.gateway import GatewayOptions
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.server_address import (
+from crdtcast.adapters.redis.server.access_rights import _OUTSIDE, _QUEUED
+from crdtcast.adapters.redis.server.address import (
     SentinelService,
     ServerAddress,
     parse_server,
 )
-from crdtcast.adapters.redis.tls_sockets import TlsFiles
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.ports import free_ports
 from tests.adapters.redis.member_support import Town, error_of

@@ -4,7 +4,7 @@ import hiredis
 import pytest
 import redis
 
-from crdtcast.adapters.redis.session import ServerIdentity
+from crdtcast.adapters.redis.clients.session import ServerIdentity
 from tests.adapters.redis.front_support import Running, Wire, serve
 
 

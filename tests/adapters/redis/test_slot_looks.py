@@ -6,9 +6,9 @@ import msgpack
 import pytest
 import trio
 
-from crdtcast.adapters.redis.effects import RedisType
-from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.slot_looks import SlotLooks
+from crdtcast.adapters.redis.compare.slot_looks import SlotLooks
+from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
 from tests.adapters.redis.test_keyspace_model import METADATA_DB
 

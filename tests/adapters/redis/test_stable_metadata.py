@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from crdtcast.adapters.redis import committer
-from crdtcast.adapters.redis.committer import STABLE_EVERY
-from crdtcast.adapters.redis.embedded import start_server
-from crdtcast.adapters.redis.metadata import CONSTANT_KEYS
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.commit import committer
+from crdtcast.adapters.redis.commit.committer import STABLE_EVERY
+from crdtcast.adapters.redis.server.embedded import start_server
+from crdtcast.adapters.redis.server.raw_client import RawClient
+from crdtcast.adapters.redis.store.metadata import CONSTANT_KEYS
 from tests.adapters.redis.regression_support import Running, gateway, until
 
 pytestmark = pytest.mark.process

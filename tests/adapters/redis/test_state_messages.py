@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.databases import name_of
+from crdtcast.adapters.redis.commit.durability_barrier import Gate
 from crdtcast.adapters.redis.deadlines.atoms import Deadline
-from crdtcast.adapters.redis.effects import NEVER, WHOLE, Only, RedisType
-from crdtcast.adapters.redis.gate import Gate
-from crdtcast.adapters.redis.key_rows import Part, Row
-from crdtcast.adapters.redis.row_writes import commands_for
-from crdtcast.adapters.redis.state_messages import Ending, Slice, States
-from crdtcast.adapters.redis.unstable import Atom, Register, SlotLog
+from crdtcast.adapters.redis.store.databases import name_of
+from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, Only, RedisType
+from crdtcast.adapters.redis.store.unstable import Atom, Register, SlotLog
+from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.row_writes import commands_for
+from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice, States
 from crdtcast.causality.messages import Digest, DigestKind, Transmit
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import RemoteProtocolError

@@ -14,9 +14,9 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.client import Limits
-from crdtcast.adapters.redis.rawclient import RawClient, packed
-from crdtcast.adapters.redis.subscriptions import glob
+from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.subscriptions import glob
+from crdtcast.adapters.redis.server.raw_client import RawClient, packed
 from tests import servers
 from tests.adapters.redis.regression_support import (
     PATIENCE,

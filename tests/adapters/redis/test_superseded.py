@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.exceptions import SupersededError
 from tests.adapters.redis.member_support import Town, error_of
 from tests.adapters.redis.regression_support import Running, until

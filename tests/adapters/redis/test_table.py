@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.commands import WRITES, register
 from crdtcast.adapters.redis.commands.refusals import KNOWN
 from crdtcast.adapters.redis.commands.table import Command, Kind, Table, describe
-from crdtcast.adapters.redis.effects import LEVELS
-from crdtcast.adapters.redis.embedded import EmbeddedServer
-from crdtcast.adapters.redis.resp import ReplyError, encode
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer
+from crdtcast.adapters.redis.server.resp import ReplyError, encode
+from crdtcast.adapters.redis.store.effects import LEVELS
 from tests.adapters.redis.front_support import connection
 
 ROWS = [

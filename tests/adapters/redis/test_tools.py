@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from tests.adapters.redis.regression_support import until
 
 pytestmark = pytest.mark.process

@@ -16,11 +16,11 @@ import redis.asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.effects import One, decode
-from crdtcast.adapters.redis.embedded import EmbeddedServer, packaged_binary, start_server
-from crdtcast.adapters.redis.parsing import ReplySplitter
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, packed
-from crdtcast.adapters.redis.resp import Raw
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer, packaged_binary, start_server
+from crdtcast.adapters.redis.server.parsing import ReplySplitter
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
+from crdtcast.adapters.redis.server.resp import Raw
+from crdtcast.adapters.redis.store.effects import One, decode
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
 
 pytestmark = pytest.mark.process

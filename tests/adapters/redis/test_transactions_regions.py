@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import until
 

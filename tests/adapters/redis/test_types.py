@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster, Region
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis.regression_support import PATIENCE, call, until
 

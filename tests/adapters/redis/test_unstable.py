@@ -6,8 +6,16 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, KillKey, KillSlots, One, RedisType
-from crdtcast.adapters.redis.unstable import Atom, UnstableLog
+from crdtcast.adapters.redis.store.effects import (
+    WHOLE,
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+)
+from crdtcast.adapters.redis.store.unstable import Atom, UnstableLog
 from crdtcast.causality.tags import Dot, Tag, covers, merge_into
 
 KEYS = (b"k", b"l")

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast.adapters.redis import value_pages, verify
-from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import RedisType
-from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.adapters.redis.recorder import Recorder
-from crdtcast.adapters.redis.steps import Steps
+from crdtcast.adapters.redis.compare import verify
+from crdtcast.adapters.redis.compare.digests import key_digest
+from crdtcast.adapters.redis.ops.recorder import Recorder
+from crdtcast.adapters.redis.server.raw_client import RawClient
+from crdtcast.adapters.redis.server.steps import Steps
+from crdtcast.adapters.redis.store import value_pages
+from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.value_pages import ValuePages
 from crdtcast.adapters.redis.types.native import Page
-from crdtcast.adapters.redis.value_pages import ValuePages
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import PATIENCE, until
 

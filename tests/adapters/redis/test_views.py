@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import metadata
-from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store import metadata
+from crdtcast.adapters.redis.store.metadata import StoredState
 from crdtcast.causality.messages import Transmit, Views
 from crdtcast.engine import GroupEngine, GroupState
 from crdtcast.transport.channel import Channel

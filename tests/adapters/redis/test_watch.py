@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.cluster import LocalCluster
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests import servers
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until

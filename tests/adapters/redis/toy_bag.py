@@ -11,16 +11,17 @@ import sys
 from collections.abc import Collection
 from types import MappingProxyType
 
-from crdtcast.adapters.redis import commands, effects
-from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis import commands
+from crdtcast.adapters.redis.clients.large_request import slots_of
+from crdtcast.adapters.redis.clients.listener import Request
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
-from crdtcast.adapters.redis.effects import Opcode, RedisType, pairs_of
-from crdtcast.adapters.redis.front import Request
-from crdtcast.adapters.redis.large_request import slots_of
-from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Expect
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.effects import Opcode, RedisType, pairs_of
 from crdtcast.adapters.redis.types import register
 from crdtcast.adapters.redis.types.native import NOTHING, Content, Holds, NativeType
 

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import replace
 
-from crdtcast.adapters.redis.metadata import membership_of
+from crdtcast.adapters.redis.store.metadata import membership_of
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, covers

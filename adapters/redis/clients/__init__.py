@@ -1,0 +1,1 @@
+"""Clients of a gateway: their connections, requests and answers."""

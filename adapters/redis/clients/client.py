@@ -1,0 +1,660 @@
+"""One client of the gateway: its bytes to requests, its answers to bytes, strictly in the order of
+its requests.
+
+What is not answered yet is bounded by pausing the reading. Whatever the client does wrong ends it
+alone, after one clear error. This file knows no command's meaning.
+"""
+
+import contextlib
+import math
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.clients.dialogue import Phase, Replies
+from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.server.parsing import (
+    UNAUTHENTICATED,
+    Args,
+    RequestLimits,
+    RequestParser,
+)
+from crdtcast.adapters.redis.server.poller import READ, WRITE
+from crdtcast.adapters.redis.server.resp import (
+    OK,
+    OK_REPLY,
+    SMALL_INTEGERS,
+    Raw,
+    ReplyError,
+    encode,
+)
+from crdtcast.exceptions import LocalProtocolError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.clients.listener import Front
+    from crdtcast.adapters.redis.clients.subscriptions import Subscribed
+    from crdtcast.adapters.redis.clients.transaction import Queue
+    from crdtcast.adapters.redis.clients.watches import Watch
+
+_READ_SIZE = 64 * 1024
+_READ_LARGE = 1024 * 1024
+UNREAD_PAUSE = 1024 * 1024
+"""Bytes of unread replies of a client above which no more of its requests are read or carried out."""
+_LINGER_BYTES = 64 * 1024 * 1024
+
+NO_REPLY = Raw(b"")
+_SMALL_INTEGER = SMALL_INTEGERS.get
+_UNRESOLVED = Command("", Kind.SESSION, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that keep clients from each other's memory. Sizes in bytes.
+
+    Above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
+    together, reading pauses until answers have gone out; nobody is refused for it. A client that
+    leaves more than `output` bytes of replies unread is closed, and one that leaves more than `output_soft` bytes
+    unread for `output_soft_seconds` on end; 0 bytes: no such limit. `queued_bytes` is what all clients together
+    may have queued in transactions that are not executed yet.
+
+    timeout: seconds after which a client without a request is closed; 0 never closes one.
+    keepalive: seconds after which the kernel probes a silent client and ends it if it is dead; 0: the system's default.
+    local_only: refuse clients of other machines (protected mode).
+    """
+
+    clients: int = 10_000
+    timeout: float = 0
+    keepalive: int = 300
+    local_only: bool = False
+    request: RequestLimits = field(default_factory=RequestLimits)
+    unanswered: int = 4096
+    unanswered_bytes: int = 64 * 1024 * 1024
+    total_bytes: int = 512 * 1024 * 1024
+    output: int = 256 * 1024 * 1024
+    output_soft: int = 0
+    output_soft_seconds: float = 60
+    queued_bytes: int = 256 * 1024 * 1024
+
+    @property
+    def unnoticed(self) -> int:
+        """So many bytes of one client are never too much."""
+        return min(self.unanswered, self.unanswered_bytes, self.total_bytes // self.clients)
+
+
+class Request:
+    """One command of one client, to be answered once.
+
+    `args` is what the client sent, the name first and as written; `command` its entry in the table;
+    `protocol` what the client spoke when it sent this (it may change behind it, by HELLO).
+    """
+
+    __slots__ = ("answered", "args", "begun", "client", "command", "has_begun", "protocol", "value")
+
+    value: object
+    begun: bytes
+
+    def __init__(self, client: "Client", args: Args, command: Command) -> None:
+        self.client = client
+        self.args = args
+        self.command = command
+        self.protocol = client.protocol
+        self.answered = False
+        self.has_begun = False
+
+    def encoded(self) -> bytes:
+        """The reply as it goes out, or what is left of it."""
+        reply = encode(self.value, self.protocol)
+        return self.take_begun() + reply if self.has_begun else reply
+
+    def take_begun(self) -> bytes:
+        """What has been passed on of the reply, since the last call."""
+        begun = b""
+        if self.has_begun:
+            begun, self.begun = self.begun, begun
+        return begun
+
+    def pass_on(self, piece: bytes) -> None:
+        """Send a piece of the reply, encoded; `answer` gives the rest. It goes out like an answer, with those that
+        are left from earlier calls before it.
+        """
+        client = self.client
+        if client.closed:
+            return
+        self.begun = self.begun + piece if self.has_begun else piece
+        self.has_begun = True
+        if not client.touched:
+            client.touched = True
+            client.touch(client)
+
+    def answer(self, value: object) -> None:
+        """Fix the reply: any value that `resp.encode` takes. It goes out with the next `flush`, in
+        its turn.
+
+        A second answer is a LocalProtocolError. An answer for a client that is gone is ignored.
+        """
+        if self.answered:
+            raise LocalProtocolError(f"a request ({self.command.name}) was answered twice")
+        self.value = value
+        self.answered = True
+        client = self.client
+        if not client.touched:
+            client.touched = True
+            client.touch(client)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change data."""
+        return self.command.kind is Kind.WRITE
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it may send a message, which nothing takes back."""
+        return self.command.publishes
+
+    @property
+    def parts(self) -> Iterable["Request"]:
+        """The requests that the core has to answer for it."""
+        return (self,)
+
+
+class SilentRequest(Request):
+    """A request that the client wants no reply to. It keeps its place among the others."""
+
+    __slots__ = ()
+
+    def pass_on(self, piece: bytes) -> None:
+        """Drop it."""
+
+    def answer(self, value: object) -> None:
+        """Note that it is done."""
+        super().answer(NO_REPLY)
+
+
+class Pushed(Request):
+    """What a client gets without having asked. It keeps its place among the answers."""
+
+    __slots__ = ()
+
+
+class Client:
+    """One connection. `pending` holds its requests in order, answered or not, until their replies
+    have gone out.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_ending",
+        "_events",
+        "_front",
+        "_lingered",
+        "_parser",
+        "_paused",
+        "_pushed",
+        "_received",
+        "_recv",
+        "_send",
+        "_socket",
+        "address",
+        "authenticated",
+        "connected_at",
+        "db",
+        "direct",
+        "heard_at",
+        "held",
+        "id",
+        "info",
+        "is_high",
+        "last_command",
+        "local_address",
+        "name",
+        "next_db",
+        "over_since",
+        "pending",
+        "phase",
+        "protocol",
+        "queue",
+        "relayed_together",
+        "replies",
+        "subscribed",
+        "touch",
+        "touched",
+        "unread",
+        "watch",
+    )
+
+    def __init__(self, front: "Front", sock: socket.socket, address: str, number: int) -> None:
+        self.id = number
+        self.name = b""
+        self.info: dict[str, bytes] = {}  # what CLIENT SETINFO told
+        self.protocol = 2
+        self.address = address
+        self.local_address = shown_address(sock.getsockname())
+        self.connected_at = time.monotonic()
+        self.heard_at = front.now
+        self.last_command = _UNRESOLVED
+        self.pending: deque[Request] = deque()
+        self.relayed_together = 16  # reads that may be relayed at once; see `passthrough`
+        self.touched = False
+        self.touch = front.touch
+        self._front = front
+        self._socket = sock
+        self._recv = sock.recv
+        self._send = sock.send
+        self.over_since: float | None = None  # when its unread replies exceeded the soft limit
+        self._parser = RequestParser(front.fast_reader, UNAUTHENTICATED, self._note_high)
+        self.unread = bytearray()  # encoded replies that the kernel has not taken
+        self._events = READ
+        self._paused = False
+        self._ending = False  # close when everything pending is answered and sent
+        self._lingered = -1  # bytes thrown away since the last reply; -1 unless lingering
+        self._closed = False
+        self._pushed = 0  # bytes of what was pushed behind requests that are not answered
+        self._received = 0  # bytes since nothing was pending
+        self.authenticated = False
+        self.db = 0  # that it has selected
+        self.next_db = 0  # what its next command is for: another one while a SELECT is queued
+        self.held: list[Request] | None = None  # while it is not known what the next command is for
+        self.is_high = (
+            False  # whether a key that it has named may need another name: see `databases`
+        )
+        self.phase = Phase.OPEN
+        self.replies = Replies.ON
+        self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
+        self.subscribed: Subscribed | None = None  # what it has subscribed to, if it ever has
+        self.watch: Watch | None = None  # what its next EXEC depends on
+        self.direct = False  # whether reads and writes go to the core without the session's look
+
+    def trust(self, authenticated: bool) -> None:
+        """Whether the client may use commands, and send requests of the full size."""
+        self.authenticated = authenticated
+        self.stand(self.phase, self.replies)
+        self._parser.limits = self._front.limits.request if authenticated else UNAUTHENTICATED
+
+    def stand(self, phase: Phase, replies: Replies) -> None:
+        """Note what the client's next command means, and whether it is answered."""
+        self.phase, self.replies = phase, replies
+        self.direct = (
+            self.authenticated
+            and phase is Phase.OPEN
+            and replies is Replies.ON
+            and not self.only_listens
+            and not (self.db or self.is_high or self.held is not None)
+        )
+
+    def select(self, db: int) -> None:
+        """Its commands are for this database from here on."""
+        self.db = self.next_db = db
+        self.stand(self.phase, self.replies)
+
+    def hold(self) -> None:
+        """Keep what it sends from here on: a transaction under way may select a database, or be refused."""
+        self.held = []
+        self.stand(self.phase, self.replies)
+
+    def release(self) -> Iterator[Request]:
+        """What was kept, in order, as far as it is to be carried out; one of them may hold those behind it again."""
+        held, self.held = self.held or [], None
+        self.stand(self.phase, self.replies)
+        was_ending = self._ending  # it may still want the replies
+        for at, request in enumerate(held):
+            if self._closed:
+                return
+            if self._ending and not was_ending:
+                for left in held[at:]:
+                    if left in self.pending:
+                        self.pending.remove(left)
+                return
+            request.protocol = self.protocol
+            yield request
+
+    def _note_high(self) -> None:
+        if not self.is_high:
+            self.is_high = True
+            self.stand(self.phase, self.replies)
+
+    @property
+    def subscriptions(self) -> int:
+        """How many names it has subscribed to."""
+        return 0 if self.subscribed is None else sum(map(len, self.subscribed.names.values()))
+
+    @property
+    def only_listens(self) -> bool:
+        """Whether it has subscribed in RESP2, where a message looks like a reply."""
+        return self.subscribed is not None and self.protocol == 2 and self.subscriptions > 0
+
+    def note_queued(self, size: int) -> bool:
+        """Bytes have come into the client's transaction, or what it watches; below 0: they have left it.
+
+        Returns whether all clients' fit into the limit.
+        """
+        self._front.queued += size
+        return self._front.queued <= self._front.limits.queued_bytes
+
+    def take_queue(self) -> "Queue | None":
+        """The client is in MULTI no longer, or its transaction is lost."""
+        self.next_db = self.db
+        queue, self.queue = self.queue, None
+        if queue is not None:
+            self._front.queued -= queue.size
+        return queue
+
+    def take_watch(self) -> "Watch | None":
+        """What it watches ends, or is an EXEC's from now on."""
+        watch, self.watch = self.watch, None
+        return watch
+
+    def replace(self, request: Request, other: Request) -> None:
+        """Put another request into the place of one that has come."""
+        pending = self.pending
+        pending[-1 if pending[-1] is request else pending.index(request)] = other
+
+    def charge(self, size: int) -> None:
+        """Count bytes of requests that had been answered, and have to be kept after all."""
+        self._received += size
+        self._front.answered -= size
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing reaches it any more."""
+        return self._closed
+
+    def end(self) -> None:
+        """Take no more requests; close once what is pending has been answered and sent."""
+        self._ending = True
+        self._update()
+
+    @property
+    def idle_since(self) -> float:
+        """When it last sent something or read a reply, as `Front.now`; infinite while a request is under way."""
+        return math.inf if self.pending or self.subscriptions else self.heard_at
+
+    def on_events(self, mask: int) -> None:
+        """The poller's callback."""
+        if mask != READ or self._lingered >= 0:
+            if mask & WRITE and self.unread:
+                self._drain()
+            if self._closed or not mask & READ:
+                return
+            if self._lingered >= 0:
+                self._discard()
+                return
+        parser, front = self._parser, self._front
+        missing = parser.missing
+        try:
+            chunk = self._recv(_READ_SIZE if missing <= _READ_SIZE else min(missing, _READ_LARGE))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if not chunk:
+            if (self.pending or self.unread) and self._events & READ:
+                self.end()  # `printf … | nc`: the replies are still wanted
+            else:
+                self.close()
+            return
+        if self._ending:
+            return
+        size = len(chunk)
+        self.heard_at = front.now
+        self._received += size
+        front.bytes_in += size
+        if self.authenticated:
+            self._take(parser.feed(chunk))
+        else:
+            self._take_singly(chunk)
+        pending = self.pending
+        if parser.error is not None and not self._ending:
+            self._refuse(parser.error)
+        if pending:
+            if self._received > front.unnoticed:
+                self._pause_if_too_much()
+            if pending[0].answered:
+                self.flush()
+
+    def on_error(self, _error: Exception) -> None:
+        """The poller's report (already logged) that handling this client failed."""
+        self.close()
+
+    def _pause_if_too_much(self) -> None:
+        limits = self._front.limits
+        if (
+            len(self.pending) > limits.unanswered
+            or self._received > limits.unanswered_bytes
+            or self._front.received > limits.total_bytes
+        ):
+            self._paused = True
+            self._update()
+
+    def _take(self, commands: list[Args]) -> None:
+        front = self._front
+        find, append = front.find, self.pending.append
+        for args in commands:
+            command = find(args[0], _UNRESOLVED)
+            request = Request(self, args, command)
+            append(request)
+            if len(args) in command.taken and self.direct:
+                command.calls += 1
+                front.submit(request)
+            else:
+                front.session.handle(request)
+                if self._ending:
+                    return
+        if commands:
+            self.last_command = request.command
+
+    def _take_singly(self, chunk: bytes) -> None:
+        """As long as a client is a stranger: the limits of a request depend on whether the one
+        before was an AUTH.
+        """
+        commands = self._parser.feed(chunk)
+        while commands and not self._ending:
+            self._take(commands)
+            commands = self._parser.resume()
+
+    def _refuse(self, text: str) -> None:
+        """Answer with one error, behind what is pending, and end."""
+        self._front.log.warning("client %s (%s): %s", self.id, self.address, text)
+        request = Request(self, [], _UNRESOLVED)
+        self.pending.append(request)
+        request.answer(ReplyError(text) if self.replies is Replies.ON else NO_REPLY)
+        self._lingered = 0
+        self.end()
+
+    def push(self, message: Raw) -> None:
+        """Send what answers no request, behind what it has asked for so far."""
+        if self._ending:
+            return
+        if self.pending:
+            self._pushed += len(message)
+            if self._pushed > self._front.limits.output > 0 and self._exceeds_output():
+                return
+        pushed = Pushed(self, [], _UNRESOLVED)
+        self.pending.append(pushed)
+        pushed.answer(message)
+
+    def _exceeds_output(self) -> bool:
+        """Close it if what waits for it, and was pushed, is too much."""
+        self._pushed = sum(len(r.encoded()) for r in self.pending if type(r) is Pushed)
+        limit = self._front.limits.output
+        if len(self.unread) + self._pushed <= limit:
+            return False
+        self.close_as_slow(f"the limit is {limit}")
+        return True
+
+    def flush(self) -> None:
+        """Send the replies of the answered requests up to the first that is still open."""
+        pending = self.pending
+        parts: list[bytes] = []
+        for request in pending:
+            if not request.answered:
+                break
+            value = request.value
+            reply: bytes | None = None
+            if type(value) is int:
+                reply = _SMALL_INTEGER(value)
+            elif value is OK:
+                reply = OK_REPLY
+            parts.append(request.encoded() if reply is None else reply)
+        if not parts and not (pending and pending[0].has_begun):
+            return
+        front = self._front
+        if len(parts) == len(pending):
+            pending.clear()
+            self._pushed = 0
+            front.answered += self._received
+            self._received = 0
+        else:
+            for _ in parts:
+                pending.popleft()
+            parts.append(pending[0].take_begun())
+        data = b"".join(parts)
+        size = len(data)
+        front.bytes_out += size
+        if self.unread:
+            self.unread += data
+            self._look_at_backlog(size)
+        else:
+            try:
+                sent = self._send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                self.close()
+                return
+            if sent < size:
+                self.unread += memoryview(data)[sent:]
+                self._update()
+                self._look_at_backlog(size)
+        if (self._paused or self._ending) and not self._closed:
+            self._settle()
+
+    def _look_at_backlog(self, added: int) -> None:
+        """It has grown by replies of so many bytes: close the client, or note when that began, if it is too much."""
+        limits = self._front.limits
+        size = len(self.unread)
+        if added > limits.output > 0:
+            self._front.log.warning(
+                "client %s (%s) is closed: replies of %d bytes came for it at once, the limit is %d: raise "
+                "client_output_limit",
+                self.id,
+                self.address,
+                added,
+                limits.output,
+            )
+            self.close()
+        elif size > limits.output > 0:
+            self.close_as_slow(f"the limit is {limits.output}")
+        elif size > limits.output_soft > 0 and self.over_since is None:
+            self.over_since = time.monotonic()
+
+    def _drain(self) -> None:
+        backlog = self.unread
+        try:
+            sent = self._send(backlog)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        del backlog[:sent]
+        self.heard_at = self._front.now
+        if len(backlog) <= self._front.limits.output_soft:
+            self.over_since = None
+        self._settle()
+
+    def close_as_slow(self, limit: str) -> None:
+        """Close it, since it leaves too much unread."""
+        self._front.log.warning(
+            "client %s (%s) is closed: it reads too slowly, %d bytes of replies are waiting (%s)",
+            self.id,
+            self.address,
+            len(self.unread),
+            limit,
+        )
+        self.close()
+
+    def _settle(self) -> None:
+        """After something went out: go on reading, or come to the end."""
+        if self._ending and not self.pending and not self.unread:
+            self._finish()
+            return
+        if self._paused:
+            limits = self._front.limits
+            if not self.pending or (
+                len(self.pending) <= limits.unanswered // 2
+                and self._received <= limits.unanswered_bytes
+                and self._front.received <= limits.total_bytes
+            ):
+                self._paused = False
+        self._update()
+
+    def _finish(self) -> None:
+        if self._lingered < 0:
+            self.close()
+            return
+        # A socket closed with unread bytes in it takes the error back from a client that is still
+        # sending.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        self._front.linger(self)
+        self._update()
+
+    def _discard(self) -> None:
+        if self.pending or self.unread:
+            return
+        try:
+            chunk = self._recv(_READ_LARGE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            chunk = b""
+        self._lingered += len(chunk)
+        if not chunk or self._lingered > _LINGER_BYTES:
+            self.close()
+
+    def _update(self) -> None:
+        """Tell the poller which events are of interest now."""
+        if self._closed:
+            return
+        if self._ending:
+            lingering = self._lingered >= 0 and not self.pending and not self.unread
+            events = READ if lingering else 0
+        else:
+            reading = not self._paused and len(self.unread) <= UNREAD_PAUSE
+            events = READ if reading else 0
+        if self.unread:
+            events |= WRITE
+        if events != self._events:
+            self._events = events
+            self._front.poller.modify(self._socket, events)
+
+    def close(self) -> None:
+        """Close now. Requests that are still with the core stay there; their answers go nowhere."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ending = True
+        self._front.forget(self, self._received)
+        with contextlib.suppress(KeyError, ValueError):
+            self._front.poller.unregister(self._socket)
+        self._socket.close()
+        self.unread = bytearray()
+        self.held = None
+        self.take_queue()
+        if (watch := self.take_watch()) is not None:
+            watch.end()
+        if self.subscribed is not None:
+            self.subscribed.end()
+        self.pending.clear()
+
+
+def shown_address(address: object) -> str:
+    """A socket address as people write it."""
+    match address:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(address)

@@ -1,0 +1,174 @@
+"""Why a request is not carried out: its key, its size, its level, or that the member can send nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.clients.large_request import size_of
+from crdtcast.adapters.redis.clients.transaction import discarded_because
+from crdtcast.adapters.redis.commit.batch import MAX_COMMAND_BYTES
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.databases import db_of, described, key_of
+from crdtcast.engine import GroupEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.clients.transaction import Transaction
+    from crdtcast.adapters.redis.commit.plan import Plan
+    from crdtcast.adapters.redis.commit.round import Commit
+    from crdtcast.adapters.redis.group.format_level import FormatLevel
+    from crdtcast.adapters.redis.store.keyspace import Keyspace
+    from crdtcast.engine import Engine
+
+_ENDING = ReplyError(
+    "ERR crdtcast: this gateway is no member of its group any more, or is about to leave it; nothing "
+    "was written: use another region's"
+)
+
+
+class Refusals:
+    """Answers requests that cannot be carried out, and counts the writes among them."""
+
+    def __init__(self, formats: FormatLevel) -> None:
+        self._formats = formats
+        self._engine: Engine | GroupEngine | None = None
+        self._group: GroupEngine | None = None
+        self._keyspace: Keyspace | None = None
+        self._takes_all = False
+        """Whether neither the level nor the member's standing can hinder a write: what is fixed."""
+        self.growth: ReplyError | None = None
+        """Answer to writes that need memory, while the server has none to spare."""
+        self.writes = 0
+        """Refused since the start, for a reason that is not the request's own."""
+
+    def resume(self, engine: Engine | GroupEngine, keyspace: Keyspace) -> None:
+        """These are the engine and the keyspace from now on."""
+        self._engine, self._keyspace = engine, keyspace
+        self._group = engine if isinstance(engine, GroupEngine) else None
+        is_highest = self._formats.in_force(engine) >= effects.READS.highest
+        self._takes_all = self._group is None and is_highest
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the engine sends nothing any more."""
+        group = self._group
+        return group is not None and not group.standing.can_send
+
+    def count(self, request: Request) -> None:
+        """It was refused."""
+        self.writes += request.writes
+
+    @property
+    def elsewhere(self) -> ReplyError | None:
+        """Why the group cannot have keys of other databases than 0, and some of that; None if it can."""
+        level, engine = effects.ELSEWHERE_LEVEL, self._engine
+        if engine is None or level <= self._formats.in_force(engine):
+            return None
+        what = "a key of another database than 0, or one that begins with the byte 0xff,"
+        return self._formats.refusal(engine, what, level)
+
+    def hinder_writes(self, commit: Commit) -> bool:
+        """Whether some write of this commit may be refused, whatever its key holds."""
+        if self.growth is not None or commit.size > MAX_COMMAND_BYTES:
+            return True
+        return not self._takes_all and (self.is_ending or self._exceeds_level(commit))
+
+    def answer(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
+        """Whether it is answered with an error. hindered: whether it may be refused, whatever its key holds."""
+        assert self._keyspace is not None
+        refusal = self.by_key(request) if self._keyspace.refused else None
+        if refusal is None and hindered and request.writes:
+            refusal = self._of_write(request)
+        if refusal is None:
+            return False
+        self.count(request)
+        plan.answer_with(request, refusal)
+        return True
+
+    def answer_transaction(self, plan: Plan, transaction: Transaction) -> bool:
+        """Whether it is answered with an error, and nothing of it carried out."""
+        refusal = self._of_transaction(transaction)
+        if refusal is None:
+            return False
+        self.count(transaction)
+        plan.answer_with(transaction, discarded_because(refusal))
+        return True
+
+    def by_key(self, request: Request) -> ReplyError | None:
+        """Why it is not carried out: a key of it was changed past a gateway."""
+        assert self._keyspace is not None
+        return _of_keys(self._keyspace, request.command.keys_of(request.args))
+
+    def _of_transaction(self, transaction: Transaction) -> ReplyError | None:
+        assert self._keyspace is not None
+        if (refusal := _of_keys(self._keyspace, transaction.keys())) is not None:
+            return refusal
+        if not transaction.writes:
+            return None
+        if (refusal := self._of_member()) is not None:
+            return refusal
+        for call in transaction.calls:
+            if (refusal := self._of_level(call)) is not None:
+                return refusal
+        if any(call.command.grows for call in transaction.calls):
+            return self.growth
+        return None
+
+    def _of_write(self, request: Request) -> ReplyError | None:
+        if (refusal := self._of_member() or self._of_level(request)) is not None:
+            return refusal
+        if self.growth is not None and request.command.grows:
+            return self.growth
+        size = size_of(request.args)
+        return _too_large(size) if size > MAX_COMMAND_BYTES else None
+
+    def _of_member(self) -> ReplyError | None:
+        return _ENDING if self.is_ending else None
+
+    def _of_level(self, request: Request) -> ReplyError | None:
+        command, engine = request.command, self._engine
+        if engine is None or command.level <= self._formats.in_force(engine):
+            return None
+        return self._formats.refusal(engine, command.name, command.level)
+
+    def _exceeds_level(self, commit: Commit) -> bool:
+        assert self._engine is not None
+        in_force = self._formats.in_force(self._engine)
+        if in_force >= effects.READS.highest:
+            return False
+        return any(request.command.level > in_force for request in commit.requests)
+
+
+def _of_keys(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
+    for key in keys:
+        shown = described(key)
+        if key in keyspace.disputed:
+            words = key_of(key).decode(errors="replace") + _option(key)
+            return ReplyError(
+                f"ERR crdtcast: the members hold different values of key {shown}, which was changed past a gateway, "
+                f"and nothing tells who is right: say `crdtcast repair {words} --from NAME` (the one to take it from)"
+            )
+        if key in keyspace.damaged:
+            return ReplyError(
+                f"ERR crdtcast: key {shown} was overwritten past the gateway and is being restored from another "
+                "region; try again"
+            )
+        if key in keyspace.incomplete:
+            return ReplyError(
+                f"ERR crdtcast: key {shown} was changed past a gateway and is being put right; try again"
+            )
+    return None
+
+
+def _option(key: bytes) -> str:
+    return f" --db {db}" if (db := db_of(key)) else ""
+
+
+def _too_large(size: int) -> ReplyError:
+    return ReplyError(
+        f"ERR crdtcast: this write is {size} bytes; one replicated write may be "
+        f"{MAX_COMMAND_BYTES} at most: split it"
+    )

@@ -1,0 +1,421 @@
+"""What concerns one connection and not the data: greeting, password, names, the table of commands,
+settings, INFO.
+
+Everything here is answered at once, by the gateway alone, with the texts that a native server uses.
+Requests that turn out to be for the server (a read hidden behind a subcommand) are submitted after
+all.
+"""
+
+import fnmatch
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
+from crdtcast.adapters.redis.clients.conversation import Conversation
+from crdtcast.adapters.redis.clients.dialogue import IN_MULTI, Phase, Replies
+from crdtcast.adapters.redis.clients.info import Info
+from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING, Family, Subscriptions
+from crdtcast.adapters.redis.clients.transaction import Call
+from crdtcast.adapters.redis.commands.names import database
+from crdtcast.adapters.redis.commands.table import (
+    Command,
+    Kind,
+    Table,
+    describe,
+    unknown_command,
+)
+from crdtcast.adapters.redis.server.resp import OK, Raw, ReplyError, Status, Verbatim
+from crdtcast.adapters.redis.store.databases import Databases
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.clients.listener import Client, Front
+
+_PONG, _RESET = Status(b"PONG"), Status(b"RESET")
+_NOAUTH_HELLO = ReplyError(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
+    "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the "
+    "RESP protocol version at the same time"
+)
+_WRONGPASS = ReplyError("WRONGPASS invalid username-password pair or user is disabled.")
+_NO_PASSWORD = ReplyError(
+    "ERR AUTH <password> called without any password configured for the default user. "
+    "Are you sure your configuration is correct?"
+)
+_NO_SHARDS_INSIDE = ReplyError("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
+_SYNTAX = ReplyError("ERR syntax error")
+_BAD_NAME = ReplyError("ERR Client names cannot contain spaces, newlines or special characters.")
+
+# What CONFIG GET may show of the server. Its passwords, users and paths are not the business of the
+# gateway's clients.
+_PUBLIC_SETTINGS = (
+    *("appendfsync", "appendonly", "databases", "maxclients", "maxmemory", "maxmemory-policy"),
+    *("no-appendfsync-on-rewrite", "proto-max-bulk-len", "save", "timeout", "hz", "io-threads"),
+    *("hash-max-listpack-entries", "hash-max-listpack-value", "set-max-intset-entries"),
+    *("set-max-listpack-entries", "set-max-listpack-value", "list-max-listpack-size"),
+    *("zset-max-listpack-entries", "zset-max-listpack-value", "notify-keyspace-events"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What the server beside the gateway says of itself in HELLO and INFO: clients look for both.
+
+    `redis_version` is the version of Redis that it is compatible with; `version` its own.
+    """
+
+    name: str = "valkey"
+    version: str = "7.2.4"
+    redis_version: str = "7.2.4"
+
+    def fields(self) -> dict[str, object]:
+        """As INFO shows them."""
+        return {
+            "redis_version": self.redis_version,
+            "server_name": self.name,
+            f"{self.name}_version": self.version,
+        }
+
+
+class Session:
+    """Answers SESSION commands, refuses what must be refused, passes on the rest.
+
+    `password` is the gateway's own (None: no AUTH needed). `status` gives the values of INFO's
+    section `crdtcast`; `admin` gets the requests of CRDTCAST and answers them. `server` is set anew
+    whenever the server is connected to. `refuse_growth` tells why writes that need memory are
+    refused, if they are; `refuse_elsewhere` why keys of other databases than 0 are.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        status: Callable[[], Mapping[str, object]],
+        subscriptions: Subscriptions,
+        admin: "Callable[[Request], None]",
+        password: str | None = None,
+        refuse_growth: Callable[[], ReplyError | None] = lambda: None,
+        refuse_elsewhere: Callable[[], ReplyError | None] = lambda: None,
+    ) -> None:
+        self.server = ServerIdentity()
+        self.info = Info(table, identity=lambda: self.server.fields(), status=status)
+        self._table = table
+        self._admin = admin
+        self._subscriptions = subscriptions
+        self._conversation = Conversation(
+            table, self._carry_out, refuse_growth, admin, self._hang_up, refuse_elsewhere
+        )
+        self._password = None if password is None else password.encode()
+        self._front: Front | None = None
+        self._handlers: dict[str, Callable[[Request], object]] = {
+            "PING": self._ping,
+            "ECHO": lambda request: request.args[1],
+            "HELLO": self._hello,
+            "AUTH": self._auth,
+            "SELECT": self._select,
+            "QUIT": self._quit,
+            "RESET": self._reset,
+            "INFO": lambda request: Verbatim(self.info.text(request.args[1:])),
+            "CLIENT ID": lambda request: request.client.id,
+            "CLIENT GETNAME": lambda request: request.client.name or None,
+            "CLIENT SETNAME": self._setname,
+            "CLIENT SETINFO": self._setinfo,
+            "CLIENT LIST": self._client_list,
+            "CLIENT INFO": lambda request: Verbatim(self._client_line(request.client) + b"\n"),
+            "CLIENT NO-EVICT": _on_or_off,
+            "CLIENT NO-TOUCH": _on_or_off,
+            "CLIENT REPLY": _client_reply,
+            "UNWATCH": lambda _: OK,
+            "COMMAND": self._command,
+            "COMMAND COUNT": lambda _: len(self._table.supported()),
+            "COMMAND DOCS": lambda _: {},
+            "COMMAND INFO": self._command_info,
+            "COMMAND LIST": self._command_list,
+        }
+
+    def attach(self, front: "Front", submit: "Callable[[Request], None]") -> None:
+        """Called by the front, once: where the clients are, where requests for the server go."""
+        self._front = self.info.front = front
+        self.submit_by(submit)
+
+    def use(self, server: ServerIdentity, databases: Databases) -> None:
+        """This is the server from now on."""
+        self.server = server
+        self.info.databases = self._conversation.databases = databases
+
+    def submit_by(self, submit: "Callable[[Request], None]") -> None:
+        """Where requests go that had to be looked at here."""
+        self._conversation.submit = submit
+
+    def welcome(self, client: "Client") -> None:
+        """A new connection: trusted at once when there is no password."""
+        client.trust(self._password is None)
+
+    def handle(self, request: Request) -> None:
+        """Answer, refuse, queue or submit one request: the first of its client that was not yet."""
+        self._conversation.handle(request)
+
+    def _carry_out(self, request: Request, submit: Callable[[Request], None]) -> None:
+        """Answer a request, or have it answered by what is behind `submit`."""
+        command = request.command
+        if command.forwarded:
+            submit(request)
+        elif command.kind is Kind.ADMIN:
+            self._admin(request)
+        elif command.name == "CONFIG GET":
+            self._config_get(request, submit)
+        elif command.name in _KEY_FINDERS:
+            # Also of refused ones: the server knows where their keys are.
+            request.command = _KEY_FINDERS[command.name]
+            submit(request)
+        elif command.name in BEGINNING:
+            self._subscribe(request, BEGINNING[command.name])
+        elif command.name in ENDING:
+            self._subscriptions.unsubscribe(request, ENDING[command.name], request.args[1:])
+        else:
+            try:
+                reply = self._handlers[command.name](request)
+            except ReplyError as error:
+                reply = error
+            request.answer(reply)
+
+    def _hang_up(self, request: Request) -> None:
+        """Close without a word and without another command: what the connection carries is not for us."""
+        assert self._front is not None
+        client = request.client
+        self._front.warn(
+            "cross-protocol",
+            f"possible attack: client {client.id} ({client.address}) is closed, it sends another protocol's request: "
+            f"{b' '.join(request.args)[:80]!r}. Is a web page or mail client made to write here?",
+        )
+        client.close()
+
+    def _subscribe(self, request: Request, family: Family) -> None:
+        if family is Family.SHARDS and isinstance(request, Call):
+            request.answer(_NO_SHARDS_INSIDE)
+        else:
+            self._subscriptions.subscribe(request, family, request.args[1:])
+
+    def _ping(self, request: Request) -> object:
+        if len(request.args) > 2:
+            raise request.command.arity_error()
+        if request.client.only_listens:
+            return [b"pong", request.args[1] if len(request.args) == 2 else b""]
+        return request.args[1] if len(request.args) == 2 else _PONG
+
+    def _quit(self, request: Request) -> object:
+        request.client.end()
+        return OK
+
+    def _reset(self, request: Request) -> object:
+        client = request.client
+        client.name = b""
+        client.protocol = request.protocol = 2
+        if client.subscribed is not None:
+            client.subscribed.end()
+        client.db = client.next_db = 0
+        client.stand(Phase.OPEN, Replies.ON)
+        self.welcome(client)
+        return _RESET
+
+    def _select(self, request: Request) -> object:
+        number = database(request.args[1], self.info.databases)
+        if isinstance(number, ReplyError):
+            raise number
+        request.client.select(number)
+        return OK
+
+    def _auth(self, request: Request) -> object:
+        args = request.args
+        if len(args) > 3:
+            raise _SYNTAX
+        if len(args) == 2 and self._password is None:
+            raise _NO_PASSWORD
+        self._log_in(request.client, args[1] if len(args) == 3 else b"default", args[-1])
+        return OK
+
+    def _log_in(self, client: "Client", user: bytes, password: bytes) -> None:
+        expected = self._password
+        if user != b"default" or not (expected is None or hmac.compare_digest(password, expected)):
+            raise _WRONGPASS
+        client.trust(True)
+
+    def _hello(self, request: Request) -> object:
+        client, args = request.client, request.args
+        protocol, name, credentials = client.protocol, None, None
+        if len(args) > 1:
+            try:
+                protocol = int(args[1])
+            except ValueError:
+                raise ReplyError("ERR Protocol version is not an integer or out of range") from None
+            if protocol not in (2, 3):
+                raise ReplyError("NOPROTO unsupported protocol version")
+        position = 2
+        while position < len(args):
+            option, left = args[position].upper(), len(args) - position - 1
+            if option == b"AUTH" and left >= 2:
+                credentials = args[position + 1], args[position + 2]
+                position += 3
+            elif option == b"SETNAME" and left >= 1:
+                name = _checked_name(args[position + 1])
+                position += 2
+            else:
+                raise ReplyError(b"ERR Syntax error in HELLO option '%b'" % args[position][:128])
+        if credentials is not None:
+            self._log_in(client, *credentials)
+        if not client.authenticated:
+            raise _NOAUTH_HELLO
+        if name is not None:
+            client.name = name
+        client.protocol = request.protocol = protocol
+        client.stand(client.phase, client.replies)
+        return {
+            b"server": self.server.name.encode(),
+            b"version": self.server.version.encode(),
+            b"proto": protocol,
+            b"id": client.id,
+            b"mode": b"standalone",
+            b"role": b"master",
+            b"modules": [],
+        }
+
+    def _setname(self, request: Request) -> object:
+        request.client.name = _checked_name(request.args[2])
+        return OK
+
+    def _setinfo(self, request: Request) -> object:
+        option, value = request.args[2].lower(), request.args[3]
+        if option not in (b"lib-name", b"lib-ver"):
+            raise ReplyError(b"ERR Unrecognized option '%b'" % request.args[2][:128])
+        if not _printable(value):
+            raise ReplyError(
+                b"ERR %b cannot contain spaces, newlines or special characters." % option
+            )
+        request.client.info[option.decode()] = value
+        return OK
+
+    def _client_list(self, request: Request) -> object:
+        assert self._front is not None
+        clients = self._front.clients
+        args = request.args[2:]
+        if not args:
+            chosen = list(clients.values())
+        elif args[0].upper() == b"ID" and len(args) > 1:
+            if not all(arg.isdigit() for arg in args[1:]):
+                raise ReplyError("ERR Invalid client ID")
+            numbers = map(int, args[1:])
+            chosen = [clients[number] for number in numbers if number in clients]
+        elif args[0].upper() == b"TYPE" and len(args) == 2:
+            kind = args[1].lower()
+            listens = {b"normal": False, b"pubsub": True}.get(kind)
+            chosen = [c for c in clients.values() if (c.subscriptions > 0) is listens]
+        else:
+            raise _SYNTAX
+        return Verbatim(b"".join(self._client_line(client) + b"\n" for client in chosen))
+
+    @staticmethod
+    def _client_line(client: "Client") -> bytes:
+        multi = 0 if client.phase in IN_MULTI else -1
+        if client.queue is not None:
+            multi = len(client.queue.calls)
+        age = int(time.monotonic() - client.connected_at)
+        command = client.last_command.name.lower().replace(" ", "|") or "NULL"
+        names = None if client.subscribed is None else client.subscribed.names
+        sub, psub = (
+            0 if names is None else len(names[f]) for f in (Family.CHANNELS, Family.PATTERNS)
+        )
+        flags = "P" * (client.subscriptions > 0) + "x" * (multi >= 0)
+        library = [client.info.get(name, b"").decode() for name in ("lib-name", "lib-ver")]
+        return (
+            f"id={client.id} addr={client.address} laddr={client.local_address} "
+            f"name={client.name.decode()} age={age} flags={flags or 'N'} db={client.db} "
+            f"sub={sub} psub={psub} multi={multi} "
+            f"pending={len(client.pending)} omem={len(client.unread)} cmd={command} user=default "
+            f"resp={client.protocol} lib-name={library[0]} lib-ver={library[1]}"
+        ).encode()
+
+    def _command(self, request: Request) -> object:
+        if len(request.args) > 1:
+            return unknown_command(request.args)
+        return [describe(command) for command in self._table.supported()]
+
+    def _command_info(self, request: Request) -> object:
+        supported = self._table.supported()
+        names = request.args[2:]
+        if not names:
+            return [describe(command) for command in supported]
+        known = {command.name.lower().encode(): command for command in supported}
+        missing = Raw(b"*-1\r\n") if request.protocol == 2 else None
+        return [
+            describe(known[name.lower()]) if name.lower() in known else missing for name in names
+        ]
+
+    def _command_list(self, request: Request) -> object:
+        names = [command.name.lower().encode() for command in self._table.supported()]
+        match [arg.upper() for arg in request.args[2:4]], request.args[4:]:
+            case [], []:
+                return names
+            case [b"FILTERBY", b"PATTERN"], [pattern]:
+                matches = _matcher(pattern)
+                return [name for name in names if matches(name.decode())]
+            case [b"FILTERBY", b"ACLCAT" | b"MODULE"], [_]:
+                return []
+        raise _SYNTAX
+
+    def _config_get(self, request: Request, submit: Callable[[Request], None]) -> None:
+        """Pass on the names of public settings that fit; the server knows their values."""
+        names: list[bytes] = []
+        for pattern in request.args[2:]:
+            matches = _matcher(pattern)
+            names += [name.encode() for name in _PUBLIC_SETTINGS if matches(name)]
+        if not names:
+            request.answer({})
+            return
+        request.args = [b"CONFIG", b"GET", *dict.fromkeys(names)]
+        request.command = _CONFIG_GET
+        submit(request)
+
+
+_CONFIG_GET = Command("CONFIG GET", Kind.READ, -3)
+_KEY_FINDERS = {
+    name: Command(name, Kind.READ, -3) for name in ("COMMAND GETKEYS", "COMMAND GETKEYSANDFLAGS")
+}
+
+
+def _matcher(pattern: bytes) -> Callable[[str], bool]:
+    text = pattern.decode("utf-8", "replace").lower()
+    return lambda name: fnmatch.fnmatchcase(name, text)
+
+
+def _printable(value: bytes) -> bool:
+    return all(33 <= byte <= 126 for byte in value)
+
+
+def _checked_name(name: bytes) -> bytes:
+    if not _printable(name):
+        raise _BAD_NAME
+    return name
+
+
+def _on_or_off(request: Request) -> object:
+    if request.args[2].upper() not in (b"ON", b"OFF"):
+        raise _SYNTAX
+    return OK
+
+
+def _client_reply(request: Request) -> object:
+    client = request.client
+    match request.args[2].upper():
+        case b"ON":
+            client.stand(client.phase, Replies.ON)
+            return OK
+        case b"OFF":
+            client.stand(client.phase, Replies.OFF)
+        case b"SKIP":
+            if client.replies is Replies.ON:
+                client.stand(client.phase, Replies.SKIP)
+        case _:
+            raise _SYNTAX
+    return NO_REPLY

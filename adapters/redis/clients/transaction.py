@@ -1,0 +1,376 @@
+"""MULTI to EXEC: what a client has queued, and its execution as one request.
+
+All writes of a transaction are effects of one causal message, which is never divided, so every region applies all of
+them at one instant or none. Its reads see its own earlier writes and no one else's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
+from crdtcast.adapters.redis.clients.large_request import size_of
+from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.commit.batch import MAX_COMMAND_BYTES, LocalBatch
+from crdtcast.adapters.redis.server.parsing import Args
+from crdtcast.adapters.redis.server.resp import Raw, ReplyError, encode
+from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.types.native import NOTHING, Holds
+from crdtcast.exceptions import LocalProtocolError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.clients.watches import Watch
+
+MAX_CALLS = 16_384
+"""Commands of one transaction; each key that one removes counts as one. One turn of the gateway and one EXEC carry all
+of them.
+"""
+MAX_ARGUMENTS = 1 << 20
+
+DISCARDED = ReplyError("EXECABORT Transaction discarded because of previous errors.")
+
+
+def discarded_because(error: ReplyError) -> ReplyError:
+    """EXEC's reply when the whole transaction is refused for `error`, in the server's words."""
+    reason = str(error).removeprefix("ERR ")
+    return ReplyError(f"EXECABORT Transaction discarded because of: {reason}")
+
+
+ABORTED = object()
+"""Answer of an EXEC of which a watched key has been written."""
+
+
+class Queue:
+    """The commands of a transaction that is open. size: bytes of arguments; steps: commands, or keys of a removal."""
+
+    __slots__ = ("_arguments", "calls", "size", "steps")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Args, Command]] = []
+        self.size = self.steps = 0
+        self._arguments = 0
+
+    def add(self, args: Args, command: Command) -> ReplyError | None:
+        """Keep one command. Returns why the transaction has become too large, if it has."""
+        self.calls.append((args, command))
+        self.size += size_of(args)
+        self.steps += len(args) - 1 if command.removes_keys else 1
+        self._arguments += len(args)
+        if self.steps > MAX_CALLS:
+            return _too_large(f"{MAX_CALLS} commands, and keys that it removes,")
+        if self._arguments > MAX_ARGUMENTS:
+            return _too_large(f"{MAX_ARGUMENTS} arguments")
+        if self.size > MAX_COMMAND_BYTES:
+            return _too_large(f"{MAX_COMMAND_BYTES} bytes")
+        return None
+
+
+def _too_large(limit: str) -> ReplyError:
+    return ReplyError(
+        f"ERR crdtcast: the transaction is too large: it may have {limit} at most; nothing of it is "
+        "written: split it"
+    )
+
+
+class Call(Request):
+    """One command of a transaction. Its answer is an element of EXEC's reply, in the protocol of its place."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: Transaction, args: Args, command: Command) -> None:
+        super().__init__(transaction.client, args, command)
+        self._transaction: Transaction | None = transaction
+
+    def answer(self, value: object) -> None:
+        """Fix the element; the first answer counts."""
+        if not self.answered:
+            self.value = value
+            self.answered = True
+            if self._transaction is not None:
+                self._transaction.note_answer()
+
+    def release(self) -> None:
+        """Forget the answer, which may be large, and the transaction: a cycle would keep that's reply in memory."""
+        self.value = NO_REPLY
+        self._transaction = None
+
+
+class Transaction(Request):
+    """EXEC, with what it executes. It is answered when all of its calls are, or with one error instead.
+
+    `calls` are those that the core carries out: reads and writes. watch: what it depends on: then the core has to say
+    `go`. on_refused: called when it is refused whole, or aborted. on_answered: called then, and when it is carried out.
+    """
+
+    __slots__ = (
+        "_all",
+        "_missing",
+        "_on_answered",
+        "_on_refused",
+        "_silent",
+        "_waits",
+        "calls",
+        "contents",
+        "size",
+        "steps",
+        "uncertain",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        queue: Queue,
+        watch: Watch | None,
+        *,
+        silent: bool,
+        on_refused: Callable[[], None],
+        on_answered: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(request.client, request.args, request.command)
+        self._all = [Call(self, args, command) for args, command in queue.calls]
+        self._missing = len(self._all)
+        self.watch = watch
+        self._waits = watch is not None
+        self._silent = silent
+        self._on_refused = on_refused
+        self._on_answered = on_answered
+        self.size, self.steps = queue.size, queue.steps
+        self.calls: list[Call] = []
+        self.uncertain: Uncertain = {}
+        """Keys that it may make empty before it writes another type under them, and the slots that it names, by type.
+
+        Only a look at them tells what such a write finds.
+        """
+        self.contents: dict[bytes, SlotContents] | None = None
+        """What the server has told of `uncertain` keys, as of the instant at which this is prepared."""
+
+    def begin(self, carry_out: Callable[[Call, Callable[[Request], None]], None]) -> bool:
+        """Answer what the gateway answers by itself, in order. Returns whether there is work for the core."""
+        for call in self._all:
+            call.protocol = self.client.protocol  # it may have changed by a HELLO before it
+            carry_out(call, self._add)
+        self.uncertain = _uncertain(self.calls)
+        self._compose_if_complete()
+        return bool(self.calls) or self._waits
+
+    def _add(self, call: Request) -> None:
+        assert isinstance(call, Call)
+        self.calls.append(call)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether only the server can carry it out: then it does that for all of it."""
+        return any(call.command.records(call.args) for call in self.calls) or (
+            self.writes and any(call.command.tells_deadline for call in self.calls)
+        )
+
+    @property
+    def writes(self) -> bool:
+        return any(call.command.kind is Kind.WRITE for call in self.calls)
+
+    @property
+    def publishes(self) -> bool:
+        return any(call.command.publishes for call in self.calls)
+
+    @property
+    def parts(self) -> Iterable[Request]:
+        return self.calls
+
+    def answer(self, value: object) -> None:
+        """Answer with one value instead of the calls' own: an error, which refuses the whole, or `ABORTED`."""
+        if isinstance(value, ReplyError) or value is ABORTED:
+            self._on_refused()
+        if self.watch is not None:
+            self.watch.end()
+        if value is ABORTED:
+            value = Raw(b"_\r\n" if self.protocol == 3 else b"*-1\r\n")
+        super().answer(NO_REPLY if self._silent else value)
+        self._on_answered()
+
+    def go(self) -> None:
+        """What it watches has not been written."""
+        if self._waits:
+            self._waits = False
+            self._compose_if_complete()
+
+    def encoded(self) -> bytes:
+        """The reply as it goes out, once: it may be large, and the request outlives it."""
+        reply = super().encoded()
+        self.value = NO_REPLY
+        return reply
+
+    def note_answer(self) -> None:
+        """One more call has its answer."""
+        self._missing -= 1
+        self._compose_if_complete()
+
+    def _compose_if_complete(self) -> None:
+        if not (self._missing or self._waits or self.answered):
+            self._compose()
+
+    def _compose(self) -> None:
+        elements = [b"*%d\r\n" % len(self._all)]
+        if not self.client.closed:
+            elements += [encode(call.value, call.protocol) for call in self._all]
+        for call in self._all:
+            call.release()
+        self.answer(Raw(b"".join(elements)))
+
+    # For the core
+
+    def keys(self) -> Iterable[bytes]:
+        """Of its reads and writes, with repetitions."""
+        return itertools.chain.from_iterable(call.command.keys_of(call.args) for call in self.calls)
+
+    def typed_keys(self) -> Iterable[bytes]:
+        """Keys whose type its writes have to know."""
+        return (call.args[1] for call in self.calls if call.command.looks)
+
+    def counted_slots(self) -> Iterable[tuple[bytes, RedisType, bytes]]:
+        """Slots, of other types than strings, that its writes count in."""
+        return (
+            (call.args[1], type_, call.args[2])
+            for call in self.calls
+            if (type_ := call.command.counts_in) is not None
+        )
+
+
+Uncertain: TypeAlias = dict[bytes, dict[RedisType, dict[bytes, None]]]
+
+
+def _uncertain(calls: Iterable[Call]) -> Uncertain:
+    removed: dict[bytes, RedisType | None] = {}
+    found: Uncertain = {}
+    for call in calls:
+        command = call.command
+        if not command.looks:
+            if removed and command.kind is Kind.WRITE:
+                for key in command.keys_of(call.args):
+                    removed.pop(key, None)
+            continue
+        key = call.args[1]
+        if removed.get(key, command.type) is not command.type:
+            found[key] = {}
+        if command.removes_slots:
+            removed[key] = command.type
+    for call in calls if found else ():
+        command = call.command
+        # A deadline names no slots: what the others name tells whether it finds the key.
+        if command.looks and command.type is not None and call.args[1] in found:
+            slots = found[call.args[1]].setdefault(command.type, {})
+            slots.update(dict.fromkeys(_slots_of(call)))
+    return found
+
+
+def _slots_of(call: Request) -> Sequence[bytes]:
+    """What a write on some slots of its key names."""
+    row = call.command.write
+    assert row is not None
+    return (WHOLE,) if row.counts else call.args[row.slots]
+
+
+class SlotContents:
+    """A value as far as a transaction names its slots: enough to know when it is empty. present: of those named."""
+
+    def __init__(self, type_: RedisType, size: int, present: Iterable[bytes] = ()) -> None:
+        self._type = type_
+        self._size = size
+        self._present = set(present)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._size == 0
+
+    def follow(self, call: Request) -> None:
+        """Take in what one write on the key does, which is of its type, or finds it empty."""
+        command = call.command
+        if command.looks and command.type is None:
+            return  # a deadline, of which `end` tells if it is over at once
+        if command.type is not None and command.type is not self._type:
+            self._type, self._size, self._present = command.type, 0, set()
+        before = len(self._present)
+        if not command.looks:
+            self._size = before = 0
+            self._present = {WHOLE} if command.type is not None else set()
+        elif command.removes_slots:
+            self._present.difference_update(_slots_of(call))
+        else:
+            self._present.update(_slots_of(call))
+        self._size += len(self._present) - before
+
+    def end(self) -> None:
+        """The key is gone."""
+        self._size, self._present = 0, set()
+
+
+def prepare_transaction(
+    batch: LocalBatch, transaction: Transaction, reads: Callable[[Request], None]
+) -> bool:
+    """Turn all calls into effects of one message, and their answers into the plan's.
+
+    Returns False, having changed nothing, if the server must be asked about a key first. reads: adds one read.
+    """
+    keyspace = batch.keyspace
+    contents, transaction.contents = transaction.contents, None  # another try has to look again
+    if contents is None:
+        if transaction.uncertain:
+            return False
+        contents = {}
+    for key, found in contents.items():
+        keyspace.looked_at(key, is_empty=found.is_empty)
+    if not _types_are_certain(transaction, keyspace):
+        return False
+    with batch.undivided(transaction.steps, transaction.size):
+        for call in transaction.calls:
+            command = call.command
+            if command.kind is Kind.READ:
+                reads(call)
+                continue
+            followed = [k for k in command.keys_of(call.args) if k in contents] if contents else []
+            followed = [k for k in followed if _takes(keyspace, k, command)]
+            if not command.prepare(batch, call):
+                raise LocalProtocolError(f"{command.name} in a transaction needs a look")
+            for key in () if _is_refused(batch, call) else followed:
+                contents[key].follow(call)
+                if command.looks and command.type is None and keyspace.known(key) is NOTHING:
+                    contents[key].end()
+                keyspace.looked_at(key, is_empty=contents[key].is_empty)
+    return True
+
+
+def _is_refused(batch: LocalBatch, call: Call) -> bool:
+    """Whether the call, which was prepared last, is answered with an error."""
+    answers = batch.plan.answers
+    return bool(answers) and answers[-1][0] is call and isinstance(answers[-1][1], ReplyError)
+
+
+def _takes(keyspace: Keyspace, key: bytes, command: Command) -> bool:
+    """Whether a key, of which it is known what it holds, takes this write."""
+    if not command.looks or command.type is None:
+        return True
+    known = keyspace.known(key)
+    if known is None or isinstance(known, Holds):
+        return known is NOTHING or (known is not None and known.type is command.type)
+    return command.type is RedisType.STRING
+
+
+def _types_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
+    """Whether each write finds a key of which is known what it holds, or that it is for; asks for the others to be
+    looked up.
+    """
+    unsure: set[bytes] = set()
+    for call in transaction.calls:
+        if not call.command.looks:
+            continue
+        known = keyspace.known(call.args[1])
+        if known is None or (
+            isinstance(known, Holds) and not known.is_sure and known.type is not call.command.type
+        ):
+            unsure.add(call.args[1])
+    for key in unsure:
+        keyspace.forget(key)
+    return not unsure

@@ -1,0 +1,228 @@
+"""WATCH: a mark by key. EXEC of a client answers null, and writes nothing, if a key that it watches has been written.
+
+A key counts as watched from the place that WATCH has in its commit, so what was gathered before it, the client's own
+writes among it, is before it; it is answered when that commit is, so all that the client reads afterwards is at least
+as new. What a commit has changed its replies tell: `SADD` of a present member changes nothing and marks no one.
+
+A server drops a key at its deadline and tells no one. So WATCH asks for the deadline; a later one is a write. EXEC
+counts a key as written as soon as it may be gone: half a second before, by the gateway's idea of the server's clock.
+
+EXEC must know all marks when it is prepared. Behind commands of its own commit whose effect is not known yet it waits
+for the next commit, where it comes first. So no command that may write its keys unseen ever stands before it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
+from crdtcast.adapters.redis.deadlines.index import BOUND_MS, unpinned
+from crdtcast.adapters.redis.server.resp import OK, ReplyError
+from crdtcast.adapters.redis.store.databases import home_of
+from crdtcast.adapters.redis.store.effects import NEVER
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.clients.client import Client
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
+    from crdtcast.adapters.redis.commit.plan import Plan
+    from crdtcast.adapters.redis.server.connection import Replies
+
+MAX_WATCHED = 16_384
+"""Keys of one client."""
+_TOO_MANY = ReplyError(
+    f"ERR crdtcast: a client may watch {MAX_WATCHED} keys at most; its next EXEC is not carried out: watch fewer"
+)
+_TOO_MUCH = ReplyError(
+    "ERR crdtcast: the clients of this gateway have too much in transactions that are not executed yet; the next EXEC "
+    "of this one is not carried out: try again"
+)
+_KEY_BYTES = 256
+"""What a key counts beside its bytes: about its share of the tables."""
+_LIVES_ON = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
+ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL"))
+"""Commands that have changed nothing if they reply 0."""
+
+
+class Watch:
+    """What one client watches. `marked`: whether EXEC will answer null. It takes its share of what may be queued."""
+
+    __slots__ = ("_client", "ended", "keys", "marked", "registered", "size", "until")
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.keys: dict[bytes, tuple[int, int]] = {}
+        """Round and place in its plan from which on a write of the key marks; `_NOT_YET` while WATCH is on its way."""
+        self.size = 0
+        self.marked = self.ended = False
+        self.until = NEVER
+        """The first deadline of these keys."""
+        self.registered: Watches | None = None
+
+    def end(self) -> None:
+        """EXEC is decided, or the client has given it up."""
+        if not self.ended:
+            self.ended = True
+            self._client.note_queued(-self.size)
+            if self.registered is not None:
+                self.registered.forget(self)
+
+
+_NOT_YET = (-1, 0)
+
+
+class WatchRequest(Request):
+    """A WATCH on its way through the commits. If it is refused, EXEC must not go on without it."""
+
+    __slots__ = ("_silent", "new", "watch")
+
+    def __init__(self, request: Request, watch: Watch, new: list[bytes], *, silent: bool) -> None:
+        super().__init__(request.client, request.args, request.command)
+        self.watch = watch
+        self.new = new
+        """Keys that the client does not watch already."""
+        self._silent = silent
+
+    def answer(self, value: object) -> None:
+        """Answer; an error marks."""
+        if isinstance(value, ReplyError):
+            self.watch.marked = True
+        super().answer(NO_REPLY if self._silent else value)
+
+
+def watch_of(request: Request, *, silent: bool) -> WatchRequest | ReplyError:
+    """A client's WATCH for the commits; an error if it would watch too much: then its EXEC must not go on either."""
+    client = request.client
+    watch = _watch_of(client)
+    new = [key for key in dict.fromkeys(request.args[1:]) if key not in watch.keys]
+    size = sum(map(len, new)) + _KEY_BYTES * len(new)
+    watch.size += size
+    if not client.note_queued(size):
+        watch.marked = True
+        return _TOO_MUCH
+    if len(watch.keys) + len(new) > MAX_WATCHED:
+        watch.marked = True
+        return _TOO_MANY
+    watch.keys |= dict.fromkeys(new, _NOT_YET)
+    return WatchRequest(request, watch, new, silent=silent)
+
+
+def refuse_watch(client: Client) -> None:
+    """Have its next EXEC answer null."""
+    _watch_of(client).marked = True
+
+
+def _watch_of(client: Client) -> Watch:
+    if client.watch is None:
+        client.watch = Watch(client)
+    return client.watch
+
+
+class Verdict(Enum):
+    """Whether EXEC may be prepared."""
+
+    GO = "no watched key has been written"
+    MARKED = "one has been"
+    UNSURE = "one may have been: the replies of this commit will tell"
+
+
+class Watches:
+    """All that is watched, by key. A round is one commit, from its preparation to its answer."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, set[Watch]] = {}
+        self._round = 0
+        self._asked: list[tuple[Watch, int]] = []
+        """Places of this commit that tell how long a key of a client lives on."""
+
+    def begin(self, batch: LocalBatch, request: WatchRequest) -> None:
+        """Watch from this place of the commit on, and answer with it."""
+        watch, plan = request.watch, batch.plan
+        if request.new and not watch.ended:
+            batch.increments.show(request.new)  # they are before it
+            watch.registered = self
+            since = self._round, len(plan.pieces)
+            for key in request.new:
+                if batch.keyspace.dates.in_use:
+                    home = home_of(key)
+                    packed = _LIVES_ON % (len(home.key), home.key)
+                    self._asked.append((watch, plan.look(home, packed)))
+                watch.keys[key] = since
+                self._by_key.setdefault(key, set()).add(watch)
+        plan.answer_with(request, OK)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any key is watched."""
+        return bool(self._by_key)
+
+    @property
+    def needs_replies(self) -> bool:
+        """Whether anything depends on the replies of this commit."""
+        return bool(self._by_key or self._asked)
+
+    def forget(self, watch: Watch) -> None:
+        """It has ended."""
+        for key in watch.keys:
+            watching = self._by_key.get(key)
+            if watching is not None:
+                watching.discard(watch)
+                if not watching:
+                    del self._by_key[key]
+
+    def verdict(self, batch: LocalBatch, watch: Watch) -> Verdict:
+        """Whether EXEC may be prepared behind what is in the batch already."""
+        if watch.marked:
+            return Verdict.MARKED
+        if not watch.keys:
+            return Verdict.GO
+        if watch.until - batch.keyspace.dates.now < BOUND_MS:
+            return Verdict.MARKED
+        batch.increments.show(watch.keys)
+        plan = batch.plan
+        verdict = Verdict.GO
+        for place, key in plan.may_write(watch.keys.keys()):
+            name = _name_of(plan.pieces[place])
+            if (self._round, place) < watch.keys[key]:
+                continue
+            if name not in ZERO_IS_NOTHING:
+                return Verdict.MARKED
+            verdict = Verdict.UNSURE
+        return verdict
+
+    def committed(self, plan: Plan, replies: Replies, now: int) -> None:
+        """Mark whatever this commit has written, as its replies tell; to be called if it `needs_replies`. now: the
+        server's clock.
+        """
+        asked, self._asked = self._asked, []
+        for watch, place in asked:
+            left = replies[place]
+            if type(left) is int and left >= 0:
+                watch.until = min(watch.until, unpinned(now + left))
+        if self._by_key:
+            for place, key in plan.may_write(self._by_key.keys()):
+                if _has_changed(_name_of(plan.pieces[place]), replies[place]):
+                    self.written(key, place)
+        self._round += 1
+
+    def written(self, key: bytes, place: int) -> None:
+        """A key has been written by the command at that place of the commit that is being answered."""
+        for watch in self._by_key.get(key, ()):
+            if (self._round, place) >= watch.keys[key]:
+                watch.marked = True
+
+    def lost(self) -> None:
+        """The connection with the server is gone, and with it all that is known of the keys: mark all."""
+        for watching in self._by_key.values():
+            for watch in watching:
+                watch.marked = True
+        self._asked = []
+        self._round += 1
+
+
+def _name_of(packed: bytes) -> bytes:
+    return packed.split(b"\r\n", 3)[2]
+
+
+def _has_changed(name: bytes, reply: object) -> bool:
+    return not (name in ZERO_IS_NOTHING and type(reply) is int and reply == 0)

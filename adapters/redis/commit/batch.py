@@ -1,0 +1,386 @@
+"""The local half of a commit: client commands become effects of one causal message and native commands.
+
+A message carries all local operations since the last delivery; it is closed by a cap on operations and bytes, too.
+Operation identity is (dot, index). Effects are compressed as they come: increments of one key are summed, members
+added to one key, and values that are written there, are listed once, as long as nothing that removes stands between
+them. While an effect grows like this it is *open*: neither the unstable log nor, for a number, the server has it. It is
+sealed before anything looks there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Protocol
+
+from crdtcast.adapters.redis.commit.plan import Plan
+from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.effects import (
+    NEVER,
+    WHOLE,
+    Assign,
+    Effect,
+    Event,
+    Expire,
+    Inc,
+    KillAll,
+    KillKey,
+    KillSlots,
+    One,
+    Only,
+    RedisType,
+    Reg,
+    Until,
+    pairs_of,
+)
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.many_slots import ManySlots
+from crdtcast.adapters.redis.store.open_increments import OpenIncrements
+from crdtcast.adapters.redis.store.unstable import SlotLog
+from crdtcast.adapters.redis.store.worth import Number
+from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
+
+MAX_OPERATIONS = 4096
+MAX_BYTES = 1 << 20
+MAX_COMMAND_BYTES = (8 << 20) + (64 << 10)
+"""Arguments of one write, or of one transaction: neither is divided. A value of 8 MiB has room beside its names."""
+
+
+class Sender(Protocol):
+    """What sends the messages: the engine."""
+
+    @property
+    def me(self) -> str:
+        """Its incarnation."""
+        ...
+
+    @property
+    def vector(self) -> Vector:
+        """What is delivered here, own messages among it. Alive."""
+        ...
+
+    def send(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
+        """tcbroadcast; it comes after these, and what was acknowledged, or after all that was delivered here."""
+        ...
+
+
+class LocalBatch:
+    """Effects of the message that is open, which the engine sends when it is closed."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        keyspace: Keyspace,
+        engine: Sender,
+        timestamp: Callable[[], int],
+    ) -> None:
+        self.plan = plan
+        self.keyspace = keyspace
+        self.increments = OpenIncrements(plan, keyspace)
+        self.sent: list[tuple[Tag, bytes, Event]] = []
+        self.bounded = True
+        """Whether a message is closed when it is full; one that is sent again stays one."""
+        self._engine = engine
+        self._timestamp = timestamp
+        self._open()
+
+    def _open(self) -> None:
+        # What is being prepared comes after all that was delivered here: the live vector is its past.
+        engine = self._engine
+        me, vector = engine.me, engine.vector
+        dot: Dot = make_tuple(Dot, (me, vector.get(me, 0) + 1))
+        self.tag = Tag(dot, (), vector)
+        self._effects: list[Effect | None] = []
+        self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
+        self._values: dict[bytes, tuple[int, RedisType, list[bytes], set[bytes]]] = {}
+        """Place of the effect; what it writes, slot and value in turn; slots whose former values are put aside."""
+        self._assigned: dict[bytes, Assign] = {}
+        """Keys that are strings as of this message, of which another value takes the place of this one."""
+        self._time = 0
+        self._operations = self._bytes = 0
+
+    def add(
+        self, key: bytes, type_: RedisType, slots: Sequence[bytes], *, begins: bool = True
+    ) -> int:
+        """Have slots be present; returns the position of the native command whose reply counts the new ones. begins:
+        whether a key that is not there is a new one.
+        """
+        if self.bounded:
+            self._count(len(slots), _size(slots) + len(key))
+        if begins and self.keyspace.types[key] is NOTHING:
+            self._begin(key)
+        if type(slots) is ManySlots:  # an effect of its own
+            self._seal(key)
+            place = len(self._effects)
+            self._effects.append(One(key, type_, slots))
+            return self.keyspace.add(key, type_, slots, self.tag, place, self.plan)
+        open_ = self._additions.get(key)
+        if open_ is None:
+            if self._values or self._assigned:
+                self._seal_values_of(key)
+            self._additions[key] = len(self._effects), type_, [slots]
+            self._effects.append(None)
+        else:
+            open_[2].append(slots)
+        return self.keyspace.show(key, type_, slots, self.plan)
+
+    def write(
+        self,
+        key: bytes,
+        type_: RedisType,
+        words: Sequence[bytes],
+        since: int | None = None,
+        *,
+        begins: bool = True,
+    ) -> int:
+        """Give slots values, slot and value in turn; returns the position of the native command. since: when they were
+        written, if not now. begins: whether a key that is not there is a new one.
+        """
+        if self.bounded:
+            self._count(len(words) // 2, _size(words) + len(key))
+        if begins and self.keyspace.types[key] is NOTHING:
+            self._begin(key)
+        open_ = self._values.get(key)
+        if since is not None or type(words) is ManySlots:
+            self._seal(key)
+            return self._write_apart(key, type_, words, since)
+        if open_ is None or open_[1] is not type_:
+            self._seal(key)
+            open_ = self._values[key] = len(self._effects), type_, [], set()
+            self._effects.append(None)
+        place, _, before, aside = open_
+        if self.keyspace.aside is not None:
+            slots = [slot for slot in dict.fromkeys(words[::2]) if slot not in aside]
+            if slots:
+                aside.update(slots)
+                self.keyspace.put_aside(key, type_, slots, self.tag, place, self.plan)
+        before += words
+        return self.keyspace.write_over(key, type_, words, self.plan)
+
+    def _write_apart(
+        self, key: bytes, type_: RedisType, words: Sequence[bytes], since: int | None
+    ) -> int:
+        """The same in an effect of its own."""
+        place = len(self._effects)
+        kept = words if type(words) is ManySlots else tuple(words)
+        self._effects.append(Reg(key, type_, kept, since))
+        values, keyspace, tag = pairs_of(kept), self.keyspace, self.tag
+        if keyspace.aside is not None:
+            keyspace.put_aside(key, type_, values, tag, place, self.plan)
+        written = self._now() if since is None else since
+        keyspace.log.put(key, type_, values, tag.dot, written, place)
+        return keyspace.write_over(key, type_, kept, self.plan)
+
+    def assign(self, key: bytes, value: bytes, at: int = NEVER) -> None:
+        """The key becomes this string, whatever it was, until the deadline."""
+        if self.bounded:
+            self._count(2, len(key) + len(value))
+        assigned = self._assigned.get(key)
+        if assigned is not None and at == NEVER:
+            assigned.value = value
+            self.keyspace.assign_again(key, value, self.plan)
+            return
+        self._seal(key)
+        place, keyspace = len(self._effects), self.keyspace
+        assigned = Assign(key, value, at)
+        self._effects.append(assigned)
+        if keyspace.aside is not None:
+            hides = key in keyspace.hidden
+            keyspace.aside.key(key, self.tag.dot, place, self.plan, hides=hides)
+        keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
+        if at == NEVER:
+            self._assigned[key] = assigned
+
+    def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
+        """Add to the number in a slot, of which it is known what it holds."""
+        if self.bounded:
+            self._count(1, len(key) + len(slot) + 8)
+        if self.keyspace.types[key] is NOTHING:
+            self._begin(key)
+        self._seal(key)
+        place = len(self._effects)
+        self._effects.append(Inc(key, type_, slot, delta))
+        self.keyspace.increment(key, type_, slot, delta, self.tag, place, self.plan)
+
+    def until(self, key: bytes, at: int, only: Only = Only.ALWAYS) -> None:
+        """Move a key's deadline."""
+        if self.bounded:
+            self._count(1, len(key))
+        self._seal(key)
+        place = len(self._effects)
+        self._effects.append(Until(key, at, only))
+        self.keyspace.until(key, at, only, self.tag, self._now(), place)
+
+    def expire(self, keys: Collection[bytes]) -> None:
+        """Tell the others that the server has dropped these keys at their deadlines, which stay."""
+        if self.bounded:
+            self._count(len(keys), _size(keys))
+        self._effects += [Expire(key, False) for key in keys]
+        expire, tag, plan = self.keyspace.expire, self.tag, self.plan
+        for key in keys:
+            expire(key, tag, plan, whole=False)
+
+    def expire_behind(self, keys: Sequence[bytes], before: Sequence[Tag]) -> None:
+        """The same of keys that were dropped before this region learned what it has learned with this commit, in a
+        message that comes after `before` only.
+        """
+        self.close()
+        event = Event(self._now(), [Expire(key, whole=False) for key in keys])
+        payload = effects.encode(*event)
+        tag = self._engine.send(payload, after=before)
+        self.sent.append((tag, payload, event))
+        for key in keys:
+            self.keyspace.expire(key, tag, self.plan, whole=False)
+        self._open()
+
+    def _begin(self, key: bytes) -> None:
+        """A write begins a key that holds nothing: it sheds the deadlines that this region has seen."""
+        if key in self._additions or key in self.increments or key in self._values:
+            return
+        is_dropped = self.keyspace.dates.is_dropped(key)
+        self._effects.append(Expire(key, whole=True) if is_dropped else KillKey(key))
+        self.keyspace.begin(key, self.tag, self.plan)
+
+    def remove(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> tuple[int, ...]:
+        """Remove slots; returns the positions of the native commands whose replies count them."""
+        if self.bounded:
+            self._count(len(slots), _size(slots) + len(key))
+        self._seal(key)
+        place = len(self._effects)
+        kept = slots if type(slots) is ManySlots else tuple(slots)
+        self._effects.append(KillSlots(key, type_, kept))
+        return self.keyspace.kill_slots(key, type_, slots, self.tag, self.plan, place)
+
+    def increment(self, key: bytes, delta: int) -> None:
+        """Add to the number that a key is."""
+        if self.bounded:
+            self._count(1, len(key) + 8)
+        if self.keyspace.types[key] is NOTHING:
+            self._begin(key)
+        if self.increments.add(key, delta, len(self._effects)):
+            self._effects.append(None)
+            if self._values or self._assigned:
+                self._seal_values_of(key)
+
+    def kill_key(self, key: bytes) -> int:
+        """Remove a key; returns the position of the native DEL."""
+        if self.bounded:
+            self._count(1, len(key))
+        self._seal(key)
+        place = len(self._effects)
+        self._effects.append(KillKey(key))
+        return self.keyspace.kill_key(key, self.tag, self.plan, place)
+
+    def has_touched(self, key: bytes) -> bool:
+        """Whether an operation on this key is in this batch."""
+        told = [effect for _, _, event in self.sent for effect in event.effects]
+        touched = {
+            effect.key
+            for effect in (*told, *self._effects)
+            if effect is not None and not isinstance(effect, KillAll)
+        }
+        is_open = key in self.increments or key in self._additions or key in self._values
+        return is_open or key in touched
+
+    def unstable(self, key: bytes, type_: RedisType) -> SlotLog:
+        """What of a type is unstable under a key, of this batch, too."""
+        self._seal(key)
+        return self.keyspace.log.of(key, type_)
+
+    @contextmanager
+    def undivided(self, operations: int, size: int) -> Iterator[None]:
+        """Inside, all goes into one message, however large. It may begin one with what came before it.
+
+        operations, size: about what will come; a message that has no room for it is closed first.
+        """
+        bounded = self.bounded
+        if bounded:
+            self._count(operations, size)
+        self.bounded = False
+        try:
+            yield
+        finally:
+            self.bounded = bounded
+
+    def _count(self, operations: int, size: int) -> None:
+        if self._operations and (
+            self._operations + operations > MAX_OPERATIONS or self._bytes + size > MAX_BYTES
+        ):
+            self.close()
+        self._operations += operations
+        self._bytes += size
+
+    def _seal(self, key: bytes) -> None:
+        """Nothing may be added any more to the key's open effects: a removal comes behind them."""
+        if key in self.increments.by_key:
+            self._seal_increment(key)
+        if key in self._additions:
+            self._seal_addition(key, *self._additions.pop(key))
+        self._seal_values_of(key)
+
+    def _seal_values_of(self, key: bytes) -> None:
+        if key in self._values:
+            self._seal_values(key, *self._values.pop(key))
+        if key in self._assigned:
+            del self._assigned[key]
+
+    def _seal_increment(self, key: bytes) -> None:
+        index, total = self.increments.take(key)
+        self._effects[index] = Inc(key, RedisType.STRING, WHOLE, total)
+        self.keyspace.log.increment(key, RedisType.STRING, WHOLE, total, self.tag, index)
+
+    def _seal_addition(
+        self, key: bytes, index: int, type_: RedisType, listed: list[Sequence[bytes]]
+    ) -> None:
+        several = len(listed) > 1
+        slots = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
+        self._effects[index] = One(key, type_, slots)
+        self.keyspace.log.one(key, type_, slots, self.tag, index)
+
+    def _seal_values(
+        self, key: bytes, place: int, type_: RedisType, words: list[bytes], _: set[bytes]
+    ) -> None:
+        values = pairs_of(words)
+        several = len(words) > 2
+        kept = tuple(chain.from_iterable(values.items()) if several else words)
+        self._effects[place] = Reg(key, type_, kept)
+        self.keyspace.log.put(key, type_, values, self.tag.dot, self._now(), place)
+
+    def _now(self) -> int:
+        """The time stamp of the message that is open."""
+        self._time = self._time or self._timestamp()
+        return self._time
+
+    def close(self) -> None:
+        """Tag and send what is open, if anything is; then the next message is."""
+        if self._effects:
+            self._close()
+            self._open()
+
+    def end(self) -> list[tuple[Tag, bytes, Event]]:
+        """Tag and send what is open, if anything is. Returns all that was sent; the batch is not to be used again."""
+        if self._effects:
+            self._close()
+        return self.sent
+
+    def _close(self) -> None:
+        for key in list(self.increments.by_key):
+            self._seal_increment(key)
+        for key, (index, type_, listed) in self._additions.items():
+            self._seal_addition(key, index, type_, listed)
+        for key, values in self._values.items():
+            self._seal_values(key, *values)
+        closed: list[Effect] = self._effects  # type: ignore[assignment]  # all are sealed
+        event = Event(self._now(), closed)
+        payload = effects.encode(*event)
+        tag = self._engine.send(payload)
+        if tag.dot != self.tag.dot:
+            raise AssertionError(f"prepared for {self.tag.dot}, tagged {tag.dot}")
+        self.sent.append((tag, payload, event))
+
+
+def _size(members: Collection[bytes]) -> int:
+    """Bytes of members, about."""
+    return len(members.encoded) if type(members) is ManySlots else sum(map(len, members))

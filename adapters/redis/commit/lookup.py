@@ -1,0 +1,187 @@
+"""What a commit has to know of the server before it can be prepared, asked for in one pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from crdtcast.adapters.redis.clients.transaction import SlotContents
+from crdtcast.adapters.redis.deadlines import index
+from crdtcast.adapters.redis.deadlines.index import Due
+from crdtcast.adapters.redis.server.connection import pack
+from crdtcast.adapters.redis.store.contents import Contents, KeyRead
+from crdtcast.adapters.redis.store.databases import Home, home_of, select
+from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.worth import LONGEST_NUMBER
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.exceptions import ServerError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.server.connection import Replies
+
+Words = Sequence[bytes]
+Take = Callable[["Replies"], None]
+_LAST = b"%d" % LONGEST_NUMBER
+_KEYS_AT_ONCE = 200
+"""Of one script."""
+
+
+def _learn_dated(
+    keys: Sequence[bytes], keyspace: Keyspace, there: Callable[[bytes], None], replies: Replies
+) -> None:
+    (reply,) = replies
+    if isinstance(reply, Exception):
+        raise ServerError(str(reply))
+    now, rows = index.looked(reply)
+    for key, found in zip(keys, rows, strict=True):
+        keyspace.learn_dated(key, found, now)
+        if found.kind != b"none":
+            there(key)
+
+
+def _watched(replies: Replies) -> None:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise ServerError(str(reply))
+
+
+class Looks(NamedTuple):
+    """What is to be known of slots of one type. take: gets the replies to `NativeType.asking`; None if they are to be
+    counted in.
+    """
+
+    type: RedisType
+    slots: Sequence[bytes]
+    take: Take | None = None
+
+
+class Lookup:
+    """Reads, and who takes in their replies."""
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+        self._takers: list[tuple[int, Take]] = []
+
+    @property
+    def payload(self) -> bytes:
+        return b"".join(self._packed)
+
+    @property
+    def replies(self) -> int:
+        """How many are to be expected."""
+        return len(self._packed)
+
+    def ask(self, commands: Sequence[Words], take: Take) -> None:
+        """On database 0. take: gets the replies, errors among them as values; what it raises, `learn` raises."""
+        self._packed += map(pack, commands)
+        self._takers.append((len(commands), take))
+
+    def at(self, home: Home, commands: Sequence[Words], take: Take) -> None:
+        """The same where a value stands."""
+        if not home.db:
+            self.ask(commands, take)
+            return
+        self.ask([select(home.db), *commands, select(0)], lambda replies: take(replies[1:-1]))
+
+    def learn(self, replies: Replies) -> None:
+        """Have all replies taken in."""
+        start = 0
+        for number, take in self._takers:
+            take(replies[start : start + number])
+            start += number
+
+    # What is asked
+
+    def type_of(self, key: bytes, keyspace: Keyspace, found: Callable[[bytes], None]) -> None:
+        """What a key holds; of a text as much as a number may have. found: is told of a key that is there."""
+
+        def take(replies: Replies) -> None:
+            kind, text = replies
+            if isinstance(kind, Exception):
+                raise ServerError(str(kind))
+            keyspace.learn(key, kind, text)
+            if kind != b"none":
+                found(key)
+
+        home = home_of(key)
+        self.at(home, ((b"TYPE", home.key), (b"GETRANGE", home.key, b"0", _LAST)), take)
+
+    def dated(
+        self, keys: Sequence[bytes], keyspace: Keyspace, found: Callable[[bytes], None]
+    ) -> None:
+        """What keys hold, and until when. found: is told of each that is there."""
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[start : start + _KEYS_AT_ONCE]
+            words = index.look(some, keyspace.metadata_db, keyspace.dates.offset_ms)
+            self.ask((words,), partial(_learn_dated, some, keyspace, found))
+        # What is made of this is written before the server drops any of these keys, or not at all.
+        watch = (select(keyspace.metadata_db), (b"WATCH", index.LOOKED), select(0))
+        self.ask(watch, _watched)
+
+    def due(self, keyspace: Keyspace, grace_ms: int, take: Callable[[list[Due]], None]) -> None:
+        """What the server has dropped at its deadline; of others' deadlines only those that are over for so long."""
+
+        def learn(replies: Replies) -> None:
+            (reply,) = replies
+            if isinstance(reply, Exception):
+                raise ServerError(str(reply))
+            now, place, found = index.found_due(reply)
+            keyspace.dates.looked(now, place, found)
+            take(found)
+
+        dates = keyspace.dates
+        where = keyspace.metadata_db, dates.offset_ms, grace_ms, dates.looks_on, dates.none_of_mine
+        self.ask((index.find_due(*where),), learn)
+
+    def whole(self, key: bytes, keyspace: Keyspace, take: Callable[[Contents], None]) -> None:
+        """All that a key is worth."""
+        hidden = frozenset(keyspace.hidden.get(key, ()))
+        read = KeyRead(key, hidden, keyspace.metadata_db)
+        self.ask(read.commands, lambda replies: take(read.contents(replies)))
+
+    def slots(
+        self,
+        key: bytes,
+        type_: RedisType,
+        slots: Sequence[bytes],
+        keyspace: Keyspace,
+        take: Take,
+    ) -> None:
+        """What slots of one type hold."""
+        home, native = keyspace.place_of(key, type_), TYPES[type_]
+        self.at(home, [native.asking(home.key, slot) for slot in slots], take)
+
+    def contents(
+        self,
+        key: bytes,
+        type_: RedisType,
+        slots: Sequence[bytes],
+        found: Callable[[SlotContents], None],
+    ) -> None:
+        """How many slots a key has, and which of these. found: is told if it holds that type, or nothing."""
+        native = TYPES[type_]
+
+        def take(replies: Replies) -> None:
+            size, *told = replies
+            if not isinstance(size, Exception):
+                present = [
+                    slot
+                    for slot, reply in zip(slots, told, strict=True)
+                    if native.slot_of(reply) is not None
+                ]
+                number = len(present) if native.get is None else size
+                found(SlotContents(type_, number, present))
+
+        home = home_of(key)
+        asking = (native.asking(home.key, slot) for slot in slots)
+        self.at(home, [[native.size, home.key], *asking], take)
+
+    def number(self, key: bytes, type_: RedisType, slot: bytes, keyspace: Keyspace) -> None:
+        """What a slot holds that is counted in."""
+
+        def take(replies: Replies) -> None:
+            keyspace.learn_number(key, type_, slot, replies[0])
+
+        self.slots(key, type_, (slot,), keyspace, take)

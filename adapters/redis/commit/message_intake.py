@@ -1,0 +1,177 @@
+"""Other members' messages: how many of them a commit takes, and what has to be looked up before it applies them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeAlias
+
+from crdtcast.adapters.redis.commit.incoming import Incoming
+from crdtcast.adapters.redis.commit.reads import holds_many
+from crdtcast.adapters.redis.deadlines.reassertion import extended
+from crdtcast.adapters.redis.group.format_level import FormatLevel
+from crdtcast.adapters.redis.store.effects import (
+    NO_EVENT,
+    Assign,
+    Effect,
+    EndsKey,
+    Event,
+    Inc,
+    KillAll,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+    Replace,
+    UnreadableError,
+    Until,
+)
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.causality.hlc import HLC
+from crdtcast.causality.messages import Delivery
+from crdtcast.causality.tags import Tag
+from crdtcast.engine import Engine, GroupEngine
+from crdtcast.exceptions import LocalProtocolError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
+    from crdtcast.adapters.redis.commit.lookup import Looks
+    from crdtcast.adapters.redis.commit.round import Commit
+
+MAX_DELIVERIES = 256
+MAX_DELIVERED_BYTES = 8 << 20
+"""Of the payloads of other members' messages in one commit; the first may be larger."""
+MAX_DELIVERED_EFFECTS = 4096
+"""In the messages before the last one."""
+MAX_DATED_EFFECTS = 256
+"""The same where keys may expire: each takes a look at its deadline, and a move in the index."""
+
+_OF = attrgetter("key")
+_NAMES_KEY = frozenset((One, Reg, Inc, KillKey, KillSlots, Replace, Assign, Until))
+
+Inside: TypeAlias = "tuple[bytes, Sequence[Looks], Callable[[LocalBatch], None]]"
+"""An operation of the gateway's own: its key, what it has to know of slots, and what adds it to a batch."""
+
+
+class MessageIntake:
+    """keyspace: the present one; to be set. later, on_ready: see `Incoming`."""
+
+    def __init__(
+        self,
+        clock: HLC,
+        formats: FormatLevel,
+        later: Callable[[Callable[[], None]], None],
+        on_ready: Callable[[], None],
+        keyspace: Keyspace,
+    ) -> None:
+        self._clock = clock
+        self._formats = formats
+        self._incoming = Incoming(later, on_ready)
+        self.keyspace = keyspace
+
+    def take(self, commit: Commit, engine: Engine | GroupEngine) -> int:
+        """Take messages; the bytes of their payloads."""
+        delivered = steps = 0
+        newest = 0, ""
+        deliveries, is_dated = commit.deliveries, self.keyspace.dates.in_use
+        most = MAX_DELIVERED_EFFECTS
+        if is_dated:
+            most = MAX_DATED_EFFECTS
+            commit.before = _last_delivered(engine)
+        while len(deliveries) < MAX_DELIVERIES:
+            message = engine.upcoming()
+            if message is None:
+                break
+            delivered += len(message.payload)
+            if deliveries and (delivered > MAX_DELIVERED_BYTES or steps >= most):
+                break
+            event = NO_EVENT
+            if not message.kind:  # not an operation on the membership
+                try:
+                    decoding = self._incoming.read(message)
+                except UnreadableError as error:
+                    self._formats.refuse(engine, message.dot, error)
+                    continue
+                if decoding is None:
+                    break
+                event = decoding.event
+                if decoding.databases and not self._has_databases(decoding.databases):
+                    strange = UnreadableError("it names a database that is not the clients'")
+                    self._formats.refuse(engine, message.dot, strange)
+                    continue
+                if is_dated and (keys := extended(self.keyspace, event)):
+                    if deliveries:
+                        break  # what it takes has to be read before it
+                    commit.extended = keys
+                steps += len(event.effects)
+                if event.timestamp > newest[0]:
+                    newest = event.timestamp, message.dot.origin
+                if self._incoming.is_under_way:
+                    self._incoming.delivered(message)
+            deliveries.append((engine.poll_upcoming(), event))
+            commit.received.append(message)
+            if KillAll in map(type, event.effects):
+                commit.is_flushed = True
+                break
+            if commit.extended:
+                break
+        if newest[0]:
+            self._clock.observe(*newest)
+        # Until it is known whether a message of ours has to be concurrent with these.
+        engine.silent = bool(deliveries) and is_dated
+        commit.may_hold_many = holds_many(delivered)
+        return delivered
+
+    def _has_databases(self, named: Collection[int]) -> bool:
+        """Whether these are the clients' here: the handshake lets in only who has the same."""
+        return set(named).issubset(self.keyspace.databases.clients)
+
+    def note_unknown(self, commit: Commit, inside: Sequence[Inside]) -> None:
+        """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
+        known, unknown = self.keyspace.types, commit.unknown
+        for key, several, _ in inside:
+            if key not in known:
+                unknown[key] = None
+            for looks in several:
+                if looks.take is not None:
+                    commit.looks.append((key, looks))
+                    continue
+                for slot in looks.slots:
+                    commit.will_count(self.keyspace, key, looks.type, slot)
+        looks_at_all, begun = self.keyspace.dates.in_use, set[bytes]()
+        for _, event in commit.deliveries if not self._knows_all_of(commit.deliveries) else ():
+            for effect in event.effects:
+                if isinstance(effect, KillAll):
+                    continue
+                if not looks_at_all and isinstance(effect, EndsKey):
+                    begun.add(effect.key)
+                elif effect.key not in known and effect.key not in begun:
+                    unknown[effect.key] = None
+                if type(effect) is Inc and _counts_in_slots(effect):
+                    commit.will_count(self.keyspace, effect.key, effect.type, effect.slot)
+
+    def _knows_all_of(self, deliveries: Sequence[tuple[Delivery, Event]]) -> bool:
+        """Whether nothing that these write has to be looked up, as far as one look at all of them tells."""
+        applied = list(chain.from_iterable([event.effects for _, event in deliveries]))
+        kinds = set(map(type, applied))
+        return (
+            kinds <= _NAMES_KEY
+            and all(map(self.keyspace.types.__contains__, map(_OF, applied)))
+            and not (Inc in kinds and any(map(_counts_in_slots, applied)))
+        )
+
+
+def _last_delivered(engine: Engine | GroupEngine) -> list[Tag]:
+    """What all came after that is delivered by now, but for what is stable."""
+    tags: list[Tag] = []
+    for dot in engine.context:
+        with contextlib.suppress(LocalProtocolError):  # it is stable
+            tags.append(engine.tag(dot))
+    return tags
+
+
+def _counts_in_slots(effect: Effect) -> bool:
+    return type(effect) is Inc and effect.type is not RedisType.STRING

@@ -1,0 +1,128 @@
+"""The replies to a commit with clients' reads: what these bring is kept as bytes, and only up to a limit.
+
+As Python objects the members of a set take ten times their bytes, and what a transaction reads has no bound of its own.
+So a commit whose replies are small is hiredis's; of any other each reply is cut out of the stream as it comes, and what
+would exceed the limit of its client is thrown away at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import hiredis
+
+from crdtcast.adapters.redis.commit.plan import Expect, Plan
+from crdtcast.adapters.redis.server.connection import NOT_YET, Replies, parsed
+from crdtcast.adapters.redis.server.parsing import ReplySplitter
+from crdtcast.adapters.redis.server.resp import Raw, ReplyError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.clients.client import Client
+
+SMALL_BYTES = 256 << 10
+"""Of all replies to one commit, up to which hiredis takes them apart."""
+
+
+class CommitReplies:
+    """A `ReplyReader` for one plan. Its clients' reads may give `Raw` bytes, in the protocol that the plan spoke.
+
+    limit: bytes of replies that a client may leave unread; 0: any number. A sixteenth of it is for all that is small,
+    errors above all; instead of a read's reply that exceeds the rest there is a ReplyError.
+    """
+
+    def __init__(self, plan: Plan, *, in_exec: bool, limit: int) -> None:
+        self._limit = limit - limit // 16
+        self._as_they_are = plan.as_they_are
+        expected = plan.expected
+        self._readers: dict[int, Client] = {
+            place: request.client
+            for request, place in plan.from_reply
+            if expected[place] is Expect.ANY
+        }
+        self._exec_at = 1 + len(plan.pieces) if in_exec else -1
+        self._given = 0
+        """Replies of the pipeline."""
+        self._count = -1
+        """Elements of the reply to EXEC, once they have begun."""
+        self._elements: Replies = []
+        self._sizes: Counter[Client] = Counter()
+        self._splitter = ReplySplitter()
+        self._fast: hiredis.Reader | None = None
+        if not plan.as_they_are:
+            self._fast = hiredis.Reader(notEnoughData=NOT_YET)
+        self._seen: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> None:
+        fast = self._fast
+        if fast is None:
+            self._splitter.feed(chunk)
+            return
+        self._size += len(chunk)
+        self._seen.append(chunk)
+        if self._size <= SMALL_BYTES:
+            fast.feed(chunk)
+            return
+        self._fast = None
+        self._splitter.feed(b"".join(self._seen))
+        self._seen.clear()
+        for _ in range(self._given):
+            self._splitter.next()
+
+    def gets(self) -> object:
+        reply = self._slow() if self._fast is None else self._fast.gets()
+        if reply is not NOT_YET:
+            self._given += 1
+        return reply
+
+    def _slow(self) -> object:
+        if self._given == self._exec_at:
+            if self._count < 0:
+                count = self._splitter.enter()
+                if count is None:
+                    return NOT_YET
+                self._count = count
+            if self._count >= 0:
+                return self._executed()
+        return self._next(self._given if self._exec_at < 0 else -1)
+
+    def _executed(self) -> object:
+        elements = self._elements
+        while len(elements) < self._count:
+            element = self._next(len(elements))
+            if element is NOT_YET:
+                return NOT_YET
+            elements.append(element)
+        return elements
+
+    def _next(self, place: int) -> object:
+        """The reply that comes next. place: of its command in the plan; -1 if it only says that one is queued."""
+        client = self._readers.get(place)
+        self._splitter.most = self._limit if client is not None else 0
+        reply = self._splitter.next()
+        if reply is None:
+            return NOT_YET
+        if client is None:
+            return reply if place in self._as_they_are else parsed(reply)
+        if client.closed:
+            return None
+        size = len(reply) + self._splitter.dropped
+        if self._sizes[client] + size > self._limit > 0:
+            return ReplyError(
+                f"ERR crdtcast: this reply of {size} bytes is dropped: with those before it in one commit it exceeds "
+                f"{self._limit} bytes (15/16 of client_output_limit); the other commands of its transaction are "
+                "carried out: read in parts, or outside of MULTI"
+            )
+        self._sizes[client] += size
+        return reply
+
+
+def in_protocol(reply: Raw, protocol: int, *, is_set: bool) -> object:
+    """A reply that came in RESP2 as one for a client of this protocol."""
+    if protocol == 3:
+        if reply == b"$-1\r\n":
+            return None
+        if is_set and reply[:1] == b"*":
+            return Raw(b"~" + reply[1:])
+    return reply

@@ -1,0 +1,156 @@
+"""Clients' requests: which of those that wait a commit takes, in order, and what has to be looked up before it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Set
+from itertools import chain, compress, filterfalse
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.clients.client import UNREAD_PAUSE
+from crdtcast.adapters.redis.clients.large_request import LargeArgs, size_of
+from crdtcast.adapters.redis.clients.refusals import Refusals
+from crdtcast.adapters.redis.clients.transaction import Transaction
+from crdtcast.adapters.redis.commands.table import Kind
+from crdtcast.adapters.redis.commit.reads import CommitReads
+from crdtcast.adapters.redis.commit.round import Commit
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.clients.listener import Client, Request
+    from crdtcast.adapters.redis.clients.passthrough import Passthrough
+
+MAX_REQUESTS = 4096
+MAX_COMMIT_BYTES = 32 << 20
+"""Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
+_STEP = MAX_COMMIT_BYTES // MAX_REQUESTS
+"""What a request counts at least, where one may hold many."""
+
+_ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
+_KEY = itemgetter(1)
+_LOOKS, _OF_ONE_KEY = map(attrgetter, ("looks", "writes_one_key"))
+_UNREAD = attrgetter("unread")
+
+
+class RequestIntake:
+    """keyspace: the present one; to be set. repairs: keys that the next commit is to put right."""
+
+    def __init__(
+        self,
+        relay: Passthrough,
+        reads: CommitReads,
+        refusals: Refusals,
+        repairs: Set[bytes],
+        keyspace: Keyspace,
+    ) -> None:
+        self._relay = relay
+        self._reads = reads
+        self._refusals = refusals
+        self._repairs = repairs
+        self.keyspace = keyspace
+        self.waiting: deque[Request] = deque()
+        self.alone: Transaction | None = None
+        """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
+
+    def take(self, commit: Commit) -> None:
+        """Take what the commit has room for."""
+        if not self._take_together(commit):
+            self._take_singly(commit)
+
+    def _take_together(self, commit: Commit) -> bool:
+        """Take all at one go, if each is a write of one key, not large, and no client can have to wait."""
+        if len(self.waiting) > MAX_REQUESTS or self._relay.waiting:
+            return False
+        requests = list(self.waiting)
+        words = list(map(_ARGS, requests))
+        if (
+            not all(map(_OF_ONE_KEY, map(_COMMAND, requests)))
+            or LargeArgs in map(type, words)
+            or any(map(_UNREAD, map(_CLIENT, requests)))
+        ):
+            return False
+        size = sum(map(len, chain.from_iterable(words)))
+        if size > MAX_COMMIT_BYTES:
+            return False
+        commit.size = size
+        commit.requests = requests
+        commit.together = True
+        is_known = self.keyspace.types.__contains__
+        if not all(map(is_known, map(_KEY, words))):
+            looks = map(_LOOKS, map(_COMMAND, requests))
+            looking = words if self.keyspace.dates.in_use else compress(words, looks)
+            commit.unknown = dict.fromkeys(filterfalse(is_known, map(_KEY, looking)))
+        self.waiting.clear()
+        return True
+
+    def _take_singly(self, commit: Commit) -> None:
+        """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
+        requests, take, relay = self.waiting, commit.requests.append, self._relay
+        known, unknown = self.keyspace.types, commit.unknown
+        looks_at_all = self.keyspace.dates.in_use
+        waiting = relay.waiting
+        blocked: set[Client] = set()
+        inside: set[Client] = set()
+        left: list[Request] = []
+        size = 0
+        for _ in range(min(len(requests), MAX_REQUESTS)):
+            if size > MAX_COMMIT_BYTES:
+                break
+            request = requests.popleft()
+            client, command, args = request.client, request.command, request.args
+            if blocked and client in blocked:
+                left.append(request)
+                continue
+            if command.kind is Kind.READ and self._reads.is_relayed(
+                request, behind_own=client in inside
+            ):
+                if client in inside or self._awaits_repair(request):
+                    blocked.add(client)
+                    left.append(request)
+                elif self.keyspace.refused and (refusal := self._refusals.by_key(request)):
+                    request.answer(refusal)
+                else:
+                    relay.send(request)
+                continue
+            if client not in inside:
+                if client in waiting or len(client.unread) > UNREAD_PAUSE:
+                    # It must come behind what the relay has of its client, or wait until that has read.
+                    blocked.add(client)
+                    left.append(request)
+                    if request is self.alone:
+                        self.alone = None  # all that others send would wait for its client, too
+                    continue
+                inside.add(client)
+            take(request)
+            if command.removes_keys:
+                size += max(size_of(args), len(args) * _STEP)  # each key counts like a request
+            elif type(args) is LargeArgs:
+                size += args.size
+                commit.has_large = True
+            else:
+                size += sum(map(len, args))
+            if command.looks:
+                if args[1] not in known:
+                    unknown[args[1]] = None
+                if command.counts_in is not None:
+                    commit.will_count(self.keyspace, args[1], command.counts_in, args[2])
+            elif looks_at_all and command.kind is Kind.WRITE:
+                unknown |= dict.fromkeys(k for k in command.keys_of(args) if k not in known)
+            elif not command.forwarded and isinstance(request, Transaction):
+                commit.transactions.append(request)
+                size += max(request.size, request.steps * _STEP)
+                typed = request.keys() if looks_at_all else request.typed_keys()
+                unknown |= dict.fromkeys(k for k in typed if k not in known)
+                for key, type_, slot in request.counted_slots():
+                    commit.will_count(self.keyspace, key, type_, slot)
+        if left:
+            requests.extendleft(reversed(left))
+        commit.size = size
+        relay.go_on()
+
+    def _awaits_repair(self, request: Request) -> bool:
+        """Whether this commit is to put right what the read would find."""
+        return bool(self._repairs) and not self._repairs.isdisjoint(
+            request.command.keys_of(request.args)
+        )

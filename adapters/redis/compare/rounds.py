@@ -1,0 +1,469 @@
+"""Compares a gateway's keys with other members' all the time, a page now and then, so that what was changed past a
+gateway is found within one round; and at once when an operator asks.
+
+Each gateway goes over its own keys and compares them with its successor, the next linked member in the order of names.
+So a key that one server has lost is found by another one, which has it. What differs is examined (`key_comparison`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from crdtcast.adapters.redis.compare.comparison import (
+    PAGE_KEYS,
+    Finding,
+    Found,
+    KeyComparison,
+)
+from crdtcast.adapters.redis.compare.key_digests import Look
+from crdtcast.adapters.redis.server.census import described
+from crdtcast.adapters.redis.store.databases import described as described_key
+from crdtcast.adapters.redis.store.databases import in_words
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError, NotReadyError
+from crdtcast.group.status import ComparisonStatus
+
+BASIS_KEYS = 1_000_000
+"""So many keys, or fewer, take one period; more take longer, in proportion."""
+_NAMED = 10
+_PAGE_BYTES = 512 * 1024
+_AGAIN_SECONDS = 1.0
+_PROGRESS_SECONDS = 5.0
+_FRESH_SECONDS = 1.0
+_FRESH_KEYS = 200
+"""Keys whose type was looked up that are compared beside the rounds, in each `_FRESH_SECONDS`."""
+
+
+@dataclass(slots=True)
+class NotReplicated:
+    """What of a server's keys is not replicated: counts by type, and the first keys."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    named: list[bytes] = field(default_factory=list)
+
+    def note(self, looks: Sequence[Look]) -> None:
+        """Count among these."""
+        for look in looks:
+            if kinds := look.not_replicated:
+                self.kinds.update(kinds)
+                if len(self.named) < _NAMED:
+                    self.named.append(look.key)
+
+
+@dataclass(slots=True)
+class Round:
+    """How far one round is, or what it has found."""
+
+    keys: int = 0
+    left_out: int = 0
+    """Keys that could not be compared, since peers did not answer."""
+    findings: dict[bytes, Finding] = field(default_factory=dict)
+    """Of the keys that were examined. One that was examined again is equal only if it always was."""
+    not_replicated: NotReplicated = field(default_factory=NotReplicated)
+
+    def note(self, found: Found) -> None:
+        """A key was examined."""
+        if found.finding is Finding.EQUAL:
+            self.findings.setdefault(found.key, found.finding)
+        else:
+            self.findings[found.key] = found.finding
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of keys by finding."""
+        return dict(Counter(finding.value for finding in self.findings.values()))
+
+
+class CompareRounds:
+    """Of one gateway. period: seconds of a round. count: own keys. tell: asks members to look at keys themselves.
+
+    on_changed: called for each key that was found changed past a gateway, here or elsewhere.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        comparison: KeyComparison,
+        period: float,
+        *,
+        linked: Callable[[], list[str]],
+        tell: Callable[[Sequence[str], Sequence[bytes]], None],
+        on_changed: Callable[[bytes], None],
+        logger: logging.Logger,
+    ) -> None:
+        self._name = name
+        self._comparison = comparison
+        self._period = period
+        self._linked = linked
+        self._tell = tell
+        self._on_changed = on_changed
+        self._log = logger
+        self._told = 0
+        self._told_progress = 0.0
+        self._differing: dict[bytes, Finding] = {}
+        self._fresh: dict[bytes, None] = {}
+        self._urgent: dict[bytes, None] = {}
+        self._wake = trio.Event()
+        self.rounds = 0
+        self.put_right = 0
+        """Keys, since start."""
+        self._ended_at: float | None = None
+        self.current, self.last = Round(), Round()
+        self._not_replicated = NotReplicated()
+        """As of the last time that all own keys were looked at."""
+
+    # In the background
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_urgent)
+            while self._period:
+                await self._some_peer()
+                began = trio.current_time()
+                try:
+                    await self._round()
+                except CrdtcastError as error:
+                    self._log.info("comparing keys: %s", error)
+                    await self._pause()
+                    continue
+                self._end_round()
+                await trio.sleep(max(began + self._period - trio.current_time(), 0.01))
+
+    async def _round(self) -> None:
+        self.current, self._told = Round(), 0
+        cursor = b"0"
+        pace = self._period * PAGE_KEYS / BASIS_KEYS
+        due = trio.current_time()
+        while True:
+            cursor, names = await self._comparison.scan(cursor)
+            for some in portions(names):
+                looks = await self._comparison.looks(some)
+                self.current.keys += len(looks)
+                self.current.not_replicated.note(looks)
+                await self._compare(looks)
+            if cursor == b"0":
+                break
+            due = max(due + pace, trio.current_time())
+            await trio.sleep_until(due)
+        for some in portions(list(self._differing)):  # they may have been put right elsewhere
+            with suppress(CrdtcastError):
+                await self._examined(some, told=True)
+
+    async def _compare(self, looks: Sequence[Look]) -> None:
+        """Compare a page; it is left out of this round if peers fail twice, so that the keys behind it are compared."""
+        for tries_left in (1, 0):
+            peer = await self._some_peer()
+            try:
+                await self._examined(await self._comparison.page(peer, looks))
+                return
+            except CrdtcastError as error:
+                self._log.info("comparing keys with %s: %s", peer, error)
+                if tries_left:
+                    await self._pause()
+        self.current.left_out += len(looks)
+
+    async def _some_peer(self) -> str:
+        """The successor, as soon as there is one."""
+        while True:
+            if (peer := self._successor()) is not None:
+                return peer
+            await self._pause()
+
+    async def _pause(self) -> None:
+        await trio.sleep(min(_AGAIN_SECONDS, self._period))
+
+    def _end_round(self) -> None:
+        self.last = self.current
+        self.rounds += 1
+        self._ended_at = trio.current_time()
+        self._not_replicated = foreign = self.last.not_replicated
+        if foreign.kinds and self.rounds == 1:
+            self._log.warning(
+                "not replicated, written past the gateway: %s; the first: %s",
+                described(foreign.kinds),
+                _listed(foreign.named),
+            )
+        if (more := self._told - _NAMED) > 0:
+            self._log.error("and %s more keys that were changed past a gateway", f"{more:,}")
+
+    def _successor(self) -> str | None:
+        """The member that own keys are compared with: so each one has a predecessor, as long as all are linked."""
+        linked = sorted(self._linked())
+        return next((name for name in linked if name > self._name), linked[0] if linked else None)
+
+    def looked_up(self, key: bytes) -> None:
+        """A key that had not been used since the start was found at the server: compare it soon."""
+        if len(self._fresh) < _FRESH_KEYS:
+            self._fresh[key] = None
+            self._wake.set()
+
+    def look(self, keys: Iterable[bytes]) -> None:
+        """Examine these keys soon: a peer has found that they differ, or they are damaged here."""
+        self._urgent.update(dict.fromkeys(keys))
+        self._wake.set()
+
+    async def _watch_urgent(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            urgent, self._urgent = list(self._urgent), {}
+            try:
+                for some in portions(urgent):
+                    await self._examined(some, told=True)
+                await trio.sleep(_FRESH_SECONDS)
+                fresh, self._fresh = list(self._fresh), {}
+                peer = self._successor()
+                if fresh and peer is not None:
+                    for some in portions(fresh):
+                        looks = await self._comparison.looks(some)
+                        await self._examined(await self._comparison.page(peer, looks))
+            except CrdtcastError as error:  # the next round comes to them again
+                self._log.info("comparing keys: %s", error)
+                await trio.sleep(_AGAIN_SECONDS)
+
+    # What was found
+
+    async def _examined(
+        self, keys: Sequence[bytes], *, told: bool = False, source: str | None = None
+    ) -> list[Found]:
+        """Examine keys and do what follows. told: a peer has asked for it, so peers know."""
+        if not keys:
+            return []
+        found = await self._comparison.examine(keys, source=source)
+        tell: dict[str, list[bytes]] = {}
+        for each in found:
+            self.current.note(each)
+            self._note(each)
+            for name in each.tell if not told else ():
+                tell.setdefault(name, []).append(each.key)
+        for name, some in tell.items():
+            self._tell([name], some)
+        return found
+
+    def _note(self, found: Found) -> None:
+        key, finding = found.key, found.finding
+        if finding in (Finding.EQUAL, Finding.NOT_REPLICATED):
+            self._differing.pop(key, None)
+            return
+        known = self._differing.get(key)
+        if finding is Finding.PUT_RIGHT:
+            self.put_right += 1
+            self._differing.pop(key, None)
+        else:
+            self._differing[key] = finding
+        if known is finding:
+            return
+        self._on_changed(key)
+        self._told += 1
+        if self._told <= _NAMED:
+            self._log.error(
+                "key %s was changed past a gateway: %s: %s (%s)",
+                described_key(key),
+                ", ".join(f"{n} holds {v or 'nothing'}" for n, v in sorted(found.values.items())),
+                finding.value,
+                found.why,
+            )
+
+    def _are_equal(self, keys: Iterable[bytes]) -> None:
+        """Keys that differed are the same at all members that are linked."""
+        for key in keys:
+            self._differing.pop(key, None)
+
+    def status(self) -> dict[str, Any]:
+        """For CRDTCAST STATUS."""
+        names = list(self._differing)
+        last, foreign = self.last, self._not_replicated
+        return {
+            "differing": {"keys": len(names), "first": _names(names)},
+            "put_right": self.put_right,
+            "not_replicated": {"keys": dict(foreign.kinds), "first": _names(foreign.named)},
+            "compared": {
+                "rounds": self.rounds,
+                "keys": last.keys - last.left_out,
+                "left_out": last.left_out,
+                "found": last.counts(),
+            },
+        }
+
+    def outline(self) -> ComparisonStatus:
+        """For the status of the member."""
+        ended, last = self._ended_at, self.last
+        return ComparisonStatus(
+            found=self._comparison.changed,
+            put_right=self.put_right,
+            differing=len(self._differing),
+            disputed=self._comparison.disputed,
+            rounds=self.rounds,
+            since=None if ended is None else trio.current_time() - ended,
+            keys=last.keys - last.left_out,
+            left_out=last.left_out,
+            not_replicated=dict(self._not_replicated.kinds),
+        )
+
+    # At once
+
+    async def verify(self) -> dict[str, Any]:
+        """Compare all keys of all linked members with this one's, exactly, and change nothing."""
+        found: dict[bytes, Found] = {}
+        keys = 0
+        peers, known = self._peers(None), set(self._differing)
+        foreign: dict[str, Counter[str]] = {}
+        async with aclosing(self._sweep(peers, foreign)) as sweep:
+            async for looked, candidates in sweep:
+                keys += looked
+                if candidates:
+                    for each in await self._comparison.examine(candidates, act=False):
+                        found[each.key] = each
+        left = {
+            each.key: each
+            for each in found.values()
+            if each.finding not in (Finding.EQUAL, Finding.NOT_REPLICATED)
+        }
+        self._are_equal(known - left.keys())
+        return {
+            "keys": keys,
+            "members": sorted([self._name, *peers]),
+            "different": left,
+            "not_replicated": _plain(foreign),
+        }
+
+    async def repair(self, key: bytes | None, source: str | None) -> dict[str, Any]:
+        """Put one key right, or all. source: the member whose values are right; otherwise it is decided for each key.
+
+        Raises NotReadyError, LocalProtocolError if a key is left that differs.
+        """
+        if source == self._name:
+            return await self._keep_own(key)
+        peers, known = self._peers(source), set(self._differing)
+        results: dict[bytes, Found] = {}
+        foreign: dict[str, Counter[str]] = {}
+        keys = 0
+        if key is not None:
+            keys = 1
+            for each in await self._examined([key], source=source):
+                results[each.key] = each
+        else:
+            async with aclosing(self._sweep(peers, foreign)) as sweep:
+                async for looked, candidates in sweep:
+                    keys += looked
+                    self._tell_progress(keys)
+                    for each in await self._examined(candidates, source=source):
+                        if each.finding is not Finding.NOT_REPLICATED:  # `foreign` has it, by type
+                            results[each.key] = each
+            if source is None:
+                self._are_equal(known - results.keys())
+        counts = Counter(each.finding.value for each in results.values())
+        left = [
+            each for each in results.values() if each.finding in (Finding.DISPUTED, Finding.WAITING)
+        ]
+        if left and key is not None:
+            raise LocalProtocolError(
+                f"key {described_key(key)} is not put right: {left[0].why} ("
+                + ", ".join(f"{n} holds {v or 'nothing'}" for n, v in left[0].values.items())
+                + "): say --from NAME"
+            )
+        return {
+            "keys": keys,
+            "found": dict(counts),
+            "left": _names([each.key for each in left]),
+            "not_replicated": _plain(foreign),
+        }
+
+    async def _keep_own(self, key: bytes | None) -> dict[str, Any]:
+        """What is refused here is in order as it is: only where no other member could say otherwise."""
+        if linked := sorted(self._linked()):
+            raise LocalProtocolError(
+                f"{', '.join(linked)} is linked: say `crdtcast repair KEY --from {self._name}` there, so that it takes "
+                "the value from here"
+            )
+        kept = await self._comparison.accept(key)
+        self._are_equal(kept)
+        return {
+            "keys": len(kept),
+            "found": {"kept as it is": len(kept)},
+            "left": [],
+            "not_replicated": {},
+        }
+
+    def _tell_progress(self, keys: int) -> None:
+        now = trio.current_time()
+        if now - self._told_progress >= _PROGRESS_SECONDS:
+            self._told_progress = now
+            self._log.warning("repair: %s keys compared", f"{keys:,}")
+
+    def _peers(self, source: str | None) -> list[str]:
+        linked = sorted(self._linked())
+        if source is None:
+            if not linked:
+                raise NotReadyError("no other member is linked")
+            return linked
+        if source not in linked:
+            raise LocalProtocolError(
+                f"no linked member is called {source!r} (there are: {', '.join(linked) or 'none'})"
+            )
+        return [source]
+
+    async def _sweep(
+        self, peers: Sequence[str], foreign: dict[str, Counter[str]]
+    ) -> AsyncGenerator[tuple[int, list[bytes]], None]:
+        """All own keys and all of these peers', page by page: how many own ones are new, and which may differ.
+
+        foreign: takes what each member has that is not replicated, by type.
+        """
+        own = NotReplicated()
+        foreign[self._name] = own.kinds
+        for peer in peers:
+            cursor = b"0"
+            while True:
+                cursor, names = await self._comparison.scan(cursor)
+                for some in portions(names):
+                    looks = await self._comparison.looks(some)
+                    candidates = await self._comparison.page(peer, looks)
+                    if peer == peers[0]:
+                        own.note(looks)
+                    yield len(some) if peer == peers[0] else 0, candidates
+                if cursor == b"0":
+                    break
+            self._not_replicated = own
+            foreign[peer] = Counter()
+            cursor = b"0"
+            while True:
+                cursor, theirs, kinds = await self._comparison.list_of(peer, cursor)
+                foreign[peer].update(kinds)
+                for some in portions(list(theirs)):
+                    looks = await self._comparison.looks(some)
+                    yield 0, [look.key for look in looks if look.digest != theirs[look.key]]
+                if cursor == b"0":
+                    break
+
+
+def portions(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The keys in lists that fit into a question each."""
+    some: list[bytes] = []
+    size = 0
+    for key in keys:
+        if some and (size + len(key) > _PAGE_BYTES or len(some) >= PAGE_KEYS):
+            yield some
+            some, size = [], 0
+        some.append(key)
+        size += len(key)
+    if some:
+        yield some
+
+
+def _plain(foreign: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
+    return {name: dict(kinds) for name, kinds in sorted(foreign.items())}
+
+
+def _names(keys: Iterable[bytes]) -> list[str]:
+    return [in_words(key) for key in list(keys)[:_NAMED]]
+
+
+def _listed(keys: Iterable[bytes]) -> str:
+    return ", ".join(map(described_key, keys))

@@ -1,0 +1,1 @@
+"""A gateway as a member of its group: how it joins, lets others in, and sends again."""

@@ -1,0 +1,156 @@
+"""A gateway in a group whose members are fixed: as which incarnation it goes on, and what it gives back to its server.
+
+See `recovery` for the decision itself, and `belonging` for groups whose members come and go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.group.recovery import Identity, decide
+from crdtcast.adapters.redis.recorded.answer import message_of
+from crdtcast.adapters.redis.recorded.derivation import derived
+from crdtcast.adapters.redis.recorded.record import Record
+from crdtcast.adapters.redis.server.connection import ServerConnection, Words
+from crdtcast.adapters.redis.server.inspection import Inspection, inspect
+from crdtcast.adapters.redis.store import metadata
+from crdtcast.adapters.redis.store.effects import EndsData
+from crdtcast.adapters.redis.store.hiding import hidden_key
+from crdtcast.adapters.redis.store.local_file import LocalFile
+from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.causality.member_id import fresh_incarnation
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import covers
+from crdtcast.engine import Engine
+from crdtcast.exceptions import RolledBackError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.gateway import Gateway
+
+
+class FixedMember:
+    """One of them. Made by `Gateway`, and calls it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._renew = False
+        self._kept: tuple[str, list[Message]] = "", []
+
+    async def identify(
+        self, connection: ServerConnection, inspection: Inspection, epoch: int
+    ) -> tuple[Identity, StoredState, Inspection]:
+        """Who this is, after what the server holds. Takes the fence with it.
+
+        Raises ConfigurationError where nothing is safe, ServerError.
+        """
+        gateway, options = self._gateway, self._gateway.options
+        group, name = options.node.group, options.node.name
+        file = LocalFile.read(options.state_dir, name)
+        level = options.node.level
+        identity = decide(group, name, file, inspection.found, level)
+        if inspection.found.state is not None:
+            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
+            # was read before that may be out of date already, and would be written over it.
+            await gateway.claim(connection, inspection.fence, epoch, None)
+            inspection = await inspect(connection, options.metadata_db)
+            identity = decide(group, name, file, inspection.found, level)
+        if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
+            identity = Identity.RENEWED
+        state = self._state_for(identity, inspection, file)
+        more: list[Words] = []
+        if identity is Identity.RENEWED and inspection.record is not None:
+            state, inspection, more = _hand_on(state, inspection, inspection.record)
+        await gateway.claim(connection, inspection.fence, epoch, state, more)
+        self._renew = False
+        return identity, state, inspection
+
+    def _answered_more(self, inspection: Inspection) -> bool:
+        """Whether the server has lost own messages whose clients have got their answers: their dots are used up."""
+        committer, found = self._gateway.committer, inspection.found.state
+        engine = committer.engine
+        if engine is None or found is None:
+            return False
+        next_counter = engine.vector.get(engine.me, 0) + 1
+        answered = min((dot.counter for dot in committer.unsure), default=next_counter) - 1
+        recorded = inspection.record is not None
+        return found.vector.get(engine.me, 0) + recorded < answered
+
+    def _state_for(
+        self, identity: Identity, inspection: Inspection, file: LocalFile | None
+    ) -> StoredState:
+        """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
+        node = self._gateway.options.node
+        found = inspection.found.state
+        if identity is Identity.SAME:
+            assert found is not None
+            return found
+        incarnation = fresh_incarnation(
+            node.name,
+            self._gateway.clock.us,
+            # The file may know a later one than a server that came back with less.
+            max((known.incarnation for known in (found, file) if known is not None), default=None),
+        )
+        return StoredState(
+            group=node.group,
+            name=node.name,
+            incarnation=incarnation,
+            members=tuple(sorted((node.name, *node.named_peers))),
+            counter=0,
+            vector={} if found is None else found.vector,
+            context=() if found is None else found.context,
+            stable={} if found is None else found.stable,
+            clock=0 if found is None else found.clock,
+            order=0 if found is None else found.order,
+            level=node.level,
+            number=0 if found is None else found.number,
+        )
+
+    def keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
+        """The server came back with less than this process remembers: those messages are delivered to it again.
+
+        They keep their dots, which the ended incarnation had given them and nobody will give again. Not those of a
+        commit whose answer never came: their clients are told that they were not applied, or they run again.
+        They are kept until the server is seen to have them: the connection may break again before.
+        """
+        ended, kept = self._kept
+        if before.me != engine.me:
+            ended, kept = before.me, [*kept, *before.state().unstable]
+        unsure = self._gateway.committer.unsure
+        kept = [m for m in kept if m.dot not in unsure and not covers(engine.vector, m.dot)]
+        for message in kept:
+            engine.receive(ended, message)
+        self._kept = ended, kept
+
+    def rolled_back(self, error: RolledBackError) -> None:
+        """A peer remembers more than the server beside us: this incarnation has ended."""
+        self._renew = True
+        self._gateway.begin_anew(str(error))
+
+
+def _hand_on(
+    state: StoredState, inspection: Inspection, record: Record
+) -> tuple[StoredState, Inspection, list[Words]]:
+    """The message of a record under the dot that the ended incarnation has reserved for it, as others may have it
+    already: for the state of the next one, with what its step has to write besides.
+    """
+    more: list[Words] = [("DEL", metadata.RECORD)]
+    event, message, hidden = derived(record), message_of(record), dict(inspection.hidden)
+    for effect in event.effects:
+        if isinstance(effect, EndsData):
+            more += [("DEL", hidden_key(t, effect.key)) for t in hidden.pop(effect.key, ())]
+    unstable = inspection.unstable
+    if message is not None:
+        state = replace(
+            state,
+            vector={**state.vector, message.dot.origin: message.dot.counter},
+            context=(message.dot,),
+            order=state.order + 1,
+        )
+        entry = metadata.encode_entry(state.order, message)
+        more.append(("HSET", metadata.STORE, metadata.store_field(message.dot), entry))
+        unstable = [*unstable, message]
+    inspection = replace(
+        inspection, unstable=unstable, hidden=hidden, record=None, handed_on=record
+    )
+    return state, inspection, more

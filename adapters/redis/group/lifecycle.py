@@ -1,0 +1,557 @@
+"""A gateway's life in a group whose members come and go: it founds or joins it, serves joiners, and leaves.
+
+Everything the group has agreed on is in the server with the data; the small local file says whether the server is the
+one that was left. See docs/redis-groups.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from crdtcast.adapters.redis.commit.durability import Mark
+from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.group.join_refusal import JoinRefusal
+from crdtcast.adapters.redis.group.peers import GroupPeers
+from crdtcast.adapters.redis.group.recovery import Found, Way, decide_member
+from crdtcast.adapters.redis.group.reissue import Returning
+from crdtcast.adapters.redis.recorded.answer import ParkedRecord, message_of
+from crdtcast.adapters.redis.server.census import described
+from crdtcast.adapters.redis.server.connection import ServerConnection
+from crdtcast.adapters.redis.server.inspection import Inspection, inspect
+from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store.databases import Databases
+from crdtcast.adapters.redis.store.local_file import LocalFile
+from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.adapters.redis.store.synced_file import Synced
+from crdtcast.adapters.redis.transfer.giver import Giver
+from crdtcast.adapters.redis.transfer.joiner import Arriving, Writer, stored_state
+from crdtcast.causality.member_id import fresh_incarnation, member_named, name_of
+from crdtcast.causality.tags import Dot
+from crdtcast.engine import GroupEngine, Standing
+from crdtcast.engine.views import View
+from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
+from crdtcast.group.join_client import Entering
+from crdtcast.group.status import change_wanted, turnover
+from crdtcast.service.admin.administered import departed
+from crdtcast.service.admin.reserved import unreserved
+from crdtcast.transport.link import Link
+from crdtcast.transport.options import Address, format_address, parse_address
+from crdtcast.wire.group_frames import Admit, Copy, InGroup
+from crdtcast.wire.offer_frames import Asking, Fetch
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.commit.round import Commit
+    from crdtcast.adapters.redis.gateway import Gateway
+
+_PROGRESS_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    """How to get into a group whose members come and go.
+
+    founds: be its first member, if this is none yet; otherwise it joins through `NodeOptions.peers`, of which one that
+        lives is enough.
+    level: the format level that a group begins with which this gateway founds; None: the highest that it reads.
+    replaces: names or incarnations that the operator declares lost: they go with this gateway's first join.
+    advertise: where the others reach this gateway, if it listens on a wildcard.
+    leave_out: types of keys that the copy of its first join need not have.
+    leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
+    """
+
+    founds: bool
+    level: int | None = None
+    replaces: tuple[str, ...] = ()
+    advertise: Address | None = None
+    leave_out: tuple[str, ...] = ()
+    leave_within: float | None = None
+
+
+class Belonging:
+    """The membership of one gateway. Made by `Gateway`, and calls it."""
+
+    def __init__(self, gateway: Gateway, options: GroupOptions, logger: logging.Logger) -> None:
+        self._gateway = gateway
+        self._options = options
+        self._log = logger
+        committer = gateway.committer
+        self.peers = GroupPeers(
+            gateway.options.node,
+            advertise=options.advertise,
+            behind=lambda: committer.behind,
+            number=lambda: committer.commits,
+            on_work=gateway.on_work,
+            logger=logger,
+        )
+        self.peers.channel.serials = gateway.questions.serials
+        self._giver = Giver(gateway, self.peers)
+        self._returning = Returning(
+            committer,
+            gateway.options.node.group,
+            gateway.options.node.name,
+            gateway.options.metadata_db,
+            logger,
+        )
+        self._evicted: GroupEngine | None = None
+        self._is_whole = True
+        """Whether its server has all that the evicted incarnation had."""
+        self.stored = 0
+        """`Committer.order` at the last answer."""
+        self._resumed_at = 0
+        self._entering: Entering | None = None
+        self._standing = Standing.MEMBER
+        self._asks_first = False
+        """Whether it had left before this start, and does not know whether the others know that."""
+        self._members: tuple[str, ...] = ()
+        self._change_told = ""
+        self._noted_level = 0
+        self._told_at = 0.0
+        self.changed = trio.lowlevel.ParkingLot()
+        """Unparked when the members, or the standing of this one, may be others."""
+        self.left = trio.Event()
+        """Set when this gateway has left the group, in order."""
+        self.peers.channel.on_asked = self._asked
+        self.peers.channel.on_gone = self._gone
+        self.peers.channel.on_rolled_back = self._rolled_back
+        file = LocalFile.read(gateway.options.state_dir, gateway.options.node.name)
+        self._addresses = dict(file.addresses) if file is not None else {}
+        self.left_out: dict[str, int] = dict(file.left_out) if file is not None else {}
+        """What the last join did not copy, by type."""
+        for name, address in self._addresses.items():
+            self.peers.shared.known[name] = parse_address(address)
+
+    @property
+    def engine(self) -> GroupEngine:
+        """The present one. LocalProtocolError before this is a member."""
+        engine = self.peers.engine
+        if engine is None:
+            raise LocalProtocolError("this gateway is no member of its group yet")
+        return engine
+
+    @property
+    def yielded(self) -> int:
+        """Removals of evicted incarnations that were not sent again, since start."""
+        return self._returning.yielded
+
+    def first_of(self, dot: Dot) -> Dot | None:
+        """See `Returning`."""
+        return self._returning.first_of(dot)
+
+    # Getting in
+
+    async def identify(
+        self, connection: ServerConnection, inspection: Inspection, epoch: int
+    ) -> tuple[StoredState, Inspection]:
+        """Who this is, after what the server holds and, if need be, a join. Takes the fence with it.
+
+        Raises ConfigurationError where nothing is safe, HandshakeError if no member lets this one in, ServerError.
+        """
+        gateway = self._gateway
+        node, db = gateway.options.node, gateway.options.metadata_db
+        file = LocalFile.read(gateway.options.state_dir, node.name)
+        founds = self._options.founds and self._evicted is None
+        others = self._others_known(file)
+        decided = partial(decide_member, node.group, node.name, file, founds=founds, others=others)
+        way = decided(inspection.found)
+        if way in (Way.FOUND, Way.CONVERT):
+            state = self._founded(file, inspection.found.state)
+            if way is Way.CONVERT:
+                gateway.write_file(state, inspection.found)  # first, as at the end of a join
+            await gateway.claim(connection, inspection.fence, epoch, state)
+            self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
+            inspection = await inspect(connection, db)
+        else:
+            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
+            # read before that may be out of date already, and would be written over it.
+            await gateway.claim(connection, inspection.fence, epoch, None)
+            self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
+            inspection = await inspect(connection, db)
+            if way is Way.SAME:
+                way = decided(inspection.found)
+            if self._evicted is None:
+                self._evicted = self._ended_by_loss(inspection)
+            if self._evicted is not None:
+                way = Way.JOIN
+        if way is Way.JOIN:
+            # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
+            replaces = [node.name] if file is not None else list(self._options.replaces)
+            replaces += inspection.found.joining or ()
+            # A member that comes back has never had more; without it the region would stay down.
+            leave_out = self._options.leave_out if file is None else None
+            await self._enter(
+                connection, inspection.databases, replaces, inspection.found, leave_out
+            )
+            self._evicted, self._is_whole = None, True
+            inspection = await inspect(connection, db)
+        if inspection.found.state is None:
+            raise ServerError("the server lost its data at this moment")
+        self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
+        return inspection.found.state, inspection
+
+    def _others_known(self, file: LocalFile | None) -> bool | None:
+        """Whether the group has other members, as far as this one knows; None if it cannot know."""
+        before = self._gateway.committer.engine
+        if isinstance(before, GroupEngine):
+            return len(before.members) > 1
+        return True if file is not None and file.addresses else None
+
+    def _ended_by_loss(self, inspection: Inspection) -> GroupEngine | None:
+        """The incarnation that cannot go on, if its server came back with less than others may have heard of."""
+        gateway, state = self._gateway, inspection.found.state
+        before = gateway.committer.engine
+        if isinstance(before, GroupEngine):  # this process remembers all of it
+            known = self.stored if state is None or state.incarnation == before.me else 0
+        elif state is None:
+            return None
+        else:
+            known = self._least_order(state)
+            group_state = state.group_state(inspection.unstable)
+            before = GroupEngine(state.incarnation, group_state, effects.READS)
+            self._returning.resume(inspection.parked)
+            if inspection.record is not None:
+                self._returning.recorded = ParkedRecord.of(inspection.record)
+        message = None if inspection.record is None else message_of(inspection.record)
+        if (0 if state is None else state.order + (message is not None)) >= known:
+            return None
+        text = f"the server has lost a part of what {before.me} had stored"
+        if len(before.members) == 1:
+            self._log.error("%s, which nobody else has: it goes on with the rest", text)
+            return None
+        self._log.error("%s: it joins again as another incarnation", text)
+        self._is_whole = False
+        return before
+
+    def _least_order(self, state: StoredState) -> int:
+        """What the server has at least, if it has all on which something rests that has left; as far as files tell."""
+        options = self._gateway.options
+        synced = Synced.read(options.state_dir, options.node.name)
+        if synced is not None and synced.incarnation == state.incarnation:
+            return synced.order
+        return 0
+
+    def _founded(self, file: LocalFile | None, former: StoredState | None) -> StoredState:
+        """former: of the group of fixed members that this was; its data stays, as stable as it is."""
+        node = self._gateway.options.node
+        before = [known.incarnation for known in (file, former) if known is not None]
+        me = fresh_incarnation(node.name, self._gateway.clock.us, max(before, default=None))
+        level = effects.READS.highest if self._options.level is None else self._options.level
+        if former is not None:
+            level = max(level, former.level)
+        outline = GroupEngine.found(me, [], reads=effects.READS).outline()
+        outline = replace(outline, view=View.first([me], level), agreed=level)
+        return StoredState(
+            group=node.group,
+            name=node.name,
+            incarnation=me,
+            members=(node.name,),
+            counter=0,
+            vector=outline.vector,
+            context=(),
+            stable={},
+            clock=0 if former is None else former.clock,
+            order=0,
+            level=level,
+            founding=me,
+            membership=metadata.pack_membership(outline),
+        )
+
+    async def _enter(
+        self,
+        connection: ServerConnection,
+        databases: Databases,
+        replaces: list[str],
+        found: Found,
+        leave_out: tuple[str, ...] | None,
+    ) -> None:
+        """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""
+        gateway = self._gateway
+        node = gateway.options.node
+        if self._gateway.committer.engine is not None:
+            self._gateway.committer.refuse(
+                "the server beside this gateway is being filled from the group", reads=False
+            )
+        former, parked = [], None
+        if self._evicted is not None:
+            former = [self._evicted.me]
+            parked = await self._returning.park(connection, self._evicted, is_whole=self._is_whole)
+        writer = Writer(connection, databases, former=former, parked=parked)
+        refusal = JoinRefusal(gateway.options.state_dir, node.name)
+        ask_first = "" if leave_out is None else refusal.contact()
+        arriving = Arriving(
+            self.peers.channel, writer, self._tell_progress, leave_out, ask_first=ask_first
+        )
+        self._entering = Entering(self.peers.channel, self._log, arriving)
+        try:
+            _, entry = await self._entering.enter((*replaces, *former), False, copies=True)
+        finally:
+            self._entering = None
+            if arriving.refused_by:
+                refusal.note(arriving.refused_by)
+        if arriving.ask_first:
+            self._log.warning(
+                "it joined without %s, which had refused an earlier start for keys that are not replicated: "
+                "they stay at that server alone",
+                arriving.ask_first,
+            )
+        assert arriving.ending is not None
+        ending = arriving.ending
+        self.left_out = arriving.left_out
+        if self.left_out:
+            self._log.error("the copy of the group's data lacks: %s", described(self.left_out))
+        state = stored_state(node.group, node.name, entry, ending.clock)
+        gateway.write_file(
+            state, found
+        )  # first: it has said nothing yet, should this end in between
+        crash_point("join-noted-in-file")
+        await writer.finish(ending, state, entry)
+        refusal.forget()
+
+    def _tell_progress(self, received: int, total: int) -> None:
+        now = trio.current_time()
+        if now - self._told_at >= _PROGRESS_SECONDS:
+            self._told_at = now
+            self._log.warning(
+                "joining: %s of about %s keys are here", f"{received:,}", f"{total:,}"
+            )
+
+    def resume(self, state: StoredState, inspection: Inspection) -> GroupEngine:
+        """The engine of this member, as the server has it."""
+        self._giver.clear()
+        self._returning.resume(inspection.parked)
+        group_state = state.group_state(inspection.unstable)
+        return GroupEngine(state.incarnation, group_state, effects.READS)
+
+    def start(self, engine: GroupEngine, state: StoredState) -> None:
+        """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
+        gateway = self._gateway
+        self._standing = Standing.MEMBER
+        self._asks_first = engine.wants.leaves and engine.me not in engine.going_on()
+        if self._asks_first:
+            self._log.warning(
+                "%s has left, not confirmed: it asks whether the others know, and joins again then",
+                engine.me,
+            )
+        self.stored = gateway.committer.recorded.count + state.order
+        self._resumed_at = state.vector.get(engine.me, 0)
+        self.peers.start(engine, state.founding)
+        mark = Mark(gateway.committer.commits, dict(state.vector), self.stored)
+        gateway.durability.committed(mark)
+
+    # Being in
+
+    def _asked(self, link: Link, frame: InGroup) -> None:
+        questions, is_here = self._gateway.questions, link.name in self.peers.channel.here
+        if is_here and isinstance(frame, Asking) and questions.knows(link.name, frame):
+            questions.heard(link.name, frame)
+        elif isinstance(frame, Copy | Admit | Fetch):
+            if self.peers.engine is not None:
+                self._giver.asked(link, frame)
+        elif self._entering is not None:
+            self._entering.heard(link, frame)
+
+    def _gone(self, link: Link) -> None:
+        self._gateway.questions.gone(link.name)
+        self._giver.gone(link)
+        if self._entering is not None:
+            self._entering.gone(link)
+
+    def add_work(self) -> None:
+        """The next commit is about to be gathered."""
+        engine = self.peers.engine
+        if engine is not None and engine is self._gateway.committer.engine:
+            self._returning.add_work(engine)
+
+    def prepared(self, commit: Commit, number: int) -> None:
+        """A commit is about to be sent."""
+        self._returning.prepared(commit, self.engine)
+        self.peers.gate.add(self.engine.take_outbox(), number)
+
+    def committed(self, commit: Commit) -> None:
+        """A commit was answered."""
+        if commit.transaction:
+            self.stored = self._gateway.committer.order
+        self._giver.committed(commit)
+
+    def look(self) -> None:
+        """The engine may have got on."""
+        self.changed.unpark_all()
+        self._keep_addresses()
+        engine = self.peers.engine
+        if engine is None:
+            return
+        if (wanted := change_wanted(engine)) != self._change_told:
+            self._change_told = wanted
+            if wanted:
+                self._log.info("%s", wanted)
+        if (members := tuple(engine.members)) != self._members:
+            if self._members:
+                for line in turnover(engine, self._members, self._gateway.options.node.group):
+                    self._log.info("%s", line)
+            self._members = members
+        stored = self._gateway.committer.state
+        if stored is not None and stored.level != self._noted_level:
+            self._noted_level = stored.level
+            self._gateway.note()
+        if engine.standing is self._standing:
+            return
+        committer = self._gateway.committer
+        if committer.sending or committer.behind:
+            return  # what it has come to is to be stored first
+        self._standing = engine.standing
+        if self._standing is Standing.LEFT:
+            self._gateway.note(left=True)
+            if self._asks_first:
+                text = f"{engine.me} has left, as the others know"
+                self._log.warning("%s: it joins again", text)
+                self._gateway.begin_anew(text)
+            else:
+                self.left.set()
+        elif self._standing is Standing.EVICTED:
+            self._was_evicted(engine)
+        elif self._standing is Standing.DISPUTED:
+            self._log.warning(
+                "another side of group %s and this one have evicted each other, one of them at least by force: decide "
+                "which one goes on, and let the members of the other one surrender",
+                self._gateway.options.node.group,
+            )
+        elif self._standing is Standing.SPLIT:
+            self._log.error("%s makes no change of members: %s", engine.me, engine.told_of_split())
+
+    def _rolled_back(self, error: RolledBackError) -> None:
+        """Another member has more of this incarnation than the server here, which no file has told."""
+        engine = self.engine
+        self._standing = Standing.EVICTED
+        if engine.vector.get(engine.me, 0) == self._resumed_at:  # nothing was said since
+            self._log.error("%s: it joins again as another incarnation", error)
+            self._evicted, self._is_whole = engine, False
+            self._gateway.begin_anew(str(error))
+            return
+        self._gateway.fatal(
+            EndedError(
+                f"{error}: its server was restored from something older, and has been written to since. "
+                "Look at its data at the server's own port; then empty the server (FLUSHALL), start with "
+                "--join HOST:PORT, and write again what is missing"
+            )
+        )
+
+    def _was_evicted(self, engine: GroupEngine) -> None:
+        """Join again: the group's data takes the place of what is here, and what the group lacks is sent again."""
+        self._evicted = engine
+        group = self._gateway.options.node.group
+        text = f"{engine.me} was evicted from group {group!r}, and joins again"
+        self._log.warning("%s", text)
+        self._gateway.begin_anew(text)
+
+    def _keep_addresses(self) -> None:
+        """Where the others are must be known after a restart, whoever was named in the options."""
+        known = {name: format_address(a) for name, a in sorted(self.peers.shared.known.items())}
+        engine = self.peers.engine
+        if engine is None:
+            return
+        members = set(map(name_of, engine.members))
+        kept = {name: address for name, address in known.items() if name in members}
+        if kept != self._addresses:
+            self._addresses = kept
+            self._gateway.note()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where the other members can be dialled, by name."""
+        return dict(self._addresses)
+
+    # What operators ask for
+
+    def members(self) -> list[dict[str, object]]:
+        """The members as JSON values: name, incarnation, whether it is this one, whether it votes, how it is linked."""
+        engine = self.engine
+        voters = engine.view.voters
+        stable, victims = engine.established, engine.victims
+        links = self.peers.status()
+        here = self.peers.channel.here
+        told: list[dict[str, object]] = []
+        for incarnation, member in sorted(engine.members.items()):
+            name = name_of(incarnation)
+            link = links.get(name)
+            told.append(
+                {
+                    "name": name,
+                    "incarnation": incarnation,
+                    "me": incarnation == engine.me,
+                    "witness": member.witness,
+                    "voter": incarnation in voters,
+                    "known_to_all": incarnation in stable,
+                    "to_be_evicted": incarnation in victims,
+                    "linked": incarnation == engine.me or here.get(name) == incarnation,
+                    "address": self._addresses.get(name) or (link.address if link else None),
+                }
+            )
+        return told
+
+    def other(self, name: str) -> str:
+        """That name, if there is, or was, another member of it. Raises LocalProtocolError."""
+        others = {
+            name_of(member) for member in self.engine.members
+        } | self.peers.shared.known.keys()
+        others.discard(self._gateway.options.node.name)
+        if name not in others:
+            known = ", ".join(sorted(others)) or "none"
+            raise LocalProtocolError(f"no other member is called {name!r} (there are: {known})")
+        return name
+
+    def evict(self, *members: str, force: bool = False) -> None:
+        """Ask the group to put members out in one change, by their names or incarnations; see `GroupEngine.evict`.
+
+        Raises LocalProtocolError for a name that is not a member's.
+        """
+        known, group = self.engine.evictable, self._gateway.options.node.group
+        victims = [member_named(member, known, group) for member in members]
+        self.engine.evict(*victims, force=force)
+        self._gateway.committer.kick()
+
+    def withdraw(self, *members: str) -> None:
+        """Evict these no more, or none of those that this member was to evict; see `GroupEngine.withdraw`."""
+        self.engine.withdraw(*members)
+        self._gateway.committer.kick()
+
+    def raise_level(self, level: int) -> None:
+        """Ask for a higher format level. Raises LocalProtocolError if not all members read it."""
+        self.engine.raise_level(level)
+        self._gateway.committer.kick()
+
+    def surrender(self) -> None:
+        """After a mutual forced eviction: the other side goes on. Raises LocalProtocolError if there was none."""
+        self.engine.surrender()
+        self._gateway.committer.kick()
+        self.look()
+
+    async def leave(self) -> None:
+        """Begin to leave the group; `left` is set when that is done. Writes are refused from then on."""
+        await unreserved(self)
+        self.leave_now()
+
+    def leave_now(self) -> None:
+        """The same, while no dot is reserved."""
+        engine = self.engine
+        self._asks_first = False
+        if engine.standing.can_send:
+            engine.leave()
+            self._log.warning("%s leaves the group", engine.me)
+            self._gateway.committer.kick()
+
+    async def leave_first(self) -> None:
+        """On a signal to stop: leave, if the options say so, for as long as they say."""
+        seconds = self._options.leave_within
+        if seconds is None or self.peers.engine is None:
+            return
+        with trio.move_on_after(seconds) as patience:
+            await self.leave()
+            await self.left.wait()
+        if patience.cancelled_caught:
+            departure = departed(self.engine)
+            if (warning := departure.warning(seconds)) is not None:
+                self._log.warning("%s", warning)

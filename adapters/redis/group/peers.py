@@ -1,0 +1,106 @@
+"""The peers of a gateway whose group's members come and go: links whose addresses are learned, and a gate behind which
+everything waits that rests on what is not synced yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from crdtcast.adapters.redis.commit.durability_barrier import Gate
+from crdtcast.causality.member_id import name_of
+from crdtcast.engine import GroupEngine, How
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.host import SharedLinks
+from crdtcast.transport.options import Address, NodeOptions
+from crdtcast.transport.peers import LinkStatus
+
+
+class GroupPeers:
+    """What `Node` is to a gateway whose group has fixed members.
+
+    behind: whether the engine has got on further than what is stored, or being stored. number: of the last commit.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        *,
+        advertise: Address | None,
+        behind: Callable[[], bool],
+        number: Callable[[], int],
+        on_work: Callable[[], None],
+        logger: logging.Logger,
+    ) -> None:
+        self.shared = SharedLinks(options, advertise=advertise, logger=logger)
+        self.shared.will_own()
+        self.channel: Channel = self.shared.open(options.group)
+        self.channel.hold = True  # the gate takes the outbox
+        self.channel.on_work = on_work
+        self.gate = Gate(self.channel.send_effects)
+        self.hold = True
+        self._behind = behind
+        self._number = number
+        self._members: set[str] = set()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen and dial until cancelled. Raises what `SharedLinks.run` does."""
+        await self.shared.run(task_status=task_status)
+
+    @property
+    def address(self) -> Address:
+        """Where the other gateways reach this one."""
+        return self.shared.address
+
+    @property
+    def engine(self) -> GroupEngine | None:
+        """The present one; None before this is a member."""
+        engine = self.channel.engine
+        assert engine is None or isinstance(engine, GroupEngine)
+        return engine
+
+    def start(self, engine: GroupEngine, founding: str) -> None:
+        """Take part with this engine, whose state was just read from the server and may not be synced."""
+        self.gate.begin(self._number() - 1)
+        self.channel.founding = founding
+        self.channel.start(engine)
+
+    def flush(self) -> None:
+        """Let go what may leave. Never blocks."""
+        engine = self.engine
+        if engine is None:
+            return
+        self._look(engine)
+        if not self.hold and not self._behind():
+            self.gate.add(engine.take_outbox(), self._number())
+        self.gate.release()
+        self.channel.flush()
+
+    def _look(self, engine: GroupEngine) -> None:
+        """Keep links with those who are in the group, and with nobody else."""
+        members = set(map(name_of, engine.members))
+        if members != self._members:
+            # Who was cut off by force may have done the same: somebody has to dial, to find that out.
+            forced = {name_of(x) for x, cut in engine.tombs.items() if cut.how is How.FORCED}
+            for name in self._members - members - forced:
+                self.shared.unwant(name)
+            self._members = members
+        for name in sorted(members):
+            if name not in self.channel.here:
+                self.shared.want(name)
+
+    def status(self) -> dict[str, LinkStatus]:
+        """State of the links with all that are known."""
+        return self.shared.status()
+
+    def cut(self, name: str) -> None:
+        """Drop the link with that gateway until `heal`."""
+        self.shared.cut(name)
+
+    def heal(self, name: str) -> None:
+        """Undo `cut`."""
+        self.shared.heal(name)

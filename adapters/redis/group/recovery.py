@@ -1,0 +1,231 @@
+"""Who am I, after a start or a reconnection? A pure decision from the local file and what the server says.
+
+The same incarnation goes on only if its journal (the server's data) is provably intact; a dot is never reused. See the
+table of durability in docs/redis.md.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from crdtcast.adapters.redis.store.local_file import LocalFile
+from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.exceptions import ConfigurationError
+
+
+class Durability(enum.Enum):
+    """What an acknowledged write survives, by the server's settings."""
+
+    ALWAYS = "always"
+    """appendfsync always: the loss of this machine's memory."""
+    EVERYSEC = "everysec"
+    """An append-only file synced later, and WAITAOF to know when: SIGKILL; power loss may cost the last second."""
+    VOLATILE = "volatile"
+    """No append-only file, or no way to know what is synced: whatever the other regions hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a gateway finds at its server."""
+
+    run_id: str
+    role: str
+    durability: Durability
+    state: StoredState | None
+    keys: int
+    """Keys in database 0."""
+    metadata_keys: int
+    unsettled: int = 0
+    """Messages that are not stable, and keys that wait for another region's copy."""
+    address: str = ""
+    """Where the server is, as people write it."""
+    joining: frozenset[str] | None = None
+    """If a join was cut off: under which ids the group was asked to let this one in."""
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it takes writes."""
+        return self.role in ("master", "primary")
+
+
+class Identity(enum.Enum):
+    """How the node goes on."""
+
+    FRESH = "first start on an empty server"
+    SAME = "same incarnation: the journal is intact"
+    RENEWED = "new incarnation: the journal cannot be proven intact"
+
+
+class Way(enum.Enum):
+    """How a member of a group goes on whose members come and go."""
+
+    FOUND = "first member of a new group"
+    CONVERT = "first member of a new group, with the data of one of fixed members"
+    JOIN = "joined"
+    SAME = "same incarnation: the journal is intact"
+
+
+def decide(group: str, name: str, file: LocalFile | None, found: Found, level: int = 1) -> Identity:
+    """The way to go on. Raises ConfigurationError, with the way out, where none is safe. level: the operator's."""
+    _refuse_others(group, file, found)
+    if found.state is None:
+        if found.joining is not None:
+            raise ConfigurationError(
+                "this server holds half of a copy of a group whose members come and go: finish that "
+                "with --join, or empty the server (FLUSHALL at its own port)"
+            )
+        return _decide_without_state(name, file, found)
+    _refuse_foreign(group, name, found.state)
+    if found.state.founding:
+        raise ConfigurationError(
+            "this server belongs to a member of a group whose members come and go: start the gateway "
+            "with --join HOST:PORT of another member (or --found, as before) instead of --peer"
+        )
+    if level < found.state.level:
+        raise ConfigurationError(
+            f"--format-level {level}: this server has been used with format level {found.state.level}, and the level "
+            f"of a group never falls: start the gateway with --format-level {found.state.level}"
+        )
+    if file is None or file.incarnation != found.state.incarnation:
+        return Identity.RENEWED
+    if file.run_id == found.run_id:
+        return Identity.SAME
+    # Another server, promoted in its place, may lack what was replicated to it last.
+    if file.durability == Durability.ALWAYS.value and file.server in ("", found.address):
+        return Identity.SAME
+    return Identity.RENEWED
+
+
+def decide_member(
+    group: str,
+    name: str,
+    file: LocalFile | None,
+    found: Found,
+    *,
+    founds: bool,
+    others: bool | None = None,
+) -> Way:
+    """The way to go on where members come and go; `founds`: said to be the first of a new group.
+
+    others: whether the group that this one was in has other members; None where it cannot know.
+    Raises ConfigurationError, with the way out, where none is safe.
+    """
+    _refuse_others(group, file, found)
+    if found.state is None:
+        return _decide_emptied(name, file, found, founds=founds, others=others)
+    _refuse_foreign(group, name, found.state)
+    if not found.state.founding:
+        return _decide_conversion(found, founds=founds)
+    if file is not None and file.incarnation == found.state.incarnation:
+        if file.left and founds:
+            raise ConfigurationError(
+                f"{file.incarnation} has left its group: start with --join HOST:PORT of a member to come "
+                "back, or empty the server (FLUSHALL at its own port) and the state directory to found a "
+                "new group"
+            )
+        if file.left:
+            return Way.JOIN
+        # Nothing has left that was not synced.
+        synced = (Durability.ALWAYS.value, Durability.EVERYSEC.value)
+        if file.run_id == found.run_id or file.durability in synced:
+            return Way.SAME
+    raise ConfigurationError(
+        f"it is not certain that this server has all that {found.state.incarnation} has told the other "
+        "members (it has no append-only file and was restarted, or the state directory is not the one "
+        "it was used with). If the other members have what is needed, empty it (FLUSHALL at the server's "
+        f"port) and start with --join HOST:PORT --replaces {name}"
+    )
+
+
+def _decide_emptied(
+    name: str, file: LocalFile | None, found: Found, *, founds: bool, others: bool | None
+) -> Way:
+    """A server without a member's state: new, or emptied past the gateway, or filled by half."""
+    was_ours = file is not None and file.run_id == found.run_id
+    if found.joining is None and not was_ours:
+        _refuse_occupied(found)
+    if others is False:
+        return Way.FOUND
+    if not founds or (others and file is not None):
+        return Way.JOIN
+    if found.joining is not None:
+        raise ConfigurationError(
+            "this server holds half of a copy of an existing group: go on with --join, or empty it "
+            "(FLUSHALL at the server's port) to found a new one"
+        )
+    if file is not None:
+        raise ConfigurationError(
+            f"the server has lost its data: node {name!r} was a member before (incarnation "
+            f"{file.incarnation}), and knows of no other one to fill the server from. Start with --join HOST:PORT of "
+            "a member that lives; or, if there is none, restore the server's data, or empty the state directory to "
+            "found a new group"
+        )
+    return Way.FOUND
+
+
+def _decide_conversion(found: Found, *, founds: bool) -> Way:
+    """A server with the data of a group of fixed members."""
+    if not founds:
+        raise ConfigurationError(
+            "this server belongs to a group of fixed members: start the gateway with --peer, as before. To "
+            "have members come and go, stop all its gateways once nothing is unstable anywhere, start one "
+            "with --found, and empty the other servers (FLUSHALL at their own ports) before their gateways "
+            "start with --join"
+        )
+    if found.unsettled:
+        raise ConfigurationError(
+            f"this server has {found.unsettled} messages of a group of fixed members that not all have, for "
+            "all it knows: start its gateways with --peer, as before, and stop them once CRDTCAST STATUS "
+            'says "unstable": 0 at each; then start one with --found'
+        )
+    return Way.CONVERT
+
+
+def _refuse_others(group: str, file: LocalFile | None, found: Found) -> None:
+    if not found.is_primary:
+        raise ConfigurationError(
+            f"the server is a {found.role}: point the gateway at the primary it replicates"
+        )
+    if file is not None and file.group != group:
+        raise ConfigurationError(
+            f"the state directory belongs to group {file.group!r}, not {group!r}: "
+            "use another --state-dir for another group"
+        )
+
+
+def _refuse_foreign(group: str, name: str, state: StoredState) -> None:
+    if (state.group, state.name) != (group, name):
+        raise ConfigurationError(
+            f"the server's metadata belongs to node {state.name!r} of group "
+            f"{state.group!r}, not to {name!r} of {group!r}: an unfinished bootstrap, or a "
+            "restored or cloned backup. Point the gateway at its own server, or empty this one "
+            "(FLUSHALL at the server's port) if its data is not needed"
+        )
+
+
+def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Identity:
+    if file is not None:
+        raise ConfigurationError(
+            f"the server has lost its data: node {name!r} has run before (incarnation "
+            f"{file.incarnation}), but its metadata is gone. Restore the server's append-only file "
+            "or snapshot and start again. To refill an empty server from the group is not possible "
+            "where the members are fixed: the whole group must start afresh, with empty state "
+            "directories"
+        )
+    _refuse_occupied(found)
+    return Identity.FRESH
+
+
+def _refuse_occupied(found: Found) -> None:
+    if found.metadata_keys:
+        raise ConfigurationError(
+            f"the metadata database holds {found.metadata_keys} keys that are not crdtcast's: "
+            "choose an unused one with --metadata-db"
+        )
+    if found.keys:
+        raise ConfigurationError(
+            f"the server holds {found.keys} keys that the other regions do not have: start with an "
+            "empty server and write the data through the gateway (taking over an existing database "
+            "is not possible in this version)"
+        )

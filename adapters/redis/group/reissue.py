@@ -1,0 +1,447 @@
+"""What an evicted gateway had acknowledged and the group does not have: sent again when it is back, in its order.
+
+Before its server is emptied, its messages are put aside (`parked`), with what their removals took away. Once it is
+certain what the group has, they are compared (`rebasing`), and go out under new dots that are noted in the transaction
+which holds them. See `crdtcast.engine.reissue`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import trio
+
+from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS
+from crdtcast.adapters.redis.commit.lookup import Looks
+from crdtcast.adapters.redis.commit.plan import SAYS_OK, Expect
+from crdtcast.adapters.redis.group.parked_message import Performing
+from crdtcast.adapters.redis.group.preimages import is_whole, lost_name, taken_name, takes_away
+from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal, Slot, Write, rebasing
+from crdtcast.adapters.redis.recorded.answer import ParkedRecord
+from crdtcast.adapters.redis.server.sizes import weighing, weight_of
+from crdtcast.adapters.redis.server.steps import taken
+from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store.contents import Contents
+from crdtcast.adapters.redis.store.databases import Home, by_name
+from crdtcast.adapters.redis.store.effects import Event, Inc, KeyEffect, One, RedisType, Reg
+from crdtcast.adapters.redis.store.value_pages import ValuePages
+from crdtcast.adapters.redis.store.worth import Worth
+from crdtcast.adapters.redis.types import BY_NAME, TYPES
+from crdtcast.adapters.redis.types.native import Content, NativeType
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.causality.member_id import name_of
+from crdtcast.causality.tags import Dot
+from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
+from crdtcast.journal.saved import Saved, pack_saved, unpack_saved
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.commit.batch import LocalBatch
+    from crdtcast.adapters.redis.commit.committer import Committer
+    from crdtcast.adapters.redis.commit.round import Commit
+    from crdtcast.adapters.redis.server.connection import Replies, ServerConnection, Words
+
+_MESSAGES_AT_ONCE = 64
+"""Sent again in one commit."""
+_STEPS_AT_ONCE = 4096
+"""Operations, keys and members of one commit, or of one look at what removals took away. One message may have more."""
+_COMPARED_AT_ONCE = 4
+"""Messages of one turn of the loop, each of which may have 4,096 operations."""
+_SHOWN = 10
+
+_Decoded: TypeAlias = "tuple[ParkedOperation, Event]"
+
+
+class _Taken:
+    """What the effects of one message took away, by place; None where nobody knows; and what is back."""
+
+    def __init__(self) -> None:
+        self.contents: dict[int, Contents | None] = {}
+        self.back: dict[int, set[Slot]] = {}
+        self._room = MAX_BYTES
+
+    def with_room(self, contents: Contents | None) -> Contents | None:
+        """The same, as long as it is not too much for one message."""
+        for content in (contents or {}).values():
+            self._room -= sum(len(slot) + len(worth) for slot, worth in content.items())
+        return contents if self._room >= 0 else None
+
+
+class _Asked(NamedTuple):
+    """An effect that may have taken something away, and where that is kept."""
+
+    taken: _Taken
+    place: int
+    effect: KeyEffect
+    name: bytes
+
+    def contents(self, native: type[NativeType], content: Content | None) -> Contents | None:
+        """What was kept: of a key, whose copy is of the native type, or of slots, in a hash."""
+        if content is None:
+            return None
+        if is_whole(self.effect):
+            return {native.type: content} if content else {}
+        assert self.effect.type is not None  # type: ignore[union-attr]
+        return {self.effect.type: content} if content else {}  # type: ignore[union-attr]
+
+    def keep(self, contents: Contents | None) -> None:
+        """Note it, as long as it is not too much for one message."""
+        self.taken.contents[self.place] = self.taken.with_room(contents)
+
+
+class Returning:
+    """The parked operations of one gateway, as they are in its server."""
+
+    def __init__(
+        self, committer: Committer, group: str, name: str, metadata_db: int, logger: logging.Logger
+    ) -> None:
+        self._committer = committer
+        self._group = group
+        self._name = name
+        self._db = metadata_db
+        self._log = logger
+        self.parked: Parked | None = None
+        self.recorded: ParkedRecord | None = None
+        """What a server that has lost a part of its data has recorded, of the incarnation that ends by that."""
+        self._rebasing: Iterator[None] | None = None
+        """Under way, or done and not noted yet."""
+        self._firsts: tuple[Parked | None, dict[Dot, Dot]] = None, {}
+        self._theirs: dict[tuple[bytes, RedisType, bytes], Worth | None] = {}
+        """What slots hold of which the commit at hand sends something again."""
+        self._begun: set[bytes] = set()
+        """Keys that were not there before what was sent again."""
+        self.yielded = 0
+        """Writes that were not sent again, since start."""
+
+    def resume(self, raw: bytes | None) -> None:
+        """Go on from what the server holds. Raises UnusableInputError, or ConfigurationError from a later program."""
+        where = "the key 'parked' of the metadata database"
+        self.parked = None if raw is None else unpack_saved(raw, where).parked
+        self._rebasing = None
+        for operation in () if self.parked is None else self.parked.operations:
+            Mine.decode(operation.payload)
+
+    def _pack(self, parked: Parked) -> bytes:
+        return pack_saved(Saved(self._group, self._name, parked=parked))
+
+    # At the end of an incarnation
+
+    async def park(
+        self, connection: ServerConnection, engine: GroupEngine, *, is_whole: bool
+    ) -> bytes:
+        """The value of the key `parked`: all that this incarnation, which has ended, may have to send again.
+
+        The connection is on database 0, where its data still is, all of it if it `is_whole`. Raises ServerError.
+        """
+        parked = Parked.of(engine.state(), engine.me, self.parked)
+        own = [operation for operation in parked.operations if operation.dot.origin == engine.me]
+        others = parked.operations[: len(parked.operations) - len(own)]
+        # Of a commit that was not answered nothing has left, and its clients' commands run again.
+        unsure = self._committer.unsure
+        own = [operation for operation in own if operation.dot not in unsure]
+        home = dict(engine.vector)
+        packed: list[ParkedOperation] = []
+        recorded = self._committer.recorded.parked or self.recorded
+        for some in _portions(own):
+            await trio.lowlevel.checkpoint()
+            found = [_Taken() for _ in some]
+            if is_whole:
+                found = await self._taken(connection, some)
+            for (operation, event), kept in zip(some, found, strict=True):
+                mine = Mine.of(event.effects, kept.contents, home, event.timestamp, kept.back)
+                packed.append(replace(operation, payload=mine.encode()))
+        self.recorded = None
+        if recorded is not None and recorded.operation.dot.origin == engine.me:
+            event = effects.decode_own(recorded.operation)
+            mine = Mine.of(event.effects, recorded.taken, home, event.timestamp)
+            packed.append(replace(recorded.operation, payload=mine.encode()))
+        return self._pack(replace(parked, operations=(*others, *packed)))
+
+    async def _taken(
+        self, connection: ServerConnection, operations: Sequence[_Decoded]
+    ) -> list[_Taken]:
+        """What the effects of these took away, or wrote over, and what of it is there again."""
+        found = [_Taken() for _ in operations]
+        asked = [
+            _Asked(taken, place, effect, taken_name(operation.dot, place))
+            for taken, (operation, event) in zip(found, operations, strict=True)
+            for place, effect in enumerate(event.effects)
+            if takes_away(effect)
+        ]
+        types = await self._read(connection, [("TYPE", each.name) for each in asked])
+        lost = await self._read(connection, [("EXISTS", lost_name(each.name)) for each in asked])
+        kept: list[tuple[_Asked, type[NativeType]]] = []
+        for each, type_, is_lost in zip(asked, types, lost, strict=True):
+            native = BY_NAME.get(type_)
+            is_known = not is_lost and (native is not None or type_ == b"none")
+            each.taken.contents[each.place] = {} if is_known else None
+            if is_known and native is not None:
+                kept.append((each, native))
+        sizes = await self._read(connection, [(n.size, each.name) for each, n in kept])
+        memory = await self._read(connection, [tuple(weighing(each.name)) for each, _ in kept])
+        small: list[tuple[_Asked, type[NativeType]]] = []
+        weight = 0
+        for (each, native), size, taken_up in zip(kept, sizes, memory, strict=True):
+            most = MAX_BYTES if native is String else MAX_OPERATIONS
+            if not isinstance(size, int) or size > most:
+                each.taken.contents[each.place] = None
+                continue
+            if weight_of(taken_up) > MAX_BYTES:
+                content = await self._read_in_pages(connection, each.name, native)
+                each.keep(each.contents(native, content))
+                continue
+            weight += weight_of(taken_up)
+            if weight > MAX_BYTES:
+                await self._read_contents(connection, small)
+                small, weight = [], weight_of(taken_up)
+            small.append((each, native))
+        await self._read_contents(connection, small)
+        await self._note_what_is_back(connection, asked)
+        return found
+
+    async def _read_contents(
+        self, connection: ServerConnection, kept: Sequence[tuple[_Asked, type[NativeType]]]
+    ) -> None:
+        replies = await self._read(connection, [n.reading(each.name) for each, n in kept])
+        for (each, native), reply in zip(kept, replies, strict=True):
+            each.keep(each.contents(native, native.content(reply)))
+
+    async def _read_in_pages(
+        self, connection: ServerConnection, name: bytes, native: type[NativeType]
+    ) -> Content | None:
+        """All of a large one, or None as soon as it is more than one message may say. Nobody writes it any more."""
+        walk = ValuePages(native, Home(name, name, self._db))
+        content: dict[bytes, Worth] = {}
+        size = 0
+        while walk.following is not None and size <= MAX_BYTES:
+            page = await taken(walk.page(), connection.call)
+            if page is None:
+                return None
+            content |= page.content
+            size = sum(len(slot) + len(worth) for slot, worth in content.items())
+        return content if size <= MAX_BYTES else None
+
+    async def _note_what_is_back(
+        self, connection: ServerConnection, asked: Iterable[_Asked]
+    ) -> None:
+        """What was removed, and is there in the end: others, who had not seen the removal, have put it there."""
+        removed = [
+            (each, (type_, slot))
+            for each in asked
+            if not isinstance(each.effect, Reg)
+            for type_, content in (each.taken.contents[each.place] or {}).items()
+            for slot in content
+        ]
+        for start in range(0, len(removed), _STEPS_AT_ONCE):
+            some = removed[start : start + _STEPS_AT_ONCE]
+            read = by_name(connection.call)
+            replies = await read(
+                [TYPES[type_].asking(each.effect.key, slot) for each, (type_, slot) in some]
+            )
+            for (each, slot), reply in zip(some, replies, strict=True):
+                if TYPES[slot[0]].slot_of(reply) is not None:
+                    each.taken.back.setdefault(each.place, set()).add(slot)
+
+    async def _read(self, connection: ServerConnection, commands: list[Words]) -> Replies:
+        """From the metadata database."""
+        replies = await connection.call([("SELECT", self._db), *commands, ("SELECT", 0)])
+        return replies[1:-1]
+
+    # In the one after it
+
+    def first_of(self, dot: Dot) -> Dot | None:
+        """The message of a former incarnation that was sent again as this one."""
+        if self._firsts[0] is not self.parked:
+            copies = {} if self.parked is None else self.parked.copies
+            firsts = {again: first for first, dots in copies.items() for again in dots}
+            self._firsts = self.parked, firsts
+        return self._firsts[1].get(dot)
+
+    def prepared(self, commit: Commit, engine: GroupEngine) -> None:
+        """A commit is about to be sent: it notes what has become known of earlier incarnations with it."""
+        if self.parked is not None:
+            met = self.parked.meeting(engine)
+            if met is not self.parked:
+                self._save(commit, met)
+
+    def add_work(self, engine: GroupEngine) -> None:
+        """Something for the next commit, if there is something to be said. Call it when none is under way."""
+        if engine.standing is not Standing.MEMBER:
+            return
+        parked = self.parked
+        if parked is None:
+            if self._own_tombs(engine):
+                self._committer.at_its_end(partial(self._settle, engine))
+        elif parked.is_decided(engine):
+            uncovered = parked.uncovered(engine)
+            # Those of the incarnation that ended last, which are to be compared yet, are behind all others.
+            if uncovered and not Mine.decode(uncovered[-1].payload).rebased:
+                if self._rebasing is None:
+                    self._rebase(parked, uncovered)
+            elif uncovered:
+                self._send_some_again(uncovered)
+            elif self._own_tombs(engine):
+                self._committer.at_its_end(partial(self._settle, engine))
+            elif parked.may_be_dropped(engine):
+                self._committer.at_its_end(self._drop)
+
+    def _own_tombs(self, engine: GroupEngine) -> list[str]:
+        return sorted(i for i in engine.tombs if name_of(i) == self._name)
+
+    def _rebase(self, parked: Parked, uncovered: Iterable[ParkedOperation]) -> None:
+        """Compare all that the group does not have, once, and note what is left of each."""
+        newest = parked.ended[-1]
+
+        def when(operation: ParkedOperation) -> tuple[bool, int, int]:
+            """What the last incarnation had not sent again by its end, none of its own removals had seen."""
+            last = parked.copies.get(operation.dot, (operation.dot,))[-1]
+            return last.origin != newest, parked.ended.index(last.origin), last.counter
+
+        order = sorted(uncovered, key=when)
+        self._rebasing = self._compared(order)
+        self._go_on(self._rebasing)
+
+    def _compared(self, order: Sequence[ParkedOperation]) -> Iterator[None]:
+        """A step for each message, in each pass."""
+        results, yielding = yield from rebasing(Mine.decode(each.payload) for each in order)
+        left: dict[Dot, ParkedOperation] = {}
+        for operation, mine in zip(order, results, strict=True):
+            left[operation.dot] = replace(operation, payload=mine.encode())
+            yield
+
+        def note(commit: Commit) -> None:
+            assert self.parked is not None
+            self._rebasing = None
+            self._tell_yielding(yielding)
+            operations = tuple(left.get(o.dot, o) for o in self.parked.operations)
+            self._save(commit, replace(self.parked, operations=operations))
+
+        self._committer.at_its_end(note)
+
+    def _go_on(self, steps: Iterator[None]) -> None:
+        """Do some of it, and the rest in later turns of the loop."""
+        if steps is not self._rebasing:
+            return  # all was read from the server again
+        if len(list(islice(steps, _COMPARED_AT_ONCE))) == _COMPARED_AT_ONCE:
+            self._committer.later(partial(self._go_on, steps))
+        else:
+            self._committer.kick()
+
+    def _send_some_again(self, operations: Sequence[ParkedOperation]) -> None:
+        steps = 0
+        self._theirs = {}
+        for operation in operations[:_MESSAGES_AT_ONCE]:
+            mine = Mine.decode(operation.payload)
+            more = sum(map(_steps_of, mine.parts))
+            if steps and steps + more > _STEPS_AT_ONCE:
+                break
+            steps += more
+            for part in mine.parts:  # so that all keys are looked up
+                self._committer.inside(part.key, _nothing, self._looks_of(part))
+            key = mine.parts[0].key if mine.parts else b""
+            self._committer.inside(key, partial(self._perform, operation, mine))
+        self._committer.at_its_end(self._save_sent)
+
+    def _looks_of(self, part: Part) -> list[Looks]:
+        """What has to be known of the slots of a part before it is performed."""
+        match part:
+            case Inc(_, type_, slot) if type_ is not String.type:
+                return [Looks(type_, (slot,))]
+            case Write(key, type_, values):
+                return [self._look_at(key, type_, list(values))]
+            case Removal(key, _, _, taken) if taken:
+                valued = {t: content for t, content in taken.items() if TYPES[t].valued}
+                return [self._look_at(key, t, list(content)) for t, content in valued.items()]
+        return []
+
+    def _look_at(self, key: bytes, type_: RedisType, slots: list[bytes]) -> Looks:
+        def take(replies: Replies) -> None:
+            for slot, reply in zip(slots, replies, strict=True):
+                self._theirs[key, type_, slot] = TYPES[type_].slot_of(reply)
+
+        return Looks(type_, slots, take)
+
+    def _perform(self, operation: ParkedOperation, mine: Mine, batch: LocalBatch) -> None:
+        parked = self.parked
+        assert parked is not None
+        batch.close()
+        dot = batch.tag.dot
+        batch.bounded = False
+        performing = Performing(mine, batch, self._theirs, self._begun)
+        yielding = [kept for part in mine.parts if (kept := performing.perform(part)) is not None]
+        yielding += performing.finish()
+        batch.close()
+        batch.bounded = True
+        self._tell_yielding(yielding)
+        if batch.tag.dot == dot:  # nothing is left of it
+            left = tuple(o for o in parked.operations if o.dot != operation.dot)
+            self.parked = replace(parked, operations=left)
+        else:
+            self.parked = parked.reissued(operation, dot)
+
+    def _save_sent(self, commit: Commit) -> None:
+        """Once for all that are in this commit: it may be large."""
+        assert self.parked is not None
+        self._save(commit, self.parked)
+
+    def _tell_yielding(self, yielding: Iterable[object]) -> None:
+        shown = [str(part) for part in yielding]
+        if not shown:
+            return
+        self.yielded += len(shown)
+        self._log.warning(
+            "not sent again after the eviction, it yields to what the group has: %s%s",
+            ", ".join(shown[:_SHOWN]),
+            f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "",
+        )
+
+    def _settle(self, engine: GroupEngine, commit: Commit) -> None:
+        if engine.standing is not Standing.MEMBER:
+            return
+        for incarnation in self._own_tombs(engine):
+            tag = engine.settle(incarnation)
+            if self.parked is not None:
+                self._save(commit, self.parked.settled(incarnation, tag.dot))
+
+    def _drop(self, commit: Commit) -> None:
+        self.parked = None
+        self._begun.clear()
+        commit.plan.metadata(Expect.INTEGER, b"DEL", metadata.PARKED)
+
+    def _save(self, commit: Commit, parked: Parked) -> None:
+        self.parked = parked
+        commit.plan.metadata(SAYS_OK, b"SET", metadata.PARKED, self._pack(parked))
+
+
+def _portions(operations: Iterable[ParkedOperation]) -> Iterator[list[_Decoded]]:
+    """With their effects, so many at a time as one turn of the loop, and one look at the server, may take."""
+    some: list[_Decoded] = []
+    effects_in_it = 0
+    for operation in operations:
+        event = effects.decode_own(operation)
+        some.append((operation, event))
+        effects_in_it += len(event.effects)
+        if effects_in_it >= _STEPS_AT_ONCE:
+            yield some
+            some, effects_in_it = [], 0
+    if some:
+        yield some
+
+
+def _steps_of(part: Part) -> int:
+    match part:
+        case One(slots=slots):
+            return len(slots)
+        case Write(values=values):
+            return 1 + len(values)
+        case Removal(taken=taken):
+            return 1 + sum(map(len, (taken or {}).values()))
+    return 1
+
+
+def _nothing(batch: LocalBatch) -> None:
+    """Only the key has to be known."""

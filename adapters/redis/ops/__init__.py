@@ -1,0 +1,1 @@
+"""What operators ask of a gateway, and what it writes down for them."""

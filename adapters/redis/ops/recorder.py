@@ -1,0 +1,365 @@
+"""What a gateway writes to its event log, and the object vectors and digests that make it comparable.
+
+Everything is written after the commit that did it (where members come and go: when that is synced), so a line is never
+about something that was not. A restart finds the difference between log and server, and writes what is missing.
+An object's vector W is any with "operations on the object" <= W <= "delivered here": equal (object, W) means the same
+operations, so it must mean the same digest. So the memory of vectors may be cut at any time by raising `floor`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.compare.digests import key_digest
+from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
+from crdtcast.adapters.redis.ops.held_log import HeldLog
+from crdtcast.adapters.redis.store.contents import (
+    Contents,
+    KeyRead,
+    deadline_of,
+    types_of,
+)
+from crdtcast.adapters.redis.store.databases import db_of, home_of, object_of, select
+from crdtcast.adapters.redis.store.effects import (
+    WHOLE,
+    Effect,
+    Event,
+    KeyEffect,
+    KillAll,
+    RedisType,
+)
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.worth import Figures
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Tag, Vector, covers, merge_into
+from crdtcast.eventlog.group_log import GroupLog
+from crdtcast.eventlog.writer import EventLog
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.commit.round import Commit
+    from crdtcast.adapters.redis.recorded.answer import Derived
+
+Read = tuple[list[bytes], Callable[[object], None]]
+
+_KEY: Callable[[KeyEffect], bytes] = attrgetter("key")
+_DOT: Callable[[Tag | Message], Dot] = attrgetter("dot")
+_REMEMBERED_OBJECTS = 100_000
+_OBJECTS_PER_ROUND = 200
+_LARGEST = 5_000
+"""A larger set is digested on VERIFY only: its members would have to be fetched each time it has been quiet."""
+
+
+class Recorder:
+    """The committer's observer. Without an event log it does nothing but count.
+
+    `clock` is in seconds, monotone; an object is told about when it has not been touched for `quiet_seconds`. first_of:
+    the message of a former incarnation that goes out again as this one.
+    """
+
+    def __init__(
+        self,
+        log: EventLog | None,
+        *,
+        clock: Callable[[], float],
+        metadata_db: int,
+        store_bytes: Callable[[], tuple[int, int]],
+        first_of: Callable[[Dot], Dot | None] = lambda dot: None,
+        quiet_seconds: float = 0.3,
+    ) -> None:
+        self.log = log
+        self.group: GroupLog | None = None
+        self.first_of = first_of
+        self.keyspace = Keyspace(metadata_db)
+        self.metadata_db = metadata_db
+        self._clock = clock
+        self._store_bytes = store_bytes
+        self._quiet = quiet_seconds
+        self._floor: dict[str, int] = {}
+        self._vectors: dict[bytes, dict[str, int]] = {}
+        self._touched: OrderedDict[bytes, float] = OrderedDict()
+        """In order of the last touch. The oldest go first: a plain dict would pass all that went, to find the next."""
+        self._small: list[bytes] = []
+        self._forgettable: deque[tuple[int, list[Dot]]] = deque()
+        """What is stable, by commit, until its lines are written: a restart could not tell of it if it were gone."""
+        self._size_before = 0
+        self._told_size = -1.0
+
+    # Start and restart
+
+    def begin(
+        self,
+        log: EventLog | None,
+        keyspace: Keyspace,
+        *,
+        incarnation: str,
+        members: Iterable[str],
+        vector: Vector,
+        stable: Vector,
+        late: Sequence[Message],
+        unstable: Sequence[Message],
+        reported: Iterable[Dot],
+        level: int,
+        group: GroupLog | None = None,
+    ) -> None:
+        """Go on from what the server holds: write what the last commit had not written, then START.
+
+        `reported` is what the last commit reported stable and the log has not; `late` is stable, too, and still in the
+        server. level: the format level in force. group: where members come and go.
+        """
+        self.log, self.keyspace, self.group = log, keyspace, group
+        self._floor = dict(vector)
+        self._vectors.clear()
+        self._touched.clear()
+        self._forgettable = deque([(0, [message.dot for message in late])] if late else [])
+        if log is None:
+            return
+        if log.seq and (group is None or log.view is not None):
+            if group is not None:
+                group.so_far()
+            for dot in reported:
+                if covers(log.vector, dot):
+                    log.stable(dot)
+            for message in (*late, *unstable):
+                if not covers(log.vector, message.dot):
+                    self._tell(message, incarnation)
+            for message in late if group is not None else ():
+                if not covers(log.told_stable, message.dot):
+                    log.stable(message.dot)
+        if group is None:
+            log.start(vector, members, stable, level)
+        else:
+            group.start(vector.get(incarnation, 0))
+        log.flush()
+
+    def _tell(self, message: Message, me: str) -> None:
+        assert self.log is not None
+        if self.group is not None:
+            self.group.happened(message, reissues=self.first_of(message.dot))
+        elif message.dot.origin == me:
+            tag = Tag(message.dot, message.context)
+            self.log.send(tag, reissues=self.first_of(message.dot))
+        else:
+            self.log.deliver(message.dot)
+
+    # The committer's observer
+
+    def gathering(self, commit: Commit, number: int) -> None:
+        """What the engine has come to between two commits, and what that has made stable."""
+        if self.group is not None and isinstance(self.log, HeldLog):
+            self.log.number = number
+            for message in () if commit.derived is None else commit.derived.messages:
+                self._tell(message, message.dot.origin)
+            self.group.issued(commit.issued)
+            self.group.stable(commit.stable)
+
+    def prepared(self, commit: Commit, me: str) -> None:
+        """A commit is about to be sent: the engine knows now what the commit tells of, and no more."""
+        if self.group is not None and self.log is not None:
+            for message in commit.stored:
+                if not covers(self.log.vector, message.dot):
+                    self._tell(message, me)
+            self.group.issued(())
+
+    def synced(self, number: int) -> None:
+        """Nothing can take back the commits up to this one."""
+        if isinstance(self.log, HeldLog):
+            self.log.synced(number)
+
+    @property
+    def has_forgettable(self) -> bool:
+        """Whether something stable is in the server that a commit may remove now."""
+        queue = self._forgettable
+        return bool(queue) and queue[0][0] <= self._written
+
+    @property
+    def _written(self) -> float:
+        return self.log.written if isinstance(self.log, HeldLog) else math.inf
+
+    def forgettable(self, dots: list[Dot]) -> list[Dot]:
+        """What the server may forget with the commit that is being prepared. dots: what has become stable with it."""
+        queue = self._forgettable
+        if isinstance(self.log, HeldLog):
+            if dots:
+                queue.append((self.log.number, dots))
+            dots = []
+        while queue and queue[0][0] <= self._written:
+            dots = [*queue.popleft()[1], *dots]
+        return dots
+
+    def committed(self, commit: Commit, number: int) -> None:
+        """The commit was applied: notices, deliveries, own messages, in the order in which they were prepared."""
+        log = self.log
+        if log is None:
+            return
+        if isinstance(log, HeldLog):
+            log.number = number  # it may have been one of reads alone, which has none of its own
+        now = self._clock()
+        told = self.group is not None
+        sent = commit.sent
+        if commit.derived is not None:
+            self._tell_sent(commit.derived.sent, now)
+        if not told and commit.stable:
+            log.stable_all(list(map(_DOT, commit.stable)))
+        if commit.unaware:
+            self._tell_sent(sent[: commit.unaware], now)
+            sent = sent[commit.unaware :]
+        if commit.deliveries:
+            if not told:
+                log.deliver_all(list(map(_DOT, commit.received)))
+            for delivery, event in commit.deliveries:
+                self._touch(event.effects, delivery.tag.dot, now)
+        self._tell_sent(sent, now)
+        while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
+            self._touched.popitem(last=False)
+        self._tell_size(now, collected=bool(commit.stable))
+        log.flush()
+
+    def derived(self, record: Derived) -> None:
+        """What the server has carried out: what its keys hold must not be told without its message."""
+        now = self._clock()
+        for tag, _, event in record.sent if self.log is not None else ():
+            self._touch(event.effects, tag.dot, now)
+
+    def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, Event]], now: float) -> None:
+        for tag, _, event in sent:
+            if self.group is None and self.log is not None:
+                self.log.send(tag)
+            self._touch(event.effects, tag.dot, now)
+
+    def _tell_size(self, now: float, *, collected: bool) -> None:
+        size, entries = self._store_bytes()
+        self._size_before = max(self._size_before, size)
+        if collected and self.log is not None and (entries == 0 or now - self._told_size >= 1):
+            self.log.gc(self._size_before, size, entries)
+            self._told_size, self._size_before = now, size
+
+    def _touch_all(self, db: int | None, dot: Dot, now: float) -> None:
+        """A message on all keys, or those of a database. Of those that were touched last it is told that they are gone.
+
+        The floor counts for what is not known here: a vector may be higher than what was done to an object.
+        """
+        for vector in (self._floor, *self._vectors.values()):
+            vector[dot.origin] = dot.counter
+        last = (key for key in reversed(self._vectors) if db is None or db == db_of(key))
+        for key in list(islice(last, _OBJECTS_PER_ROUND)):
+            self._touched[key] = now
+            self._touched.move_to_end(key)
+
+    def _touch(self, applied: Sequence[Effect], dot: Dot, now: float) -> None:
+        of_keys: Sequence[KeyEffect] = applied  # type: ignore[assignment]  # but for the rare KillAll
+        if KillAll in map(type, applied):
+            for effect in applied:
+                if isinstance(effect, KillAll):
+                    self._touch_all(effect.db, dot, now)
+            of_keys = [effect for effect in applied if not isinstance(effect, KillAll)]
+        origin, counter = dot
+        vectors, touched = self._vectors, self._touched
+        keys = dict.fromkeys(map(_KEY, of_keys), now)
+        if not vectors.keys() >= keys.keys():
+            for key in keys:
+                if key not in vectors:
+                    vectors[key] = dict(self._floor)
+        for vector in map(vectors.__getitem__, keys):
+            vector[origin] = counter
+        touched.update(keys)
+        deque(map(touched.move_to_end, keys), maxlen=0)
+
+    # Digests of objects that have been quiet
+
+    def reads(self) -> list[Read]:
+        """Tell about objects that have been quiet for a while; returns the reads that this takes."""
+        if self.log is None or not (self._touched or self._small):
+            return []
+        ripe = self._clock() - self._quiet
+        wanted: list[Read] = [read for key in self._small for read in self._all_of(key)]
+        self._small.clear()
+        for key, touched in list(islice(self._touched.items(), _OBJECTS_PER_ROUND)):
+            if touched > ripe:
+                break
+            del self._touched[key]
+            wanted += self._digest(key)
+        self._forget_vectors()
+        return wanted
+
+    def touch_again(self, key: bytes) -> None:
+        """Tell about this key, too, when it has been quiet."""
+        if self.log is not None:
+            self._touched.setdefault(key, self._clock())
+
+    def _digest(self, key: bytes) -> list[Read]:
+        known = self.keyspace.known(key)
+        if key in self.keyspace.refused:
+            return []  # told when it has been put right
+        if key in self.keyspace.hidden:
+            return self._all_of(key)
+        if isinstance(known, int):
+            self.tell(key, {String.type: {WHOLE: b"%d" % known}})
+        elif isinstance(known, Figures):
+            self.tell(key, {String.type: {WHOLE: known.text}})
+        elif known is NOTHING:
+            self.tell(key, {})
+        elif known is not None and known.type is not None:
+            home, size = home_of(key), TYPES[known.type].size
+            read: Read = ([size, home.key], lambda reply: self._sized(key, reply))
+            if not home.db:
+                return [read]
+            return [([*select(home.db)], _ignore), read, ([*select(0)], _ignore)]
+        return []
+
+    def _sized(self, key: bytes, size: object) -> None:
+        if isinstance(size, int) and size <= _LARGEST:
+            self._small.append(key)
+
+    def _all_of(self, key: bytes) -> list[Read]:
+        hidden = frozenset(self.keyspace.hidden.get(key, ()))
+        read = KeyRead(key, hidden, self.metadata_db)
+        replies: list[object] = []
+
+        def tell(reply: object) -> None:
+            replies.append(reply)
+            if hidden != frozenset(self.keyspace.hidden.get(key, ())):
+                self.touch_again(key)  # the commit that carries the reads has changed what it hides
+            elif len(replies) == len(read.commands) and read.is_told(replies):
+                contents = read.contents(replies)
+                if self._may_tell(contents, hidden):
+                    self.tell(key, contents)
+
+        return [(command, tell) for command in read.commands]
+
+    def _may_tell(self, contents: Contents, hidden: Collection[RedisType]) -> bool:
+        """Whether no server can have dropped the key at its deadline, by a clock that differs from others."""
+        is_near = deadline_of(contents) <= self.keyspace.dates.now + MARGIN_MS
+        return not is_near and not (hidden and hidden == set(types_of(contents)))
+
+    def vector_of(self, key: bytes) -> Vector | None:
+        """That of a key's value at this instant. None without an event log, to which all instants are alike."""
+        return None if self.log is None else dict(self._vectors.get(key, self._floor))
+
+    def tell(self, key: bytes, contents: Contents) -> None:
+        """Write a STATE line for a key's value at this instant."""
+        if self.log is not None:
+            self.tell_digest(key, self._vectors.get(key, self._floor), key_digest(key, contents))
+
+    def tell_digest(self, key: bytes, vector: Vector | None, digest: str) -> None:
+        """The same for its value at another instant, by `vector_of` it."""
+        if self.log is not None and vector is not None:
+            self.log.state(object_of(key), vector, digest)
+
+    def _forget_vectors(self) -> None:
+        surplus = len(self._vectors) - _REMEMBERED_OBJECTS
+        if surplus <= _REMEMBERED_OBJECTS // 4:  # this looks at all of them: not at every commit
+            return
+        for key in [key for key in self._vectors if key not in self._touched][:surplus]:
+            merge_into(self._floor, self._vectors.pop(key))
+
+
+def _ignore(_: object) -> None:
+    """The reply to a SELECT."""

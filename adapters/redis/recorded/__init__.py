@@ -1,0 +1,1 @@
+"""Commands that the server decides: it writes down what it did in the step that does it."""

@@ -1,0 +1,224 @@
+"""From the answer to a recorded stretch to the next commit: its one message, derived at once and stored there.
+
+The server has the values already. So the message goes into the log only; what it ends beside its keys' own values goes
+with the commit that stores it (docs/redis-recorded.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from crdtcast.adapters.redis.commit.plan import Expect, Plan
+from crdtcast.adapters.redis.group.preimages import takes_away
+from crdtcast.adapters.redis.recorded.derivation import (
+    derived,
+    derived_by_entry,
+    effects_of,
+    event_of,
+    row_of,
+)
+from crdtcast.adapters.redis.recorded.record import Entry, Record
+from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store.contents import Contents
+from crdtcast.adapters.redis.store.databases import db_of
+from crdtcast.adapters.redis.store.effects import (
+    Effect,
+    EndsData,
+    EndsKey,
+    Event,
+    Inc,
+    KillAll,
+    KillSlots,
+    Reg,
+)
+from crdtcast.adapters.redis.store.hiding import hidden_key
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.worth import PRESENT
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Tag
+from crdtcast.engine import Engine, GroupEngine, ParkedOperation
+
+
+def ended_by(event: Event) -> Iterator[bytes]:
+    """Keys that what was recorded has ended, whatever they were: their deadlines without data, too."""
+    for effect in event.effects:
+        if isinstance(effect, EndsKey):
+            yield effect.key
+
+
+class Derived(NamedTuple):
+    """What the next commit has to do for a record. tag: None if it came to nothing, or has to be parked."""
+
+    record: Record
+    tag: Tag | None
+    payload: bytes
+    event: Event
+    hidden: tuple[bytes, ...] = ()
+    """Where the values are that it has ended, hidden under its keys: nobody counts on them any more."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The one that it stores, if any."""
+        if self.tag is None:
+            return ()
+        return (Message(self.tag.dot, self.tag.context, self.payload),)
+
+    @property
+    def sent(self) -> tuple[tuple[Tag, bytes, Event], ...]:
+        """The same as the committer notes own messages."""
+        return () if self.tag is None else ((self.tag, self.payload, self.event),)
+
+
+def message_of(record: Record) -> Message | None:
+    """The one message of a record; None if it has come to nothing."""
+    event = derived(record)
+    if not event.effects:
+        return None
+    return Message(record.dot, record.context, effects.encode(*event))
+
+
+class ParkedRecord(NamedTuple):
+    """The message of a record that its incarnation cannot send any more. taken: what its writes took away, or wrote
+    over, by place of the effect; None if the record does not tell.
+    """
+
+    operation: ParkedOperation
+    taken: Mapping[int, Contents | None]
+
+    @classmethod
+    def of(cls, record: Record) -> ParkedRecord | None:
+        """None if the record has come to nothing."""
+        message = message_of(record)
+        if message is None:
+            return None
+        return cls(ParkedOperation(message.dot, 0, message.payload), dict(_taken(record, None)))
+
+
+class RecordedWork:
+    """What one gateway has recorded and not stored yet."""
+
+    def __init__(self) -> None:
+        self.pending: Derived | None = None
+        """Derived; the record is in the server still."""
+        self.parked: ParkedRecord | None = None
+        """Of an incarnation that had ended by the time of the answer: it sends nothing any more."""
+
+    def resume(
+        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
+    ) -> None:
+        """Go on from what the server holds. A former process may have sent the message of its record already."""
+        self.pending = self.parked = None
+        if record is not None and _sends_nothing(engine):
+            self.parked = ParkedRecord.of(record)
+        elif record is not None:
+            engine.reserve(record.context)
+            self.answered(engine, keyspace, record)
+        applied: list[Effect] = [] if self.pending is None else self.pending.event.effects
+        for effect in applied:
+            if not isinstance(effect, KillAll):
+                keyspace.forget(effect.key)  # its server may have dropped it since
+
+    def answered(
+        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
+    ) -> None:
+        """The server has carried out what a message is reserved for. record: None if nothing was written."""
+        if record is None:
+            engine.give_back()
+            return
+        by_entry = derived_by_entry(record)
+        event = event_of(record, by_entry)
+        if not event.effects:
+            engine.give_back()
+            self.pending = Derived(record, None, b"", event)
+            return
+        payload = effects.encode(*event)
+        if _sends_nothing(engine):
+            engine.give_back()
+            self.parked = ParkedRecord.of(record)
+            return
+        tag = engine.use(payload)
+        for place, effect in enumerate(event.effects):
+            keyspace.log.apply(effect, tag, event.timestamp, place)
+        for entry, found in zip(record.entries, by_entry, strict=True):
+            for effect in found:
+                keyspace.executed(effect)
+                if type(effect) is Inc:
+                    keyspace.counted(effect, entry.reply)
+        hidden = [
+            hidden_key(type_, effect.key)
+            for effect in event.effects
+            if isinstance(effect, EndsData)
+            for type_ in keyspace.hidden.pop(effect.key, ())
+        ]
+        self.pending = Derived(record, tag, payload, event, tuple(hidden))
+
+    @property
+    def count(self) -> int:
+        """Messages that the server has as a record only."""
+        pending = self.pending
+        return 0 if pending is None or pending.tag is None else 1
+
+    def take(self) -> Derived | None:
+        """The next commit begins: it is to store what is pending."""
+        pending, self.pending = self.pending, None
+        return pending
+
+
+def _sends_nothing(engine: Engine | GroupEngine) -> bool:
+    """Whether its incarnation has ended, or is out as soon as others know that."""
+    return isinstance(engine, GroupEngine) and not engine.standing.can_send
+
+
+def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
+    """What a commit does first for a record: it takes its place, and ends what the record has ended."""
+    plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
+    if pending.hidden:
+        plan.metadata(Expect.INTEGER, b"DEL", *pending.hidden)
+    for key in ended_by(pending.event):
+        keyspace.ended(key)
+    aside = keyspace.aside
+    if aside is None or pending.tag is None:
+        return
+    for place, contents in _taken(pending.record, pending.hidden):
+        aside.executed(pending.tag.dot, place, contents, plan)
+
+
+def _taken(
+    record: Record, hidden: Collection[bytes] | None
+) -> Iterator[tuple[int, Contents | None]]:
+    """Places of the effects that may have taken something away, and what; None if the record does not tell. hidden:
+    where values are that it has ended beside those which were visible; None if nobody knows.
+    """
+    place, flushed = 0, set[int | None]()
+    for entry in record.entries:
+        gone = set(entry.fresh)
+        for effect in effects_of(entry):
+            if isinstance(effect, KillAll):
+                flushed.add(effect.db)
+            if takes_away(effect):
+                is_empty = bool(flushed) and not flushed.isdisjoint((None, db_of(effect.key)))
+                is_known = is_empty or effect.key in gone
+                yield place, {} if is_known else _taken_by(effect, entry, hidden)
+            if isinstance(effect, EndsData):
+                gone.add(effect.key)
+            place += 1
+
+
+def _taken_by(
+    effect: EndsData | KillSlots | Reg,
+    entry: Entry,
+    hidden: Collection[bytes] | None,
+) -> Contents | None:
+    row, _ = row_of(entry)
+    if row.took is not None:
+        is_whole = not isinstance(effect, KillSlots | Reg)
+        if is_whole and (hidden is None or any(hidden_key(t, effect.key) in hidden for t in TYPES)):
+            return None
+        return row.took(entry.reply, entry.before)
+    if not isinstance(effect, KillSlots) or TYPES[effect.type].valued:
+        return None
+    if isinstance(entry.reply, int) and entry.reply != len(effect.slots):
+        return None
+    return {effect.type: dict.fromkeys(effect.slots, PRESENT)}

@@ -1,0 +1,77 @@
+"""Derives the effects of a record's one message: from the record alone, so any gateway derives the same at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from crdtcast.adapters.redis.commands import WRITES
+from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
+from crdtcast.adapters.redis.recorded.record import Entry, Record
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store.effects import (
+    NEVER,
+    Assign,
+    Effect,
+    EndsKey,
+    Event,
+    KillAll,
+    KillKey,
+    KillSlots,
+    Replace,
+    Until,
+)
+from crdtcast.exceptions import ConfigurationError
+
+
+def derived(record: Record) -> Event:
+    """The message of a record. It has no effects if nothing that was recorded has written anything.
+
+    Raises ConfigurationError for a command that this program does not know.
+    """
+    return event_of(record, derived_by_entry(record))
+
+
+def derived_by_entry(record: Record) -> list[list[Effect]]:
+    """The effects of each entry, in order."""
+    found = [list(effects_of(entry)) for entry in record.entries]
+    for effect in chain.from_iterable(found) if record.offset_ms else ():
+        if isinstance(effect, Replace | Assign | Until) and effect.at != NEVER:
+            effect.at += record.offset_ms
+    return found
+
+
+def event_of(record: Record, found: Iterable[Iterable[Effect]]) -> Event:
+    """The message that these effects, by entry, make."""
+    return Event(record.timestamp, list(chain.from_iterable(found)))
+
+
+def effects_of(entry: Entry) -> Iterator[Effect]:
+    """Those of one command: none of what the server refused, or what has found nothing. A key that begins anew with it
+    is killed first, so that nothing of its former life, a deadline above all, counts any more.
+    """
+    if isinstance(entry.reply, ReplyError):
+        return
+    fresh = list(entry.fresh)
+    _, derive = row_of(entry)
+    for effect in derive(entry.words, entry.reply, entry.before):
+        if not isinstance(effect, KillSlots | KillAll) and effect.key in fresh:
+            fresh.remove(effect.key)
+            if not isinstance(effect, EndsKey):
+                yield KillKey(effect.key)
+        yield effect
+
+
+def row_of(entry: Entry) -> tuple[WriteCommand, Derive]:
+    """What the gateway knows of a recorded command, and how its effects are derived.
+
+    Raises ConfigurationError for a command that this program does not know.
+    """
+    name = entry.words[0].decode(errors="replace").upper()
+    row = WRITES.get(name)
+    if row is None or row.derive is None:
+        raise ConfigurationError(
+            f"the server has recorded {name}, which this gateway's program does not know: start the program that "
+            "recorded it; nothing was touched"
+        )
+    return row, row.derive

@@ -1,0 +1,289 @@
+"""What the server has done by itself, as it writes it down in the step that does it: the key `record` of our database.
+
+A list: a header (what the one message of it is to be), the server's time, and of each command what was asked for and
+what came of it. Effects are derived from that, and from nothing else (docs/redis-recorded.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgpack
+
+from crdtcast.adapters.redis.deadlines.index import PIN_BELOW_MS, PIN_MS
+from crdtcast.adapters.redis.recorded.exact_sums import LUA
+from crdtcast.adapters.redis.server.resp import ReplyError, Status
+from crdtcast.adapters.redis.store.databases import LUA_HOME, db_of
+from crdtcast.causality.tags import Dot
+from crdtcast.exceptions import ConfigurationError, OutdatedError
+
+LEVEL = 1
+"""Of the format of a record."""
+MOST_WORDS = 4000
+"""Of a command that a script can call: Lua's stack holds twice as many."""
+MOST_BYTES = 8 << 20
+"""Of all that the commands of one message say, and copy."""
+MOST_SLOTS = 1 << 17
+"""Of the values that a command is to copy."""
+
+_pack: Callable[[object], bytes] = msgpack.packb
+_pack_for_script: Callable[[object], bytes] = partial(msgpack.packb, use_bin_type=False)
+"""A server's scripts know nothing of the type that others have for bytes."""
+
+# No line behind the first write can fail: what a command answers is caught, and all sizes are bounded before.
+_SCRIPT = b"""
+local ours, header, always, most = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local results, kept, wrote, used, stopped = {0}, {}, always, 0, false
+local sizes = {string = 'STRLEN', set = 'SCARD', hash = 'HLEN'}
+local reads = {string = 'GET', set = 'SMEMBERS', hash = 'HGETALL'}
+local function bytes(value)
+  if type(value) == 'string' then return #value end
+  local sum = 0
+  if type(value) == 'table' then for i = 1, #value do sum = sum + bytes(value[i]) end end
+  return sum
+end
+local function expire(words)
+  local key, at, old = words[2], tonumber(words[3]), redis.call('PEXPIRETIME', words[2])
+  if old == -2 then return 0 end
+  if old >= PIN_MS then old = old - PIN_MS end
+  for j = 4, #words do
+    local only = string.upper(words[j])
+    if only == 'NX' and old >= 0 or only == 'XX' and old < 0 then return 0 end
+    if only == 'GT' and (old < 0 or at <= old) or only == 'LT' and old >= 0 and at >= old then return 0 end
+  end
+  if at == 1 then return redis.call('DEL', key) end  -- it is over, whenever one looks
+  local time = redis.call('TIME')
+  if at - time[1] * 1000 < BELOW_MS then at = at + PIN_MS end
+  return redis.call('PEXPIREAT', key, string.format('%%.0f', at))
+end
+local function flush_all(count)
+  for db = 0, count - 1 do
+    if db ~= ours then
+      to(db)
+      redis.call('FLUSHDB', 'ASYNC')
+    end
+  end
+  return {ok = 'OK'}
+end
+local function carry_out(words)
+  if words[1] == 'FLUSHALL' then return flush_all(tonumber(words[2])) end
+  if words[1] == 'PEXPIREAT' then return expire(words) end  -- a deadline may be put off, and nobody is to see that
+  return counted(words)
+end
+local function look(words)
+  if words[1] ~= 'VALUE' then return redis.pcall(unpack(words)) end
+  local kind = redis.call('TYPE', words[2]).ok
+  if kind == 'none' then return false end
+  if not reads[kind] then return {err = 'ERR crdtcast: a key of type ' .. kind .. ' is not replicated'} end
+  local at = redis.call('PEXPIRETIME', words[2])
+  return {kind, redis.call(reads[kind], words[2]), string.format('%%.0f', at)}
+end
+local function too_large(keys)
+  local slots, text = 0, 0
+  for i = 1, #keys do
+    local kind = redis.call('TYPE', keys[i]).ok
+    if kind == 'string' then text = text + redis.call('STRLEN', keys[i])
+    elseif sizes[kind] then slots = slots + redis.call(sizes[kind], keys[i]) end
+  end
+  return slots > %(slots)d or text > most
+end
+for i = 5, #ARGV do
+  local asked = cmsgpack.unpack(ARGV[i])
+  local words, begins, idle, before, weighs, exact = asked[2], asked[3], asked[4], asked[5], asked[6], asked[7]
+  local db, into = asked[8] or 0, asked[9] or asked[8] or 0
+  to(db)
+  local there, found, reply = '', false, nil
+  if weighs and too_large(weighs) then
+    reply = {err = 'ERR crdtcast: what this command copies is too large for one message'}
+  elseif before and not stopped then
+    found = look(before)
+    if type(found) == 'table' and found.err then
+      if string.sub(found.err, 1, 9) ~= 'WRONGTYPE' then reply = found end -- else the command fails by itself
+      found = false
+    end
+    local size = bytes(found)
+    if used + size > most then
+      if used == 0 or always then
+        reply = {err = 'ERR crdtcast: what this command copies is too large for one message'}
+      else
+        stopped = true
+      end
+    else
+      used = used + size
+    end
+  end
+  if stopped then
+    results[#results + 1] = ''
+  else
+    if not reply then
+      to(into)
+      for j = 1, #begins do there = there .. redis.call('EXISTS', words[begins[j]]) end
+      to(db)
+      reply = carry_out(words)
+    end
+    local kind = 0
+    if type(reply) == 'table' then
+      if reply.err then kind, reply, found = 2, reply.err, false
+      elseif reply.ok then kind, reply = 1, reply.ok end
+    elseif type(reply) == 'number' and (reply >= 9007199254740992 or reply <= -9007199254740992) and exact then
+      kind, reply = 3, redis.call(unpack(exact))
+    end
+    if reply == nil then reply = false end
+    local result = cmsgpack.pack({there, found, kind, reply})
+    results[#results + 1] = result
+    kept[#kept + 1] = ARGV[i]
+    kept[#kept + 1] = result
+    local empty = not reply or reply == 0 or (type(reply) == 'table' and #reply == 0)
+    if kind ~= 2 and not (idle and empty) then wrote = true end
+  end
+end
+if wrote and #kept > 0 then
+  to(ours)
+  if redis.call('EXISTS', 'record') == 0 then
+    local time = redis.call('TIME')
+    redis.call('RPUSH', 'record', header, time[1] .. '.' .. time[2])
+  end
+  for i = 1, #kept, 1000 do redis.call('RPUSH', 'record', unpack(kept, i, math.min(i + 999, #kept))) end
+  results[1] = 1
+end
+to(0)
+return results
+""" % {b"slots": MOST_SLOTS}
+SCRIPT = (LUA_HOME + LUA + _SCRIPT).replace(b"PIN_MS", b"%d" % PIN_MS)
+SCRIPT = SCRIPT.replace(b"BELOW_MS", b"%d" % PIN_BELOW_MS)
+SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
+
+
+class Look(NamedTuple):
+    """What is to be read in the same step as a command, before it or (`exact`) behind it.
+
+    before: a read whose reply is recorded; or VALUE and a key, which gives its type, all it holds, and its deadline.
+    weighs: keys that `before` reads as a whole. exact: reads an integer again, as text, that a script cannot hold.
+    """
+
+    before: Sequence[bytes] = ()
+    weighs: Sequence[bytes] = ()
+    exact: Sequence[bytes] = ()
+
+
+NO_LOOK = Look()
+
+
+class Asked(NamedTuple):
+    """One command for the script. number: among those of its commit. begins: places of keys that it may begin: whether
+    they had data before is recorded. idle: whether a reply of nothing, 0, or no elements tells that it wrote nothing.
+    db: the database that it is carried out in. names: by place, what stands for the keys in the record, where these
+    are not their own names.
+    """
+
+    number: int
+    words: Sequence[bytes]
+    begins: Sequence[int] = ()
+    idle: bool = False
+    look: Look = NO_LOOK
+    db: int = 0
+    names: Mapping[int, bytes] = {}
+
+    def encode(self) -> bytes:
+        """As the script takes it, and the record keeps it."""
+        before, weighs, exact = self.look
+        begins = [place + 1 for place in self.begins]
+        asked: list[Any] = [
+            self.number,
+            self.words,
+            begins,
+            self.idle,
+            before or False,
+            weighs or False,
+            exact or False,
+        ]
+        if self.db or self.names:
+            into = {db_of(self.names[place]) for place in self.begins if place in self.names}
+            asked += self.db, max(into, default=self.db), list(self.names.items())
+        return _pack_for_script(asked)
+
+
+class Entry(NamedTuple):
+    """What is recorded of one command, with names for keys. fresh: those that had no data before. before: the reply to
+    that look.
+    """
+
+    number: int
+    words: Sequence[bytes]
+    fresh: Sequence[bytes]
+    before: Any
+    reply: Any
+
+    @classmethod
+    def decode(cls, asked: bytes, result: bytes) -> Entry:
+        """From the two parts of it."""
+        number, words, begins, _, _, _, _, *elsewhere = msgpack.unpackb(asked, raw=True)
+        for place, name in elsewhere[2] if elsewhere else ():
+            words[place] = name
+        there, before, kind, reply = msgpack.unpackb(result, raw=True)
+        fresh = [words[p - 1] for p, is_there in zip(begins, there, strict=False) if is_there == 48]
+        return cls(number, words, fresh, None if before is False else before, _reply(kind, reply))
+
+    @staticmethod
+    def reply_of(result: bytes) -> Any:
+        """The reply alone."""
+        _, _, kind, reply = msgpack.unpackb(result, raw=True)
+        return _reply(kind, reply)
+
+
+def _reply(kind: int, reply: Any) -> Any:
+    match kind:
+        case 1:
+            return Status(reply)
+        case 2:
+            return ReplyError(reply)
+        case 3:
+            return int(reply)
+    return None if reply is False else reply
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Everything that the message of a recorded stretch is made from."""
+
+    dot: Dot
+    context: tuple[Dot, ...]
+    timestamp: int
+    entries: tuple[Entry, ...] = ()
+    offset_ms: int = 0
+    """What the clock of deadlines is ahead of the server's."""
+
+    def header(self) -> bytes:
+        """What the first element says: all but the entries."""
+        return _pack([LEVEL, self.dot, self.context, self.timestamp, self.offset_ms])
+
+    def with_entries(self, entries: Iterable[Entry]) -> Record:
+        """The same, of these commands."""
+        return replace(self, entries=tuple(entries))
+
+    @classmethod
+    def decode(cls, elements: Sequence[bytes]) -> Record | None:
+        """From the list; None if there is none. Raises OutdatedError for a later program's, ConfigurationError for
+        what is damaged.
+        """
+        if not elements:
+            return None
+        try:
+            level, dot, context, timestamp, offset_ms = msgpack.unpackb(elements[0])
+            if level != LEVEL:
+                raise OutdatedError(
+                    f"the server holds a record of level {level}, and this gateway's program reads {LEVEL}: start the "
+                    "program that wrote it; nothing was touched"
+                )
+            entries = map(Entry.decode, elements[2::2], elements[3::2])
+            dots = tuple(Dot(*pair) for pair in context)
+            return cls(Dot(*dot), dots, int(timestamp), tuple(entries), int(offset_ms))
+        except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
+            raise ConfigurationError(
+                f"the key 'record' of the metadata database is damaged ({error}): somebody wrote to it past the "
+                "gateway. Restore the server's append-only file or snapshot"
+            ) from error

@@ -1,0 +1,339 @@
+"""What of a commit the server decides: stretches of commands in one fixed script each, and what came of them.
+
+All stand in the commit's MULTI under one reserved dot. Between two scripts there may be reads of clients, and what
+brings out a hidden value: both have to see what the commands before them have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from crdtcast.adapters.redis.clients.large_request import size_of
+from crdtcast.adapters.redis.clients.watches import ZERO_IS_NOTHING
+from crdtcast.adapters.redis.commands.write_command import (
+    ENDS_KEY,
+    ONE_KEY,
+    WriteCommand,
+)
+from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS
+from crdtcast.adapters.redis.commit.plan import Expect, Plan
+from crdtcast.adapters.redis.deadlines.index import Gone
+from crdtcast.adapters.redis.recorded.derivation import effects_of
+from crdtcast.adapters.redis.recorded.record import (
+    MOST_BYTES,
+    MOST_WORDS,
+    NO_LOOK,
+    SCRIPT,
+    SCRIPT_SHA,
+    Asked,
+    Entry,
+    Record,
+)
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.adapters.redis.store import metadata
+from crdtcast.adapters.redis.store.databases import ELSEWHERE, db_of, name_of, names_in
+from crdtcast.adapters.redis.store.effects import KillAll
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.named_args import db_of_args, sent_of
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.clients.client import Request
+    from crdtcast.adapters.redis.server.connection import Replies
+
+_MOST_IN_SCRIPT = 512
+"""Commands of one script: a server does nothing else meanwhile."""
+
+
+class Segments:
+    """Of one commit. record: its header. whole: whether all of them are one transaction, of which nothing may wait.
+
+    metadata_db: where the record is written.
+    """
+
+    def __init__(
+        self, plan: Plan, keyspace: Keyspace, record: Record, *, whole: bool, metadata_db: int
+    ) -> None:
+        self.record = record
+        self.requests: list[Request] = []
+        """Whose commands are in it, in order; not their reads."""
+        self._done: list[tuple[int, list[Entry]]] = []
+        """What was recorded, by the place of the script in the plan."""
+        self._plan = plan
+        self._keyspace = keyspace
+        self._whole = whole
+        self._db = metadata_db
+        self._asked: list[bytes] = []
+        """Of all commands, encoded, by number."""
+        self._first: dict[int, tuple[int, int]] = {}
+        """Of a request, by its id, its first command and how many there are."""
+        self._begun = 0
+        """Commands that stand in a script already."""
+        self._scripts: list[tuple[int, int, int]] = []
+        """Place in the plan, first command, how many."""
+        self._bytes = self._operations = 0
+        self._reads_values = False
+        self._ended: set[bytes] = set()
+        """Keys that hide values, and of which nothing may be left: what they hid goes with the next commit."""
+        self._undated = 0
+        """Requests of which nothing is left that could have a deadline."""
+        self._flushed: dict[int, int] = {}
+        """The same of the keys of a database."""
+        self.unsettled: set[bytes] = set()
+        """Those of them that may have become empty in spite of that."""
+        plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
+
+    # Putting it together
+
+    def takes(self, request: Request) -> bool:
+        """Whether it fits into the one message: the first one always does."""
+        if not self.requests:
+            return True
+        may_stop = self._reads_values and not self._whole
+        row = request.command.write
+        is_apart = row is None or row.flushes or self._begun == len(self._asked)
+        if may_stop and is_apart:
+            return False  # what the script has no room for would come behind it
+        keys = request.command.keys_of(request.args) if self._ended and not self._whole else ()
+        if not self._ended.isdisjoint(keys):
+            return False
+        size = self._bytes + size_of(request.args)
+        return size <= MAX_BYTES and self._operations + len(request.args) <= MAX_OPERATIONS
+
+    def add(self, request: Request) -> None:
+        """Have the server carry it out."""
+        row = request.command.write
+        assert row is not None
+        if row.flushes:
+            self._flush(request)
+            return
+        args, sent = request.args, sent_of(request.args)
+        if row.timed is not None:
+            sent = self._timed(row, sent)
+        self.requests.append(request)
+        self._bytes += size_of(sent)
+        self._operations += len(sent)
+        begin = len(self._asked)
+        hidden = self._keyspace.hidden
+        begins = () if not row.begins else self._may_begin(row, args)
+        look = NO_LOOK if row.looks_at is None else row.looks_at(sent)
+        self._reads_values |= bool(look.before)
+        idle = row.idle if isinstance(row.idle, bool) else row.idle(sent)
+        db = db_of_args(args)
+        several = _pieces(row, args) if type(args) is not list else repeat(())
+        for words, named in zip(_pieces(row, sent), several, strict=False):
+            names = _names(row, named)
+            asked = Asked(len(self._asked), words, begins, idle, look, db, names)
+            self._asked.append(asked.encode())
+            begins = ()
+        self._first[id(request)] = begin, len(self._asked) - begin
+        if hidden:
+            self._bring_out(request)
+        if len(self._asked) - self._begun >= _MOST_IN_SCRIPT and not self._reads_values:
+            self.end()
+
+    def _flush(self, request: Request) -> None:
+        """All keys of a database go, or of all of them, and all that is kept of them elsewhere, in a script by itself:
+        what comes behind it finds both gone.
+        """
+        self.end()
+        number, db = len(self._asked), db_of_args(request.args)
+        if request.command.name == "FLUSHALL":
+            count = self._keyspace.databases.count
+            asked, flushed = Asked(number, (b"FLUSHALL", b"%d" % count)), None
+        else:  # the name of an empty key tells the database
+            names = {1: name_of(db, b"")} if db else {}
+            asked, flushed = Asked(number, (b"FLUSHDB", b"ASYNC"), db=db, names=names), db
+        self.requests.append(request)
+        self._first[id(request)] = number, 1
+        self._asked.append(asked.encode())
+        self.end()
+        self._plan.flushes.append((self._scripts[-1][0], flushed))
+        self._keyspace.flushed(flushed, self._plan)
+        for ended in (self._ended, self.unsettled):
+            ended.difference_update(names_in(ended, flushed))
+        if flushed is None:
+            self._undated = len(self.requests)
+        else:
+            self._flushed[flushed] = len(self.requests)
+
+    def _timed(self, row: WriteCommand, args: list[bytes]) -> list[bytes]:
+        """With deadlines as the server's clock tells them."""
+        assert row.timed is not None
+        dates = self._keyspace.dates
+        dates.in_use = True
+        timed = row.timed(args, dates.now - dates.offset_ms)
+        return args if isinstance(timed, ReplyError) else list(timed)
+
+    def dated(self) -> dict[bytes, Gone]:
+        """Keys of which only the server knows the deadline when it is done."""
+        found: dict[bytes, Gone] = {}
+        first = self._undated
+        for at, request in enumerate(
+            self.requests[first:] if self._keyspace.dates.in_use else (), first
+        ):
+            row = request.command.write
+            assert row is not None
+            gone = Gone.STAYS if row.empties else Gone.ENDS
+            for key in request.command.keys_of(request.args):
+                if self._flushed and at < self._flushed.get(db_of(key), 0):
+                    continue
+                if (
+                    found.get(key) is not Gone.STAYS
+                ):  # what another command has ended the next commit knows
+                    found[key] = gone
+        return found
+
+    def _may_begin(self, row: WriteCommand, args: Sequence[bytes]) -> tuple[int, ...]:
+        """Places of keys of which the server alone knows whether there is data: a hidden value is data."""
+        hidden = self._keyspace.hidden
+        if not hidden:
+            return row.begins
+        return tuple(place for place in row.begins if args[place] not in hidden)
+
+    def _bring_out(self, request: Request) -> None:
+        """Where a command may have emptied a key, the value that it hides comes out before the next one."""
+        row = request.command.write
+        assert row is not None
+        keys = [k for k in request.command.keys_of(request.args) if k in self._keyspace.hidden]
+        if not keys:
+            return
+        self.end()
+        if not ENDS_KEY.isdisjoint(row.sends):
+            self._ended.update(keys)
+        elif row.empties:
+            self.unsettled.update(key for key in keys if key in self._ended)
+            for key in keys:
+                if key not in self._ended:
+                    self._plan.settle(key)
+
+    def end(self) -> None:
+        """What stands in the plan from here on comes behind all that was added."""
+        asked = self._asked[self._begun :]
+        if not asked:
+            return
+        self._plan.speak(2)
+        script = (b"EVALSHA", SCRIPT_SHA) if self._scripts else (b"EVAL", SCRIPT)
+        most = MOST_BYTES - self._bytes
+        words = b"%d" % self._db, self.record.header(), b"%d" % self._whole, b"%d" % max(most, 0)
+        place = self._plan.script(*script, b"0", *words, *asked)
+        self._scripts.append((place, self._begun, len(asked)))
+        self._begun = len(self._asked)
+
+    # The answer
+
+    def answered(self, replies: Replies) -> tuple[list[Request], Record | None]:
+        """Answer what was carried out. Returns what was not, which is to be carried out again, and what was recorded:
+        None if nothing was written.
+        """
+        results: list[bytes | ReplyError] = []
+        entries: list[Entry] = []
+        for place, first, count in self._scripts:
+            reply = replies[place]
+            if isinstance(reply, Exception):
+                results += [ReplyError(str(reply))] * count  # nothing of it was carried out
+                continue
+            wrote, *found = reply
+            results += found
+            if wrote:
+                asked = self._asked[first : first + count]
+                done = [Entry.decode(a, r) for a, r in zip(asked, found, strict=True) if r]
+                entries += done
+                self._done.append((place, done))
+        values = [r if isinstance(r, ReplyError) else r and Entry.reply_of(r) for r in results]
+        again = self._answer(values, {k for k, r in enumerate(results) if r == b""})
+        return again, self.record.with_entries(entries) if entries else None
+
+    def written(self) -> Iterator[tuple[bytes, int]]:
+        """Keys that have other values now, and the place in the plan that did it; once it is answered."""
+        for place, done in self._done:
+            for entry in done:
+                for key in _written(entry):
+                    yield key, place
+
+    def answered_by(self, record: Record | None) -> list[Request]:
+        """The same by what was found at the server, after its answer was lost. What is not in the record has written
+        nothing.
+        """
+        found = {} if record is None else {entry.number: entry.reply for entry in record.entries}
+        everything = range(len(self._asked))
+        return self._answer([found.get(k) for k in everything], everything - found.keys())
+
+    def _answer(self, values: Sequence[Any], missing: set[int]) -> list[Request]:
+        again: list[Request] = []
+        for request in self.requests:
+            first, count = self._first[id(request)]
+            if not missing.isdisjoint(range(first, first + count)):
+                again.append(request)
+            elif not request.answered:
+                request.answer(_shaped(request, values[first : first + count]))
+        return again
+
+
+def refusal_of(request: Request, now: int) -> ReplyError | None:
+    """Why a command cannot be carried out by the server alone, as far as its arguments tell. now: its TIME, in ms."""
+    row, args = request.command.write, sent_of(request.args)
+    if row is None:
+        return None
+    if len(args) > MOST_WORDS:
+        if not row.divides:
+            return ReplyError(
+                f"ERR crdtcast: {row.name} has {len(args)} words; where the server decides what it does, it may have "
+                f"{MOST_WORDS}: split it"
+            )
+        if (len(args) - _front(row)) % row.divides:
+            return request.command.arity_error()
+    if row.refuses is not None and (refusal := row.refuses(args)) is not None:
+        return refusal
+    if row.timed is not None and isinstance(timed := row.timed(args, now), ReplyError):
+        return timed
+    return None
+
+
+def _names(row: WriteCommand, named: Sequence[bytes]) -> dict[int, bytes]:
+    """Which of these words are names that the server has not been sent, by place."""
+    first, last, step = row.keys
+    if not (first and named):
+        return {}
+    places = range(first, last + 1 if last >= 0 else len(named) + last + 1, step)
+    return {place: named[place] for place in places if row.crosses or named[place] >= ELSEWHERE}
+
+
+def _front(row: WriteCommand) -> int:
+    """Words that each piece of a command begins with: its name, and the key if it has one only."""
+    return 2 if row.keys == ONE_KEY else 1
+
+
+def _pieces(row: WriteCommand, args: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The command, in pieces if it has more words than a script can call it with."""
+    if len(args) <= MOST_WORDS:
+        yield list(args)
+        return
+    front = list(args[: _front(row)])
+    step = (MOST_WORDS - len(front)) // row.divides * row.divides
+    for at in range(len(front), len(args), step):
+        yield [*front, *args[at : at + step]]
+
+
+def _shaped(request: Request, values: Sequence[Any]) -> Any:
+    """One reply out of those of all pieces."""
+    row = request.command.write
+    if len(values) == 1:
+        value = values[0]
+        if row is not None and row.shape is not None and not isinstance(value, ReplyError):
+            return row.shape(sent_of(request.args), value)
+        return value
+    error = next((value for value in values if isinstance(value, ReplyError)), None)
+    if error is not None:
+        return error
+    return sum(values) if isinstance(values[0], int) else values[0]
+
+
+def _written(entry: Entry) -> Iterator[bytes]:
+    """Keys whose value a command has changed."""
+    if entry.reply == 0 and entry.words[0].upper() in ZERO_IS_NOTHING:
+        return
+    for effect in effects_of(entry):
+        if not isinstance(effect, KillAll):
+            yield effect.key

@@ -1,0 +1,123 @@
+"""The rights that a gateway needs at its server, checked before it uses any of them.
+
+A server checks rights when a command is queued in MULTI, and DISCARD forgets it, so each is tried without a trace.
+What cannot be queued is tried before: it leaves none by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crdtcast.adapters.redis.commands import WRITES
+from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.commands.write_command import NO_KEY
+from crdtcast.adapters.redis.server.connection import ServerConnection, Words
+from crdtcast.adapters.redis.server.resp import ReplyError
+from crdtcast.exceptions import ConfigurationError
+
+_KEY = "crdtcast:rights"
+_QUEUED: tuple[Words, ...] = (
+    # What values and metadata are written and read with, and what is asked at every connection.
+    *((name, _KEY, "0") for name in ("SADD", "SREM", "INCRBY", "SET", "HDEL", "EXPIRE")),
+    *(
+        (name, _KEY)
+        for name in ("GET", "MGET", "DEL", "UNLINK", "TYPE", "PTTL", "SMEMBERS", "SCARD", "HGETALL")
+    ),
+    ("SISMEMBER", _KEY, "0"),
+    ("SMISMEMBER", _KEY, "0"),
+    ("GETRANGE", _KEY, "0", "0"),
+    ("SETRANGE", _KEY, "0", ""),
+    ("HGET", _KEY, "f"),
+    ("HMGET", _KEY, "f"),
+    ("HINCRBY", _KEY, "f", "0"),
+    ("HKEYS", _KEY),
+    ("EXISTS", _KEY),
+    ("PERSIST", _KEY),
+    *((name, _KEY, "0") for name in ("PEXPIREAT", "ZREM")),
+    ("PEXPIRETIME", _KEY),
+    ("TIME",),
+    ("ZADD", _KEY, "0", "0"),
+    ("ZCARD", _KEY),
+    *((name, _KEY, "0", "0") for name in ("ZRANGE", "ZRANGEBYSCORE")),
+    ("HLEN", _KEY),
+    ("HSCAN", _KEY, "0"),
+    ("MEMORY", "USAGE", _KEY),
+    ("MOVE", _KEY, "0"),
+    ("HSET", _KEY, "f", "v"),
+    ("COPY", _KEY, _KEY),
+    ("RENAME", _KEY, _KEY),
+    ("STRLEN", _KEY),
+    ("EVAL", "return 0", "0"),
+    ("EVALSHA", "0", "0"),
+    ("LRANGE", _KEY, "0", "0"),
+    ("RPUSH", _KEY, "0"),
+    # What it carries out as clients have sent it.
+    *((row.name, *[_KEY] * (abs(row.arity) - 1)) for row in WRITES.values() if row.keys != NO_KEY),
+    ("SCAN", "0"),
+    ("SSCAN", _KEY, "0"),
+    ("DBSIZE",),
+    ("PUBLISH", _KEY, "0"),
+    *((name, _KEY) for name in ("SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE")),
+    ("PUBSUB", "NUMPAT"),
+    ("ECHO", "0"),
+    ("FLUSHDB",),
+    ("SELECT", "0"),
+    ("INFO",),
+    ("COMMAND",),
+    ("CONFIG", "GET", "appendonly"),
+)
+_OUTSIDE: tuple[Words, ...] = (
+    ("EXEC",),
+    ("WATCH", _KEY),
+    ("HELLO",),
+    ("WAITAOF", "0", "0", "0"),
+    ("MULTI",),
+    ("DISCARD",),
+)
+"""Other errors than `_REFUSALS` are none: of EXEC without MULTI, or of a server that does not know WAITAOF."""
+_REFUSALS = ("NOPERM", "EXECABORT Transaction discarded because of: NOPERM")
+
+
+async def check_rights(server: ServerConnection) -> None:
+    """Raises ConfigurationError, in one line with the way out, if the user may not do what a gateway does."""
+    refused = await _refused(server, _OUTSIDE)
+    if "MULTI" not in refused and "DISCARD" not in refused:  # else they would be carried out
+        tried = [("MULTI",), *_QUEUED, ("DISCARD",)]
+        refused += await _refused(server, tried)
+    if not refused:
+        return
+    user = server.address.username or "default"
+    rights = " ".join(f"+{name.lower()}" for name in refused)
+    raise ConfigurationError(
+        f"user {user!r} at the server lacks rights that the gateway needs: {', '.join(refused)}. Say at the server: "
+        f"ACL SETUSER {user} {rights} ~* &*; docs/redis.md lists all of them"
+    )
+
+
+async def note_denied(server: ServerConnection, table: Table) -> None:
+    """Note which commands that go to the server as they are the gateway's user may not use: one of them would have a
+    whole commit refused.
+    """
+    passed = [
+        command
+        for command in table.commands()
+        if command.kind in (Kind.READ, Kind.PUBSUB) and command.subcommands is None
+    ]
+    tried = [_words_of(command.name, command.low) for command in passed]
+    _, *replies, _ = await server.call([("MULTI",), *tried, ("DISCARD",)])
+    for command, reply in zip(passed, replies, strict=True):
+        is_denied = str(reply).startswith(_REFUSALS)
+        command.denied = ReplyError(str(reply)) if is_denied else None
+
+
+def _words_of(name: str, count: int) -> list[str]:
+    words = name.split()
+    return words + [_KEY] * (count - len(words))
+
+
+async def _refused(server: ServerConnection, commands: Sequence[Words]) -> list[str]:
+    """Names of the commands that its user may not use."""
+    replies = await server.call(commands)
+    tried = zip(commands, replies, strict=True)
+    refused = [str(words[0]) for words, reply in tried if str(reply).startswith(_REFUSALS)]
+    return list(dict.fromkeys(refused))

@@ -1,0 +1,62 @@
+"""What a server holds that is not replicated, by type.
+
+Counted are keys of types that no command of the gateway writes: they can only have come past it. Written out for people
+by `described`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from crdtcast.adapters.redis.server.steps import Read
+from crdtcast.adapters.redis.store.databases import BEGIN, END, Databases, by_name, scan
+from crdtcast.adapters.redis.types import BY_NAME
+
+KINDS = ("list", "zset", "stream")
+"""What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
+_AT_ONCE = 1000
+
+_OF_MODULE = re.compile("[A-Za-z0-9_-]{9}")
+
+
+def is_replicated(kind: object) -> bool:
+    """Whether a key of which TYPE says this is copied and compared, or is not there."""
+    return kind == b"none" or kind in BY_NAME
+
+
+async def take_census(ask: Read, databases: Databases) -> dict[str, int]:
+    """Numbers of keys by name of type, which a join would leave out; empty if there are none."""
+    found: dict[str, int] = {}
+    at = BEGIN
+    while True:
+        at, names = await scan(ask, databases, at, _AT_ONCE)
+        for reply in await by_name(ask)([[b"TYPE", name] for name in names]):
+            if isinstance(reply, bytes) and not is_replicated(reply):
+                kind = reply.decode(errors="replace")
+                found[kind] = found.get(kind, 0) + 1
+        if at == END:
+            return found
+
+
+def described(found: Mapping[str, int]) -> str:
+    """For a sentence: `2 keys of type list, 1 key of type zset`."""
+    return ", ".join(
+        f"{number} {'key' if number == 1 else 'keys'} of type {kind}"
+        for kind, number in sorted(found.items())
+    )
+
+
+def not_a_kind(name: str) -> str | None:
+    """What is wrong with a name of what a copy need not have, for a sentence; None if nothing is."""
+    if name in KINDS:
+        return None
+    if near := difflib.get_close_matches(name, KINDS, 1):
+        return f"{name!r}, did you mean {near[0]}?"
+    if _OF_MODULE.fullmatch(name):
+        return None
+    return (
+        f"{name!r}, which is no type that a copy can lack: give {', '.join(KINDS)}, or the type of a module "
+        "(strings, hashes and sets are always copied)"
+    )

@@ -1,0 +1,282 @@
+"""What a gateway asks its server at every connection, before it writes anything: who are you, what do you hold?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import msgpack
+
+from crdtcast.adapters.redis.deadlines import index
+from crdtcast.adapters.redis.group.recovery import Durability, Found
+from crdtcast.adapters.redis.recorded.record import Record
+from crdtcast.adapters.redis.server.connection import ServerConnection, Words
+from crdtcast.adapters.redis.server.monitor import parse_sections
+from crdtcast.adapters.redis.store import metadata
+from crdtcast.adapters.redis.store.databases import MOST_DATABASES, Databases, by_name
+from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.hiding import hidden_of
+from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import covers
+from crdtcast.exceptions import ConfigurationError, ServerError
+
+_OLDEST = (7, 0)
+_WAITAOF_SINCE = (7, 2)
+_FULL_AT = 0.95
+"""Share of maxmemory at which writes are refused: the rest is for what other regions send."""
+_KEYS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """Answers, as of one instant of a quiet server."""
+
+    found: Found
+    unstable: list[Message]
+    late: list[Message]
+    """What is stable, and is kept until an event log has told of it."""
+    hidden: dict[bytes, set[RedisType]]
+    """Which types are hidden under which keys."""
+    unshown: list[bytes]
+    """Those of these keys that show nothing: what they hide has not come out yet, or their server has dropped them."""
+    damaged: set[bytes]
+    disputed: set[bytes]
+    incomplete: set[bytes]
+    """Keys that wait for another region's copy."""
+    record: Record | None
+    """What the server has done by itself, and no message is stored of."""
+    handed_on: Record | None = None
+    """The same of an incarnation that has ended just now: its message is among the unstable ones."""
+    orphans: dict[bytes, bytes]
+    """Keys without data that have a deadline: as the index has it."""
+    pinned: dict[bytes, bytes]
+    """Keys whose native deadline is put off, and what it is to be."""
+    has_deadlines: bool
+    time_ms: int
+    """The server's clock."""
+    parked: bytes | None
+    """What an earlier incarnation of this gateway may have to send again."""
+    databases: Databases
+    fence: int
+    product: str
+    """`redis` or `valkey`."""
+    version: str
+    redis_version: str
+    commands: list[Any]
+
+
+async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
+    """Ask everything. Raises ServerError if the server fails, ConfigurationError if it cannot be used as it is."""
+    questions: dict[str, Words] = {
+        "info": ("INFO",),
+        "config": ("CONFIG", "GET", "*append*"),
+        "commands": ("COMMAND",),
+        "selected": ("SELECT", metadata_db),
+        "size": ("DBSIZE",),
+        "state": ("GET", metadata.STATE),
+        "store": ("HGETALL", metadata.STORE),
+        "fence": ("GET", metadata.FENCE),
+        "damaged": ("SMEMBERS", metadata.DAMAGED),
+        "disputed": ("SMEMBERS", metadata.DISPUTED),
+        "incomplete": ("SMEMBERS", metadata.INCOMPLETE),
+        "joining": ("SMEMBERS", metadata.JOINING),
+        "parked": ("GET", metadata.PARKED),
+        "record": ("LRANGE", metadata.RECORD, 0, -1),
+        "orphans": ("HGETALL", index.ORPHANS),
+        "pinned": ("HGETALL", index.PINNED),
+        "due": ("ZCARD", index.DUE),
+        "time": ("TIME",),
+    }
+    replies = await server.call(list(questions.values()))
+    told: dict[str, Any] = dict(zip(questions, replies, strict=True))
+    if isinstance(told["selected"], Exception):
+        raise ConfigurationError(
+            f"the server has no database {metadata_db} for the metadata ({told['selected']}): choose "
+            "one with --metadata-db"
+        )
+    for question, reply in told.items():
+        if isinstance(reply, Exception) and str(reply).startswith("WRONGTYPE"):
+            _, key, *_ = questions[question]
+            assert isinstance(key, bytes)
+            raise _damaged(key, reply)
+        if isinstance(reply, Exception) and question != "config":  # some hosts do not allow that
+            raise ServerError(
+                f"the server at {server.address} does not answer as it should: {reply}"
+            )
+    info = dict(
+        chain.from_iterable(fields.items() for fields in parse_sections(told["info"]).values())
+    )
+    refuse_unusable(info)
+    hidden = await _hidden_keys(server)
+    databases = await _databases(server, metadata_db)
+    unshown = await _unshown(server, list(hidden))
+    keyspace = parse_sections(told["info"]).get("keyspace", {})
+    version = _version(info.get("redis_version", "0"))
+    state = None if told["state"] is None else StoredState.decode(told["state"])
+    stored = _decoded(dict(zip(told["store"][::2], told["store"][1::2], strict=True)))
+    stable = {} if state is None else state.stable
+    unstable = [message for message in stored if not covers(stable, message.dot)]
+    joining = frozenset(i.decode() for i in told["joining"] if i) if told["joining"] else None
+    return Inspection(
+        found=Found(
+            run_id=info.get("run_id", ""),
+            role=info.get("role", "master"),
+            durability=durability(info, told["config"], version),
+            state=state,
+            keys=sum(_keys_told(keyspace.get(f"db{db}", "")) for db in databases.clients),
+            address=str(server.address),
+            metadata_keys=told["size"]
+            - (told["fence"] is not None),  # a first start may have got no further
+            unsettled=len(unstable) + sum(len(told[name.decode()]) for name in metadata.REFUSED),
+            joining=joining,
+        ),
+        unstable=unstable,
+        late=[message for message in stored if covers(stable, message.dot)],
+        hidden=hidden,
+        unshown=unshown,
+        damaged=set(told["damaged"]),
+        disputed=set(told["disputed"]),
+        incomplete=set(told["incomplete"]),
+        record=Record.decode(told["record"]),
+        orphans=_deadlines(index.ORPHANS, told["orphans"], marks=1),
+        pinned=_deadlines(index.PINNED, told["pinned"]),
+        has_deadlines=bool(told["due"] or told["orphans"]),
+        time_ms=int(told["time"][0]) * 1000 + int(told["time"][1]) // 1000,
+        parked=told["parked"],
+        databases=databases,
+        fence=_number(told["fence"]),
+        product=info.get("server_name", "redis"),
+        version=info.get("valkey_version", info.get("redis_version", "")),
+        redis_version=info.get("redis_version", ""),
+        commands=told["commands"],
+    )
+
+
+def _decoded(rows: dict[bytes, bytes]) -> list[Message]:
+    try:
+        return metadata.decode_store(rows)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise _damaged(metadata.STORE, error) from error
+
+
+def _number(fence: bytes | None) -> int:
+    try:
+        return int(fence or 0)
+    except ValueError as error:
+        raise _damaged(metadata.FENCE, error) from error
+
+
+def _deadlines(name: bytes, rows: list[bytes], marks: int = 0) -> dict[bytes, bytes]:
+    """Deadlines of keys. marks: how many characters behind each say who has set it."""
+    found = dict(zip(rows[::2], rows[1::2], strict=True))
+    try:
+        for at in found.values():
+            index.check_deadline(at[: len(at) - marks])
+    except ValueError as error:
+        raise _damaged(name, error) from error
+    return found
+
+
+def _damaged(key: bytes, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"the key {key.decode()!r} of the metadata database is damaged ({error}): somebody wrote to it "
+        "past the gateway. Restore the server's append-only file or snapshot"
+    )
+
+
+async def _databases(server: ServerConnection, metadata_db: int) -> Databases:
+    """How many the server has, as it answers: not every host lets its settings be read. Leaves it on database 0."""
+    tried: list[Words] = [("SELECT", db) for db in range(1, MOST_DATABASES)]
+    replies = await server.call([*tried, ("SELECT", 0)])
+    return Databases(1 + sum(reply == b"OK" for reply in replies[:-1]), metadata_db)
+
+
+def _keys_told(field: str) -> int:
+    """Keys of a database, by what INFO says of it: `keys=3,expires=0,…`."""
+    return int(dict(part.partition("=")[::2] for part in field.split(",")).get("keys", 0))
+
+
+async def _hidden_keys(server: ServerConnection) -> dict[bytes, set[RedisType]]:
+    found: set[bytes] = set()
+    cursor: bytes = b"0"
+    while True:
+        ((cursor, names),) = await server.call(
+            [("SCAN", cursor, "MATCH", metadata.HIDDEN_PREFIX + b"*", "COUNT", 1000)]
+        )
+        found.update(names)
+        if cursor == b"0":
+            return hidden_of(found)
+
+
+async def _unshown(server: ServerConnection, keys: Sequence[bytes]) -> list[bytes]:
+    """Those of the keys that are not there. The server is on database 0."""
+    read, found = by_name(server.call), []
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        some = keys[start : start + _KEYS_AT_ONCE]
+        there = await read([[b"EXISTS", key] for key in some])
+        found += [key for key, number in zip(some, there, strict=True) if number == 0]
+    return found
+
+
+def refuse_unusable(info: dict[str, str]) -> None:
+    """Raises ConfigurationError, with the way out, for a server that a gateway must not use."""
+    if _version(info.get("redis_version", "0")) < _OLDEST:
+        raise ConfigurationError(
+            f"the server's version is {info.get('redis_version')}: crdtcast needs Redis 7.0 or "
+            "later, or Valkey"
+        )
+    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
+        raise ConfigurationError(
+            "the server runs in cluster mode: run one gateway per primary and one group per shard, "
+            "on servers without cluster mode"
+        )
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory", "0") != "0" and policy != "noeviction":
+        raise ConfigurationError(
+            f"maxmemory-policy is {policy}: the server would drop keys in one region only. Set "
+            "`maxmemory-policy noeviction`"
+        )
+
+
+def no_room(info: dict[str, str]) -> str | None:
+    """Why writes that need memory must be refused now, from INFO memory; None if there is room."""
+    limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    policy = info.get("maxmemory_policy", "noeviction")
+    if not limit:
+        return None
+    if policy != "noeviction":
+        return (
+            f"crdtcast: maxmemory-policy was set to {policy}, which drops keys in one region only: "
+            "set it back to noeviction"
+        )
+    if used > limit * _FULL_AT:
+        return (
+            f"crdtcast: the server uses {used} of {limit} bytes (maxmemory): remove data or raise "
+            "the limit"
+        )
+    return None
+
+
+def durability(info: dict[str, str], config: object, version: tuple[int, ...]) -> Durability:
+    """The promise that the server's settings give."""
+    settings: dict[bytes, bytes] = {}
+    if isinstance(config, list):
+        settings = dict(zip(config[::2], config[1::2], strict=True))
+    appends = info.get("aof_enabled", "0") == "1" or settings.get(b"appendonly") == b"yes"
+    if not appends:
+        return Durability.VOLATILE
+    if (
+        settings.get(b"appendfsync") == b"always"
+        and settings.get(b"no-appendfsync-on-rewrite") != b"yes"
+    ):
+        return Durability.ALWAYS
+    if version >= _WAITAOF_SINCE:
+        return Durability.EVERYSEC
+    return Durability.VOLATILE
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())

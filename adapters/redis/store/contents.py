@@ -1,0 +1,160 @@
+"""What keys are worth, by type: as it is read from a server, written to one, and as it travels.
+
+A server's own dump is of its version; values travel as what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
+
+from crdtcast.adapters.redis.deadlines.index import unpinned
+from crdtcast.adapters.redis.store.databases import home_of, sent
+from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, RedisType, pairs_of
+from crdtcast.adapters.redis.store.hiding import hidden_key
+from crdtcast.adapters.redis.store.worth import PRESENT
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import Content, NativeType
+from crdtcast.exceptions import ServerError
+
+Contents: TypeAlias = Mapping[RedisType, Content]
+"""By type, of one key; of several the first in their order is visible. No content is empty. Its deadline, if it has
+one, stands beside them, in milliseconds since the epoch.
+"""
+Slots: TypeAlias = Mapping[RedisType, Sequence[bytes]]
+"""Some slots of a key, by type."""
+_DEADLINE = RedisType.DEADLINE
+NOT_THERE = -2
+"""PEXPIRETIME of a key that is not there."""
+_SLOTS_AT_ONCE = 5_000
+ROWS = 1 << 14
+"""Lists and maps that an answer may have beside those that its length allows: of keys that hold next to nothing."""
+
+
+class KeyRead:
+    """Reads all of a key, or some of its slots: `commands` on a connection to database 0, which they leave there, and
+    what their replies mean.
+
+    hidden: the types that the key hides. with_type: have the server tell what stands there, too.
+    """
+
+    __slots__ = ("_places", "_slots", "_with_type", "commands")
+
+    def __init__(
+        self,
+        name: bytes,
+        hidden: Collection[RedisType],
+        metadata_db: int,
+        slots: Slots | None = None,
+        *,
+        with_type: bool = False,
+    ) -> None:
+        home = home_of(name)
+        asked = [(home.db, [b"PEXPIRETIME", home.key])]
+        if with_type:
+            asked.append((home.db, [b"TYPE", home.key]))
+        shown = TYPES if slots is None else [type_ for type_ in slots if type_ not in hidden]
+        beside = hidden if slots is None else slots.keys() & hidden
+        values = [(type_, home.db, home.key) for type_ in shown]
+        values += [(type_, metadata_db, hidden_key(type_, name)) for type_ in sorted(beside)]
+        self._with_type = with_type
+        self._slots: list[tuple[type[NativeType], bytes | None]] = []
+        for type_, db, key in values:
+            native = TYPES[type_]
+            if slots is None:
+                self._slots.append((native, None))
+                asked.append((db, native.reading(key)))
+                continue
+            for slot in slots[type_]:
+                self._slots.append((native, slot))
+                asked.append((db, native.asking(key, slot)))
+        self.commands, self._places = sent(asked)
+
+    def contents(self, replies: Sequence[object]) -> Contents:
+        """What is there. What is visible is left out if it is of no type of ours."""
+        found: dict[RedisType, Any] = {}
+        told = self._told(replies)
+        for (native, slot), reply in zip(self._slots, told, strict=True):
+            if slot is None:
+                if content := native.content(reply):
+                    found[native.type] = content
+            elif (worth := native.worth_of(slot, reply)) is not None:
+                found.setdefault(native.type, {})[slot] = worth
+        at = replies[self._places[0]]
+        return with_deadline(found, unpinned(at)) if isinstance(at, int) and at >= 0 else found
+
+    def is_there(self, replies: Sequence[object]) -> bool:
+        """Whether something is visible."""
+        return replies[self._places[0]] != NOT_THERE
+
+    def kind(self, replies: Sequence[object]) -> object:
+        """What is visible, as TYPE tells it."""
+        return replies[self._places[1]]
+
+    def is_told(self, replies: Sequence[object]) -> bool:
+        """Whether these replies tell what all of the key holds: all have come, and it is of a type of ours, or gone."""
+        visible = zip(TYPES.values(), self._told(replies), strict=False)
+        return not any(isinstance(reply, ServerError) for reply in replies) and any(
+            native.content(reply) is not None for native, reply in visible
+        )
+
+    def _told(self, replies: Sequence[object]) -> list[object]:
+        return [replies[place] for place in self._places[2 if self._with_type else 1 :]]
+
+
+def with_deadline(contents: Contents, at: int) -> Contents:
+    """The same with a deadline."""
+    return {**contents, _DEADLINE: {WHOLE: b"%d" % at}}
+
+
+def deadline_of(contents: Contents) -> int:
+    """In milliseconds since the epoch; `NEVER` if there is none."""
+    return int(contents[_DEADLINE][WHOLE]) if _DEADLINE in contents else NEVER
+
+
+def types_of(contents: Contents) -> list[RedisType]:
+    """Those that it holds something of, the visible one first."""
+    return sorted(type_ for type_ in contents if type_ is not _DEADLINE)
+
+
+def portions(content: Content) -> Iterator[Content]:
+    """The slots, so many at a time as one command may write."""
+    slots = list(content.items())
+    for start in range(0, len(slots), _SLOTS_AT_ONCE):
+        yield dict(slots[start : start + _SLOTS_AT_ONCE])
+
+
+def packed(contents: Contents) -> dict[int, list[bytes]]:
+    """As it travels: slots by type, each with its value if it has one."""
+    return {
+        int(type_): list(chain.from_iterable(content.items()))
+        if _is_valued(type_)
+        else list(content)
+        for type_, content in contents.items()
+    }
+
+
+def unpacked(raw: Any) -> Contents:
+    """Raises ValueError, TypeError or AttributeError for what no gateway has packed."""
+    contents: dict[RedisType, Content] = {}
+    for number, words in raw.items():
+        type_ = RedisType(number)
+        if type(number) is not int or (type_ not in TYPES and type_ is not _DEADLINE):
+            raise ValueError(f"slots of type {number!r:.40} that no gateway has")
+        if type(words) is not list or not words or set(map(type, words)) != {bytes}:
+            raise ValueError("a slot is bytes")
+        content = pairs_of(words) if _is_valued(type_) else dict.fromkeys(words, PRESENT)
+        has_one = type_ is _DEADLINE or TYPES[type_].get is None
+        if has_one and (len(content) > 1 or WHOLE not in content):
+            raise ValueError(f"slots of type {number!r:.40}, which has one")
+        contents[type_] = content
+    if _DEADLINE in contents:
+        at = deadline_of(contents)
+        if not 0 <= at <= NEVER or contents[_DEADLINE][WHOLE] != b"%d" % at:
+            raise ValueError("a deadline beyond all time, or written in another way")
+    return contents
+
+
+def _is_valued(type_: RedisType) -> bool:
+    return type_ is _DEADLINE or TYPES[type_].valued

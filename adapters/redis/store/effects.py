@@ -1,0 +1,549 @@
+"""What travels between gateways: effects, the two-word language that every Redis type is written in.
+
+A `kill` removes, in its scope, what comes before it; an `add` puts one atom in. A payload is one causal event: a
+hybrid time stamp and a list of effects, numbered by position. See docs/redis.md and docs/protocol.md.
+"""
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
+
+import msgpack
+
+from crdtcast.adapters.redis.store.databases import (
+    ELSEWHERE,
+    check_name,
+    db_of,
+    described,
+    key_of,
+    name_of,
+)
+from crdtcast.adapters.redis.store.many_slots import PIECE, ManySlots, Unfolding
+from crdtcast.adapters.redis.store.worth import Number, number_of, text_of
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import make_tuple
+from crdtcast.engine import ParkedOperation, Span
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
+from crdtcast.msgpack_limits import unpacked_within
+
+_pack: Callable[[object], bytes] = msgpack.packb
+_MOST_LISTS = 1 << 17
+"""Of one payload. A message is of 16,384 commands at most, each with five lists for its effects and their slots."""
+_unpack: Callable[[bytes], Any] = partial(msgpack.unpackb, max_map_len=0)
+_unpack_long: Callable[[bytes], Any] = partial(unpacked_within, most=_MOST_LISTS, max_map_len=0)
+
+
+class RedisType(enum.IntEnum):
+    """The types a key can hold, in the fixed order in which one hides another (rule H7): the lowest is visible."""
+
+    STRING = 0
+    BITS = 1
+    HLL = 2
+    HASH = 3
+    ZSET = 4
+    SET = 5
+    LIST = 6
+    STREAM = 7
+    DEADLINE = 8
+    """No type: until when a key is there, where that is told beside what it holds."""
+
+
+class Opcode(enum.IntEnum):
+    """First element of an encoded effect."""
+
+    ONE = 1
+    REG = 2
+    INC = 3
+    KILL_KEY = 4
+    KILL_SLOTS = 5
+    REPLACE = 6
+    UNTIL = 7
+    EXPIRE = 8
+    REG_AGAIN = 9
+    KILL_DATA = 10
+    INC_EXACT = 11
+    KILL_ALL = 12
+    ASSIGN = 13
+
+
+class Only(enum.IntEnum):
+    """The condition that a deadline was set under, and remembers: of deadlines that were all set with LT the earliest
+    counts, of any others the latest.
+    """
+
+    ALWAYS = 0
+    GREATER = 1
+    LESS = 2
+
+
+Slots: TypeAlias = tuple[bytes, ...] | ManySlots
+LATEST = (1 << 45) - 1
+"""The latest deadline that there may be: what is behind it in a server was put off (`deadlines.index`)."""
+NEVER = 1 << 62
+"""The deadline of a key that has none. It is later than any other."""
+
+
+# Effects are to be read only; not frozen, because making a frozen one takes three times as long.
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class One:
+    """Presence of each slot, behind a kill of that slot: an add supersedes the adds that it has seen."""
+
+    key: bytes
+    type: RedisType
+    slots: Slots
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Reg:
+    """Each slot gets a value, behind a kill of that slot. words: slot and value in turn. since: the hybrid time at
+    which it was written, if that was before this message.
+    """
+
+    key: bytes
+    type: RedisType
+    words: Slots
+    since: int | None = None
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Inc:
+    """The number in a slot grows by `delta`: an integer of any size, or any other decimal."""
+
+    key: bytes
+    type: RedisType
+    slot: bytes
+    delta: Number
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class KillKey:
+    """Whatever the key holds, of every type, as far as the origin had seen it."""
+
+    key: bytes
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class KillAll:
+    """Whatever any key of a database holds, and its deadline, as far as the origin had seen it. db: None for all."""
+
+    db: int | None
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class KillSlots:
+    """These slots of one type, as far as the origin had seen them."""
+
+    key: bytes
+    type: RedisType
+    slots: Slots
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class KillData:
+    """The same, but its deadline stays."""
+
+    key: bytes
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Replace:
+    """Behind a `KillKey` of it the key has this deadline, in milliseconds since the epoch, or `NEVER`."""
+
+    key: bytes
+    at: int
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Assign:
+    """The same, and the key is this text."""
+
+    key: bytes
+    value: bytes
+    at: int = NEVER
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Until:
+    """Behind a kill of its deadline the key has this one, in milliseconds since the epoch, or `NEVER`."""
+
+    key: bytes
+    at: int
+    only: Only = Only.ALWAYS
+
+    def __str__(self) -> str:
+        key = described(self.key)
+        return f"PERSIST {key}" if self.at == NEVER else f"PEXPIREAT {key} {self.at}"
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Expire:
+    """The deadline is over: what the key holds goes, of every type, as far as the origin had seen it.
+
+    whole: the deadline goes, too, as a client's write begins the key anew.
+    """
+
+    key: bytes
+    whole: bool
+
+
+EndsKey: TypeAlias = KillKey | Replace | Assign
+"""What ends all that a key held, and its deadline; an `Expire` may, too."""
+EndsData: TypeAlias = EndsKey | KillData
+"""What ends all that a key held."""
+KeyEffect: TypeAlias = One | Reg | Inc | KillSlots | EndsData | Until | Expire
+"""On one key."""
+
+Effect: TypeAlias = KeyEffect | KillAll
+
+WHOLE = b""
+"""The slot of a type that has one value only: the string itself."""
+
+
+def pairs_of(words: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Values by slot; of a slot that comes twice the last one."""
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+class Event(NamedTuple):
+    """What a payload says. timestamp: its hybrid logical time."""
+
+    timestamp: int
+    effects: list[Effect]
+
+
+NO_EVENT = Event(0, [])
+"""Of a message on the membership."""
+
+
+LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
+    (Opcode.ONE, RedisType.SET): 1,
+    (Opcode.INC, RedisType.STRING): 1,
+    (Opcode.KILL_KEY, None): 1,
+    (Opcode.KILL_SLOTS, RedisType.SET): 1,
+    (Opcode.REG, RedisType.STRING): 2,
+    (Opcode.REG, RedisType.HASH): 2,
+    (Opcode.INC, RedisType.HASH): 2,
+    (Opcode.KILL_SLOTS, RedisType.HASH): 2,
+    (Opcode.REPLACE, None): 2,
+    (Opcode.UNTIL, None): 2,
+    (Opcode.EXPIRE, None): 2,
+    (Opcode.KILL_DATA, None): 2,
+    (Opcode.KILL_ALL, None): 2,
+    (Opcode.ASSIGN, RedisType.STRING): 2,
+    (Opcode.REG_AGAIN, RedisType.STRING): 2,
+    (Opcode.REG_AGAIN, RedisType.HASH): 2,
+    (Opcode.INC_EXACT, RedisType.STRING): 2,
+    (Opcode.INC_EXACT, RedisType.HASH): 2,
+}
+"""Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
+
+ELSEWHERE_LEVEL = 2
+"""Which one brings in names of keys that are not the keys themselves (`databases`)."""
+
+READS = Span(1, max(LEVELS.values()))
+"""The format levels that this program reads."""
+
+
+class UnreadableError(RemoteProtocolError):
+    """A payload that this program cannot read: its sender broke the format level of the group, or is not a gateway."""
+
+
+def encode(timestamp: int, effects: list[Effect]) -> bytes:
+    """One message's payload, in the lowest level that has all its effects. timestamp: its hybrid logical time."""
+    rows = [ROWS[type(effect)](effect) for effect in effects]
+    level = max(map(LEVELS.__getitem__, set(map(_KIND, rows))), default=READS.lowest)
+    if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
+        level = max(level, ELSEWHERE_LEVEL)
+    return _pack([level, timestamp, rows])
+
+
+_KIND: Callable[[list[Any]], tuple[Opcode, RedisType | None]] = itemgetter(0, 2)
+"""What a row says of its level: opcode and type."""
+_NAME: Callable[[list[Any]], bytes] = itemgetter(1)
+
+
+Row: TypeAlias = list[Any]
+
+
+def _one(effect: One) -> Row:
+    slots = effect.slots
+    kept = slots if type(slots) is tuple and len(slots) <= PIECE else _encoded(slots)
+    return [Opcode.ONE, effect.key, effect.type, kept]
+
+
+def _reg(effect: Reg) -> Row:
+    words = effect.words
+    kept = words if type(words) is tuple and len(words) <= PIECE else _encoded(words)
+    if effect.since is None:
+        return [Opcode.REG, effect.key, effect.type, kept]
+    return [Opcode.REG_AGAIN, effect.key, effect.type, kept, effect.since]
+
+
+def _inc(effect: Inc) -> Row:
+    delta = effect.delta
+    # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
+    if type(delta) is int:
+        return [Opcode.INC, effect.key, effect.type, effect.slot, str(delta)]
+    return [Opcode.INC_EXACT, effect.key, effect.type, effect.slot, text_of(delta).decode()]
+
+
+def _kill_slots(effect: KillSlots) -> Row:
+    return [Opcode.KILL_SLOTS, effect.key, effect.type, _encoded(effect.slots)]
+
+
+def _replace(effect: Replace) -> Row:
+    return [Opcode.REPLACE, effect.key, None, None if effect.at == NEVER else effect.at]
+
+
+def _assign(effect: Assign) -> Row:
+    if effect.at == NEVER:
+        return [Opcode.ASSIGN, effect.key, RedisType.STRING, effect.value]
+    return [Opcode.ASSIGN, effect.key, RedisType.STRING, effect.value, effect.at]
+
+
+def _until(effect: Until) -> Row:
+    at = None if effect.at == NEVER else effect.at
+    return [Opcode.UNTIL, effect.key, None, at, effect.only]
+
+
+ROWS: Mapping[type[Effect], Callable[[Any], Row]] = {
+    One: _one,
+    Reg: _reg,
+    Inc: _inc,
+    KillKey: lambda effect: [Opcode.KILL_KEY, effect.key, None],
+    KillSlots: _kill_slots,
+    KillData: lambda effect: [Opcode.KILL_DATA, effect.key, None],
+    Replace: _replace,
+    Assign: _assign,
+    Until: _until,
+    Expire: lambda effect: [Opcode.EXPIRE, effect.key, None, effect.whole],
+    KillAll: lambda effect: [
+        Opcode.KILL_ALL,
+        name_of(effect.db or 0, b""),
+        None,
+        effect.db is None,
+    ],
+}
+"""How an effect is written. A table, since this is done for each of them: `match` would try one class after another."""
+
+
+def _encoded(slots: Slots) -> Slots | bytes:
+    if type(slots) is not ManySlots:
+        if len(slots) <= PIECE:
+            return slots
+        slots = ManySlots.of(slots)
+    return slots.encoded
+
+
+def decode(payload: bytes) -> Event:
+    """What a payload says. Raises UnreadableError for one that this program cannot read."""
+    decoding = Decoding(payload)
+    while not decoding.step():
+        pass
+    return decoding.event
+
+
+class Decoding:
+    """A payload that is decoded a piece at a time: `event` is complete when `step` has returned True. Raises
+    UnreadableError for one that this program cannot read, here and at each step. databases: those that it names, but 0.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._unfolding: list[Unfolding] = []
+        self.event, self.databases = _decode_payload(payload, self._unfolding)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no step is left."""
+        return not self._unfolding
+
+    def step(self) -> bool:
+        """Go on. Returns whether it is complete now."""
+        if self._unfolding:
+            try:
+                if self._unfolding[0].step():
+                    del self._unfolding[0]
+            except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+                raise UnreadableError(f"invalid payload: {error}") from error
+        return not self._unfolding
+
+
+def _decode_payload(payload: bytes, unfolding: list[Unfolding]) -> tuple[Event, Collection[int]]:
+    """With the databases that it names, beside the usual one. unfolding: gets the slots that are to be decoded
+    further.
+    """
+    try:
+        # In a short payload there cannot be too many lists.
+        unpack = _unpack if len(payload) <= _MOST_LISTS else _unpack_long
+        level, timestamp, rows = unpack(payload)
+        if type(level) is not int or not READS.lowest <= level <= READS.highest:
+            raise UnreadableError(f"it has format level {level!r:.40}, this program reads {READS}")
+        if type(timestamp) is not int:
+            raise UnreadableError(f"invalid time stamp {timestamp!r:.40}")
+        databases: Collection[int] = ()
+        # What is not bytes cannot be compared with them: a TypeError.
+        if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
+            databases = _databases(set(map(_NAME, rows)))
+        decoded = [READERS.get(row[0], _read_whole)(row, unfolding) for row in rows]
+        return make_tuple(Event, (timestamp, decoded)), databases
+    except UnreadableError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        RecursionError,
+        msgpack.exceptions.UnpackException,
+    ) as error:
+        raise UnreadableError(f"invalid payload: {error}") from error
+
+
+def _databases(names: Iterable[bytes]) -> Collection[int]:
+    for name in names:
+        check_name(name)
+    return set(map(db_of, names)) - {0}
+
+
+def decode_own(message: Message | ParkedOperation) -> Event:
+    """What a message says that is stored here. Raises ConfigurationError if this program cannot read them."""
+    try:
+        return decode(message.payload)
+    except UnreadableError as error:
+        raise ConfigurationError(
+            f"the server holds a message that this gateway cannot read ({message.dot.origin}, number "
+            f"{message.dot.counter}: {error}): start the program that wrote it; nothing was touched"
+        ) from error
+
+
+Reader: TypeAlias = Callable[[Row, list[Unfolding]], Effect]
+"""Makes an effect of its row, of which the opcode and the key were looked at. Raises ValueError, TypeError or KeyError
+for anything that this program cannot apply: it is refused, not misread. It appends what is to be decoded further.
+"""
+_BYTES = frozenset((bytes,))
+
+
+class _Types(dict[int, RedisType]):
+    """By number, those on which an effect may be. Raises ValueError for others."""
+
+    def __init__(self, opcode: Opcode) -> None:
+        super().__init__()
+        self._opcode = opcode
+
+    def __missing__(self, number: int) -> RedisType:
+        if number is None or (self._opcode, number) not in LEVELS:
+            raise ValueError(f"{self._opcode.name} of type {number!r:.40}")
+        self[number] = type_ = RedisType(number)
+        return type_
+
+
+def _of_slots(
+    opcode: Opcode, make: Callable[[bytes, RedisType, Slots], Effect], each: int = 1
+) -> Reader:
+    """each: the number of slots is a multiple of it."""
+    types = _Types(opcode)
+
+    def read(row: Row, unfolding: list[Unfolding]) -> Effect:
+        _, key, kind, slots = row
+        if type(slots) is list and 0 < len(slots) <= PIECE and not len(slots) % each:
+            if _BYTES.issuperset(map(type, slots)) and (kind != _STRING or slots[:-1] == [WHOLE]):
+                return make(key, types[kind], tuple(slots))
+        elif type(slots) is bytes and kind != _STRING:
+            many = ManySlots(encoded=slots)
+            unfolding.append(Unfolding(many, each))
+            return make(key, types[kind], many)
+        raise ValueError(f"invalid slots {slots!r:.80}")
+
+    return read
+
+
+_STRING = RedisType.STRING
+_COUNTED, _COUNTED_EXACTLY = _Types(Opcode.INC), _Types(Opcode.INC_EXACT)
+_read_reg = _of_slots(Opcode.REG, Reg, 2)
+
+
+def _read_inc(row: Row, _: list[Unfolding]) -> Inc:
+    _, key, kind, slot, delta = row
+    if type(slot) is bytes and type(delta) is str and not (slot and kind == _STRING):
+        return Inc(key, _COUNTED[kind], slot, int(delta))
+    raise ValueError(f"invalid increment {delta!r:.80}")
+
+
+def _read_exact_inc(row: Row, _: list[Unfolding]) -> Inc:
+    _, key, kind, slot, text = row
+    if type(slot) is bytes and type(text) is str and not (slot and kind == _STRING):
+        delta = number_of(raw := text.encode())
+        if type(delta) is Fraction and text_of(delta) == raw:
+            return Inc(key, _COUNTED_EXACTLY[kind], slot, delta)
+    raise ValueError(f"invalid increment {text!r:.80}")
+
+
+def _read_reg_again(row: Row, unfolding: list[Unfolding]) -> Reg:
+    *front, since = row
+    register = _read_reg(front, unfolding)
+    if type(since) is not int or not isinstance(register, Reg):
+        raise ValueError(f"invalid time stamp {since!r:.40}")
+    register.since = since
+    return register
+
+
+def _read_assign(row: Row, _: list[Unfolding]) -> Assign:
+    _, key, kind, value, *until = row
+    if type(value) is bytes and kind == _STRING:
+        return Assign(key, value, _deadline(*until)) if until else Assign(key, value)
+    raise ValueError(f"invalid text {value!r:.80}")
+
+
+def _read_whole(row: Row, _: list[Unfolding]) -> Effect:
+    """One on no type; or one that this program does not know."""
+    match row:
+        case [Opcode.KILL_KEY, key, None]:
+            return KillKey(key)
+        case [Opcode.KILL_DATA, key, None]:
+            return KillData(key)
+        case [Opcode.KILL_ALL, name, None, bool(everywhere)] if not key_of(name):
+            return KillAll(None if everywhere else db_of(name))
+        case [Opcode.REPLACE, key, None, at]:
+            return Replace(key, _deadline(at))
+        case [Opcode.UNTIL, key, None, at, int(only)]:
+            return Until(key, _deadline(at), Only(only))
+    raise ValueError(f"unknown effect {row!r:.80}")
+
+
+def _read_expire(row: Row, _: list[Unfolding]) -> Expire:
+    _, key, kind, whole = row
+    if type(whole) is bool and kind is None:
+        return Expire(key, whole)
+    raise ValueError(f"invalid end {row!r:.80}")
+
+
+def _deadline(at: object) -> int:
+    if at is None:
+        return NEVER
+    if type(at) is not int or not 0 <= at <= LATEST:
+        raise ValueError(f"invalid deadline {at!r:.40}")
+    return at
+
+
+READERS: Mapping[int, Reader] = {
+    Opcode.ONE: _of_slots(Opcode.ONE, One),
+    Opcode.REG: _read_reg,
+    Opcode.INC: _read_inc,
+    Opcode.KILL_KEY: _read_whole,
+    Opcode.KILL_SLOTS: _of_slots(Opcode.KILL_SLOTS, KillSlots),
+    Opcode.REPLACE: _read_whole,
+    Opcode.UNTIL: _read_whole,
+    Opcode.EXPIRE: _read_expire,
+    Opcode.REG_AGAIN: _read_reg_again,
+    Opcode.KILL_DATA: _read_whole,
+    Opcode.INC_EXACT: _read_exact_inc,
+    Opcode.KILL_ALL: _read_whole,
+    Opcode.ASSIGN: _read_assign,
+}
+"""How an effect is read, by opcode."""

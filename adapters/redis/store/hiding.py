@@ -1,0 +1,66 @@
+"""Where values stand that another type hides (rule H7), and how the next one comes out when that is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crdtcast.adapters.redis.store.databases import LUA_HOME
+from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.worth import LONGEST_NUMBER
+
+# MOVE keeps the name: a client may have a key of that name, then the value is copied.
+_SETTLE = (
+    LUA_HOME
+    + b"""
+local db, longest = tonumber(ARGV[1]), tonumber(ARGV[2])
+local key = home(KEYS[1])
+local there = stands
+local visible = redis.call('TYPE', key).ok
+local hidden = {}
+to(db)
+for i = 3, #ARGV, 2 do
+  if redis.call('TYPE', ARGV[i + 1]).ok ~= 'none' then
+    if visible == 'none' then
+      if redis.call('MOVE', ARGV[i + 1], there) == 1 then
+        to(there)
+        redis.call('RENAME', ARGV[i + 1], key)
+        to(db)
+      else
+        redis.call('COPY', ARGV[i + 1], key, 'DB', there)
+        redis.call('UNLINK', ARGV[i + 1])
+      end
+      visible = ''
+    else
+      hidden[#hidden + 1] = tonumber(ARGV[i])
+    end
+  end
+end
+to(there)
+visible = redis.call('TYPE', key).ok
+local text = ''
+if visible == 'string' and redis.call('STRLEN', key) <= longest then text = redis.call('GET', key) end
+return {visible, text, hidden}
+"""
+)
+
+
+def hidden_key(type_: RedisType, key: bytes) -> bytes:
+    """Where the metadata database keeps a value that another type hides."""
+    return b"hidden:%s:%s" % (type_.name.lower().encode(), key)
+
+
+def settling(key: bytes, metadata_db: int) -> tuple[bytes, ...]:
+    """The command that has the first of the hidden types come out if nothing is visible. It answers what is visible
+    then, its text if it may be a number, and the types that are hidden.
+    """
+    names = (word for each in RedisType for word in (b"%d" % each, hidden_key(each, key)))
+    return b"EVAL", _SETTLE, b"1", key, b"%d" % metadata_db, b"%d" % LONGEST_NUMBER, *names
+
+
+def hidden_of(names: Iterable[bytes]) -> dict[bytes, set[RedisType]]:
+    """Which types are hidden under which keys, from names of the metadata database."""
+    hidden: dict[bytes, set[RedisType]] = {}
+    for name in names:
+        _, word, key = name.split(b":", 2)
+        hidden.setdefault(key, set()).add(RedisType[word.decode().upper()])
+    return hidden

@@ -1,0 +1,94 @@
+"""The small local file: what must survive the *server*. Written rarely, atomically and with fsync.
+
+It tells a restart whether the server it finds is the one it left (same run id), which incarnation was the last, and
+which promise of durability held. The group's secret is never in it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from crdtcast.adapters.redis.group.format_level import check_stored
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.journal.atomic_file import replace_file
+from crdtcast.journal.format import check_format
+
+FORMAT = 2
+_ROOM = 4096
+"""Bytes, more than the file has."""
+
+
+def check_state_directory(directory: Path) -> None:
+    """Make it if it is not there, and try to write a file to it. Raises ConfigurationError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as probe:
+            probe.write(bytes(_ROOM))
+            probe.flush()
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFile:
+    """Contents of `<state-dir>/<name>.json`."""
+
+    group: str
+    name: str
+    incarnation: str
+    run_id: str
+    role: str
+    durability: str
+    """Name of the `Durability` that held when the file was written."""
+    level: int
+    """The format level that a program has to read to go on beside that server."""
+    server: str = ""
+    """Where the server was, as people write it."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Where the other members were last known to be dialled, by name, where members come and go."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Keys that this member's join did not copy, by type (`census`)."""
+    left: bool = False
+    """Whether this incarnation has left its group, in order."""
+    format: int = FORMAT
+
+    def write(self, directory: Path) -> None:
+        """Replace the file atomically; durable when this returns. Raises ConfigurationError if that fails."""
+        path = directory / f"{self.name}.json"
+        try:
+            replace_file(path, json.dumps(asdict(self), indent=1).encode())
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    @classmethod
+    def read(cls, directory: Path, name: str) -> LocalFile | None:
+        """The file of this node, None if there is none.
+
+        Raises ConfigurationError for one that is damaged or a newer program's, OutdatedError for one of a level that is
+        not read.
+        """
+        path = directory / f"{name}.json"
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            check_format(str(path), fields.get("format"), FORMAT)
+            check_stored(str(path), int(fields["level"]))
+            return cls(**fields)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot read {path}: {error.strerror}; the gateway needs a --state-dir of its own"
+            ) from error
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ConfigurationError(
+                f"{path} is damaged ({error}): move it away and the node starts as a new incarnation"
+            ) from error

@@ -1,0 +1,184 @@
+"""Layout of our own database beside the clients' data: everything a restart needs, written in the same MULTI.
+
+    state    msgpack map: identity, vector, context, stable vector, clock (`StoredState`)
+    record   list: what the server has done by itself in the last commit, of which no message is stored (`record`)
+    store    hash, "origin:counter" -> msgpack [order, kind, context, payload] of each delivered, unstable message
+    fence    rising epoch of the one gateway that may write
+    durable  counter that the durability probe writes, so that WAITAOF has a write to wait for
+    hidden:TYPE:KEY   a value whose type is hidden by another under the same key
+    damaged  set of keys that were overwritten past the gateway and wait for another region's copy
+    disputed set of keys that differ between members, while nothing tells who is right
+    incomplete set of large keys of which only some slots are put right yet
+    foreign:KEY       what was found in the place of a key that was put right, for a week
+    parked   writes of an evicted incarnation of this gateway that the group may not have (`crdtcast.journal.saved`)
+    taken:ORIGIN:COUNTER:PLACE   what an own removal took away that is not stable yet (`aside`)
+    joining  set, while a copy of the group's data is being written here: the ids under which we have asked to be let in
+
+A quiet group holds `state`, `fence` and `durable` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from typing import Any, ClassVar
+
+import msgpack
+
+from crdtcast.adapters.redis.group.format_level import check_stored
+from crdtcast.causality.messages import Message
+from crdtcast.causality.tags import Dot, Vector
+from crdtcast.engine import EngineState, GroupState
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.journal.format import check_format
+from crdtcast.wire.state import pack_state, unpack_state
+
+FORMAT = 4
+"""Of the value of `state` up to `level`, which says what the rest is like."""
+_pack: Callable[[object], bytes] = msgpack.packb
+STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
+DAMAGED, DISPUTED, INCOMPLETE = REFUSED = (b"damaged", b"disputed", b"incomplete")
+JOINING, PARKED = b"joining", b"parked"
+RECORD = b"record"
+HIDDEN_PREFIX, TAKEN_PREFIX, FOREIGN_PREFIX = b"hidden:", b"taken:", b"foreign:"
+CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
+"""What a quiet group keeps however much data it holds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredState:
+    """The value of `state`: the instant after the commit that wrote it. Changed by the committer only, once per commit;
+    its vectors are to be read only.
+    """
+
+    format: ClassVar[int] = FORMAT
+    group: str
+    name: str
+    incarnation: str
+    members: tuple[str, ...]
+    counter: int
+    vector: Vector
+    context: tuple[Dot, ...]
+    stable: Vector
+    clock: int
+    """Greatest hybrid logical time used or seen."""
+    reported: tuple[Dot, ...] = ()
+    """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
+    order: int
+    """Messages delivered or sent so far, by any incarnation, and notes of this one about its view. It orders the
+    entries of `store`; and a server that comes back with less has lost something.
+    """
+    number: int = 0
+    """Commits so far: tells whether one was applied whose answer was lost."""
+    level: int
+    """The format level that a program has to read to go on from this server."""
+    founding: str = ""
+    """Which group of that name this is, by its founder's first incarnation; empty where the members are fixed."""
+    membership: list[Any] | None = None
+    """Who is in the group, as `pack_membership` gives it; None where the members are fixed."""
+
+    def encode(self) -> bytes:
+        """The value, with the number of its format."""
+        told: dict[str, object] = dict(zip(_FIELDS, _VALUES(self), strict=True))
+        if self.founding:
+            told |= {"founding": self.founding, "membership": self.membership}
+        return _pack(told)
+
+    def group_state(self, unstable: Iterable[Message]) -> GroupState:
+        """What a `GroupEngine` goes on from, with the messages of `store`. Raises RemoteProtocolError if it is none."""
+        empty = pack_state(GroupState())
+        state = unpack_state([*empty[:_MEMBERSHIP_FROM], *(self.membership or ())])
+        return replace(
+            state,
+            counter=self.counter,
+            vector=dict(self.vector),
+            context=self.context,
+            stable=dict(self.stable),
+            unstable=tuple(unstable),
+        )
+
+    @classmethod
+    def decode(cls, raw: bytes) -> StoredState:
+        """Raises ConfigurationError when the value is not ours, OutdatedError when this program does not read it."""
+        try:
+            told = msgpack.unpackb(raw)
+            version = told.pop("format")
+            check_format("the server's metadata", version, FORMAT)
+            if version != FORMAT:
+                raise ConfigurationError(
+                    f"the server's metadata has format {version}, and this gateway reads {FORMAT}: "
+                    "point it at another server"
+                )
+            check_stored("the server", int(told["level"]))
+            for name in ("context", "reported"):
+                told[name] = tuple(Dot(origin, counter) for origin, counter in told[name])
+            told["members"] = tuple(told["members"])
+            return cls(**told)
+        except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
+            raise ConfigurationError(
+                "the metadata database holds a key 'state' that crdtcast did not write: choose "
+                "another one with --metadata-db"
+            ) from error
+
+
+_FIELDS = (
+    "format",
+    "level",
+    "group",
+    "name",
+    "incarnation",
+    "members",
+    "counter",
+    "vector",
+    "context",
+    "stable",
+    "clock",
+    "reported",
+    "order",
+    "number",
+)
+"""Of the value of `state`, in a group of any kind."""
+_VALUES = attrgetter(*_FIELDS)
+_MEMBERSHIP_FROM = 5
+"""Where in `pack_state`'s list what is no matter of messages begins."""
+
+
+membership_of: Callable[[GroupState], tuple[object, ...]] = attrgetter(
+    *sorted(
+        {field.name for field in fields(GroupState)} - {field.name for field in fields(EngineState)}
+    )
+)
+"""The part of a group's state that changes little: who is in, who has ended, who votes, what is being decided."""
+
+
+def pack_membership(outline: GroupState) -> list[Any]:
+    """The same, as it is stored."""
+    return pack_state(outline)[_MEMBERSHIP_FROM:]
+
+
+def notes(outline: GroupState) -> int:
+    """How often this member has noted something about its view."""
+    return 0 if outline.record is None else outline.record.serial
+
+
+def store_field(dot: Dot) -> bytes:
+    """Field of a message in the hash `store`."""
+    return b"%s:%d" % (dot.origin.encode(), dot.counter)
+
+
+def encode_entry(order: int, message: Message) -> bytes:
+    """Value of a message in the hash `store`."""
+    return _pack([order, message.kind, message.context, message.payload])
+
+
+def decode_store(rows: dict[bytes, bytes]) -> list[Message]:
+    """The messages of the hash `store`, in the order in which they were delivered."""
+    entries: list[tuple[int, Message]] = []
+    for field, raw in rows.items():
+        origin, _, counter = field.decode().rpartition(":")
+        order, kind, context, payload = msgpack.unpackb(raw)
+        dots = tuple(Dot(*pair) for pair in context)
+        entries.append((order, Message(Dot(origin, int(counter)), dots, payload, kind)))
+    entries.sort(key=lambda entry: entry[0])
+    return [message for _, message in entries]

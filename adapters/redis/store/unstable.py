@@ -1,0 +1,598 @@
+"""The PO-Log of a gateway: the unstable atoms of every slot. A stable atom *is* its native value in the server.
+
+Rules (docs/redis.md): a kill is never stored; stability takes a message's atoms out and changes no value. This file
+knows no server and no type: it answers what is left of a slot, and what that is worth.
+
+A large add or kill of presences costs next to nothing: it stays the list that it came as, behind those before it, and
+members are indexed only when something has to tell them apart: a look, or a kill that has not seen all of the adds.
+Members with the same atoms share one tuple.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from crdtcast.adapters.redis.deadlines.atoms import Deadline, DeadlineLog
+from crdtcast.adapters.redis.store.databases import names_in
+from crdtcast.adapters.redis.store.effects import (
+    WHOLE,
+    Assign,
+    Effect,
+    Expire,
+    Inc,
+    KillAll,
+    KillData,
+    KillKey,
+    KillSlots,
+    One,
+    Only,
+    RedisType,
+    Reg,
+    Replace,
+    Until,
+    pairs_of,
+)
+from crdtcast.adapters.redis.store.worth import Number, Worth, worth_of
+from crdtcast.causality.tags import Dot, Tag, make_tuple
+
+
+class Atom(NamedTuple):
+    """A presence. Its identity is that of its effect: its message's dot and its place in the message."""
+
+    dot: Dot
+    place: int
+
+
+class Register(NamedTuple):
+    """A value that was written; of several the one with the greatest `rank` shows. timestamp: hybrid logical time."""
+
+    dot: Dot
+    place: int
+    timestamp: int
+    value: bytes
+
+    @property
+    def rank(self) -> tuple[int, str, int]:
+        """Later ones are greater; two that were written at one time are told apart by who wrote them."""
+        return self.timestamp, self.dot.origin, self.place
+
+
+Atoms: TypeAlias = tuple[Atom | Register, ...]
+_MANY = 1000
+"""Members of an add or kill from which on it is not indexed."""
+_FEW = 8
+"""Members of an add that are indexed one by one: that is faster for so few."""
+
+
+class _Large(NamedTuple):
+    """A large add, or without an atom a kill of members that has seen all adds before it."""
+
+    members: Collection[bytes]
+    atom: Atom | None
+
+
+class SlotLog:
+    """Unstable atoms of one type under one key: presences and registers by slot, and increments by slot.
+
+    A large add does not take out the atoms that it has seen: whatever removes it removes these, too, so they are worth
+    nothing beside it.
+    """
+
+    __slots__ = ("_held", "_large", "_seen_by", "increments")
+
+    def __init__(
+        self,
+        increments: dict[bytes, dict[Atom, Number]] | None = None,
+        held: dict[bytes, Atoms] | None = None,
+    ) -> None:
+        self.increments: dict[bytes, dict[Atom, Number]] = increments or {}
+        self._held: dict[bytes, Atoms] = held or {}
+        """By slot, all but those in `_large`."""
+        self._large: list[_Large] = []
+        """In the order in which they were applied; the first one is an add."""
+        self._seen_by: dict[str, int] = {}
+        """Counters, by origin, that a tag has seen which has seen all large adds."""
+
+    def __bool__(self) -> bool:
+        return bool(self.increments or self._large or self._held)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SlotLog):
+            return NotImplemented
+        return self.increments == other.increments and self.held == other.held
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __len__(self) -> int:
+        """Number of atoms, of large adds at most so many."""
+        large = sum(len(members) for members, atom in self._large if atom is not None)
+        deltas = sum(map(len, self.increments.values()))
+        return deltas + sum(map(len, self._held.values())) + large
+
+    def copy(self) -> "SlotLog":
+        """The same atoms, which change apart from here on."""
+        increments = {slot: dict(deltas) for slot, deltas in self.increments.items()}
+        copy = SlotLog(increments, dict(self._held))
+        copy._large, copy._seen_by = list(self._large), dict(self._seen_by)
+        return copy
+
+    @property
+    def held(self) -> dict[bytes, Atoms]:
+        """Presences and registers by slot."""
+        if self._large:
+            later, self._held = self._held, {}
+            for members, atom in self._large:
+                if atom is None:
+                    for member in members:
+                        self._held.pop(member, None)
+                else:
+                    self._index(dict.fromkeys(members, (atom,)))
+            self._index(later)
+            self._drop_large()
+        return self._held
+
+    def slots(self) -> Collection[bytes]:
+        """Those with anything unstable."""
+        held = self.held
+        return held.keys() | self.increments.keys() if self.increments else held.keys()
+
+    def worth(self, slot: bytes) -> Worth | None:
+        """What of a slot is worth something by its unstable atoms alone; None: nothing."""
+        return worth_of(self.held.get(slot, ()), self.increments.get(slot, {}).values())
+
+    def survivors(self) -> dict[bytes, Worth]:
+        """What all slots are worth by their unstable atoms alone."""
+        if not self.increments:  # presences, mostly
+            return {slot: worth_of(atoms, ()) for slot, atoms in self.held.items()}  # type: ignore[misc]
+        return {slot: self.worth(slot) for slot in self.slots()}  # type: ignore[misc]  # they have atoms
+
+    def _index(self, added: dict[bytes, Atoms]) -> None:
+        """These members get these atoms, too."""
+        held = self._held
+        if not held.keys().isdisjoint(added.keys()):
+            for member in added.keys() & held.keys():
+                added[member] = held[member] + added[member]
+        held.update(added)
+
+    def _drop_large(self) -> None:
+        self._large.clear()
+        self._seen_by.clear()
+
+    def add(self, members: Collection[bytes], atom: Atom, tag: Tag) -> None:
+        """Each of these members gets the atom; those that it had before are superseded if `tag` has seen them."""
+        held, number = self._held, len(members)
+        if number <= _FEW:
+            alone = (atom,)
+            for member in members:
+                atoms = held.get(member)
+                if atoms is None:
+                    held[member] = alone
+                else:
+                    still = [other for other in atoms if not comes_before(other, tag)]
+                    held[member] = (*still, atom) if still else alone
+            return
+        if number >= _MANY:
+            self._large.append(_Large(members, atom))
+            origin, counter = atom.dot
+            self._seen_by[origin] = max(counter, self._seen_by.get(origin, 0))
+            return
+        added: dict[bytes, Atoms] = dict.fromkeys(members, (atom,))
+        if not held.keys().isdisjoint(added.keys()):
+            left_after = _left_after(tag)
+            for member in added if len(added) <= len(held) else held:
+                atoms = held.get(member)
+                if atoms is not None and member in added and (left := left_after(atoms)):
+                    added[member] = (*left, atom)
+        held.update(added)
+
+    def write(self, registers: Mapping[bytes, Register], tag: Tag) -> None:
+        """Each of these slots gets its register; what it had before goes as far as `tag` has seen it."""
+        self.kill(registers, tag)
+        held = self._held
+        for slot, register in registers.items():
+            held[slot] = (*held.get(slot, ()), register)
+
+    def increase(self, slot: bytes, delta: Number, atom: Atom) -> bool:
+        """One more delta of a slot; deltas of one effect add up (nothing came between them). Whether it is new."""
+        deltas = self.increments.setdefault(slot, {})
+        is_new = atom not in deltas
+        deltas[atom] = delta if is_new else deltas[atom] + delta
+        return is_new
+
+    def kill(self, slots: Collection[bytes], tag: Tag) -> Collection[bytes]:
+        """Drop, of these slots, what comes before; return those of which nothing is left."""
+        if self._large:
+            if all(
+                tag.past.get(origin, 0) >= counter or tag.dot == (origin, counter)
+                for origin, counter in self._seen_by.items()
+            ):
+                self._large.append(_Large(slots, None))
+            else:
+                self.held  # noqa: B018  # indexes them
+        counted = self._kill_increments(slots, tag) if self.increments else ()
+        held = self._held
+        if not held:
+            return [slot for slot in slots if slot not in counted] if counted else slots
+        left_after = _left_after(tag)
+        kept = bool(counted)
+        gone: list[bytes] = []
+        for slot in slots:
+            atoms = held.get(slot)
+            if atoms is not None:
+                if left := left_after(atoms):
+                    held[slot] = left
+                    kept = True
+                    continue
+                del held[slot]
+            if slot not in counted:
+                gone.append(slot)
+        return gone if kept else slots
+
+    def _kill_increments(self, slots: Collection[bytes], tag: Tag) -> Collection[bytes]:
+        """Slots of which increments are left."""
+        counted: list[bytes] = []
+        for slot in slots if len(slots) < len(self.increments) else list(self.increments):
+            deltas = self.increments.get(slot)
+            if deltas is None or slot not in slots:
+                continue
+            left = {atom: delta for atom, delta in deltas.items() if not comes_before(atom, tag)}
+            if left:
+                self.increments[slot] = left
+                counted.append(slot)
+            else:
+                del self.increments[slot]
+        return counted
+
+    def drop_before(self, tag: Tag) -> None:
+        """Drop all atoms that `tag` has seen."""
+        if self.increments:
+            self._kill_increments(list(self.increments), tag)
+        self._keep_large(lambda atom: not comes_before(atom, tag))
+        left_after = _left_after(tag)
+        # Of large adds that are left the kills behind them may have taken everything: whether it is empty must be seen.
+        self._held = {
+            member: left for member, atoms in self.held.items() if (left := left_after(atoms))
+        }
+
+    def forget(self, slots: Collection[bytes], atom: Atom) -> None:
+        """Drop this one effect's atoms of these slots."""
+        if self._large and len(slots) >= _MANY:
+            before = len(self._large)
+            self._keep_large(lambda other: other != atom)
+            if len(self._large) < before:
+                return
+        held, alone, (dot, place) = self._held, (atom,), atom
+        for slot in slots if held else ():
+            atoms = held.get(slot)
+            if atoms == alone or (atoms and len(atoms) == 1 and atoms[0][:2] == atom):
+                del held[slot]
+            elif atoms is not None:
+                left = tuple(a for a in atoms if a.dot != dot or a.place != place)
+                if left:
+                    held[slot] = left
+                else:
+                    del held[slot]
+
+    def forget_increment(self, slot: bytes, atom: Atom) -> None:
+        """Drop this one delta."""
+        deltas = self.increments.get(slot)
+        if deltas is not None:
+            deltas.pop(atom, None)
+            if not deltas:
+                del self.increments[slot]
+
+    def _keep_large(self, wanted: Callable[[Atom], bool]) -> None:
+        """Of the large adds only these, with the kills behind them."""
+        kept: list[_Large] = []
+        for entry in self._large:
+            if wanted(entry.atom) if entry.atom is not None else kept:
+                kept.append(entry)
+        self._large = kept
+        if not kept:
+            self._seen_by.clear()
+
+
+KeyLog: TypeAlias = dict[RedisType, SlotLog]
+"""What is unstable under one key, by type; none of them is empty."""
+
+
+def comes_before(atom: Atom | Register | Deadline, tag: Tag) -> bool:
+    """Whether the atom is in the causal past of an effect of `tag` that is being applied now.
+
+    An earlier effect of the same message counts: order inside a message is by index, and effects are applied in it.
+    """
+    dot = atom.dot
+    return tag.past.get(dot.origin, 0) >= dot.counter or dot == tag.dot
+
+
+def _left_after(tag: Tag) -> Callable[[Atoms], Atoms]:
+    """Which of a slot's atoms an effect of `tag` leaves; what it finds of one tuple holds for all who share it."""
+    known: Atoms = ()
+    left: Atoms = ()
+
+    def left_of(atoms: Atoms) -> Atoms:
+        nonlocal known, left
+        if atoms is not known:
+            known, left = atoms, tuple(atom for atom in atoms if not comes_before(atom, tag))
+        return left
+
+    return left_of
+
+
+class _Written(NamedTuple):
+    """What an effect has put into the log. slots: one for an increment."""
+
+    key: bytes
+    type: RedisType
+    slots: Collection[bytes] | bytes
+    atom: Atom
+    log: SlotLog
+    """Where it was put; another one stands there if the key was empty in between."""
+
+
+class UnstableLog:
+    """Atoms by key and type, with an index by message so that stability costs what the message wrote."""
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, KeyLog] = {}
+        self.deadlines = DeadlineLog()
+        self._by_dot: defaultdict[Dot, list[_Written]] = defaultdict(list)
+
+    def __len__(self) -> int:
+        """Number of atoms."""
+        return sum(map(self.entries, self._keys)) + self.deadlines.entries()
+
+    def keys(self) -> Iterator[bytes]:
+        """Keys with at least one unstable atom."""
+        return iter(self._keys)
+
+    def entries(self, key: bytes) -> int:
+        """Atoms under one key."""
+        return sum(map(len, self._keys.get(key, {}).values()))
+
+    def of(self, key: bytes, type_: RedisType) -> SlotLog:
+        """What is unstable of one type under a key. To be read only."""
+        return self._keys.get(key, {}).get(type_) or _EMPTY
+
+    def key(self, key: bytes) -> KeyLog:
+        """A copy of what is unstable under a key; large adds and the kills behind them are settled in it."""
+        copies = {type_: log.copy() for type_, log in self._keys.get(key, {}).items()}
+        return {type_: copy for type_, copy in copies.items() if copy.slots()}
+
+    def take(self, key: bytes, logs: KeyLog) -> None:
+        """Begin a key with what another log has under it. Its atoms never become stable here."""
+        if logs:
+            self._keys[key] = {type_: log.copy() for type_, log in logs.items()}
+
+    def apply(self, effect: Effect, tag: Tag, timestamp: int, index: int) -> None:
+        """Apply one effect to the log alone, as a restart does when it reads the stored messages again."""
+        match effect:
+            case One(key, type_, slots):
+                self.one(key, type_, slots, tag, index)
+            case Reg(key, type_, words, since):
+                written = timestamp if since is None else since
+                self.write(key, type_, pairs_of(words), tag, written, index)
+            case Inc(key, type_, slot, delta):
+                self.increment(key, type_, slot, delta, tag, index)
+            case KillKey(key):
+                self.kill_key(key, tag)
+            case KillSlots(key, type_, slots):
+                self.kill_slots(key, type_, slots, tag)
+            case Replace(key, at):
+                self.kill_key(key, tag)
+                self.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, index)
+            case Assign(key, value, at):
+                self.kill_key(key, tag)
+                self.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, index)
+                self.write(key, RedisType.STRING, {WHOLE: value}, tag, timestamp, index)
+            case Until(key, at, only):
+                self.deadlines.set(key, at, only, tag, timestamp, index)
+            case Expire(key, True):
+                self.kill_key(key, tag)
+            case Expire(key) | KillData(key):
+                self.kill_data(key, tag)
+            case KillAll(db):
+                self.kill_all(db, tag)
+
+    def are_seen(self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag) -> bool:
+        """Whether `tag` has seen all that is unstable of these slots. False may be said where that takes long."""
+        logs = self._keys.get(key)
+        log = None if logs is None else logs.get(type_)
+        if log is None:
+            return True
+        if log.increments or log._large:
+            return False
+        held = log._held
+        for slot in slots:
+            for atom in held.get(slot, ()):
+                if not comes_before(atom, tag):
+                    return False
+        return True
+
+    def is_seen(self, key: bytes, tag: Tag) -> bool:
+        """Whether `tag` has seen all that is unstable under a key. False may be said where that takes long."""
+        atoms: list[Atom | Register | Deadline] = list(self.deadlines.of(key))
+        logs = self._keys.get(key)
+        if logs is not None:
+            for log in logs.values():
+                if log.increments or log._large or len(log._held) > _FEW:
+                    return False
+                for some in log._held.values():
+                    atoms += some
+        known = None
+        for atom in atoms:
+            dot = atom.dot
+            if dot is not known:  # a key that was assigned has its deadline of the same message
+                if not comes_before(atom, tag):
+                    return False
+                known = dot
+        return True
+
+    def _log_of(self, key: bytes, type_: RedisType) -> SlotLog:
+        logs = self._keys.get(key)
+        if logs is None:
+            logs = self._keys[key] = {}
+        log = logs.get(type_)
+        if log is None:
+            log = logs[type_] = SlotLog()
+        return log
+
+    def one(
+        self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag, index: int
+    ) -> None:
+        """Each slot gets this atom; the atoms that it had before are superseded. `slots` is kept as it is."""
+        dot = tag.dot
+        atom: Atom = make_tuple(Atom, (dot, index))
+        logs = self._keys.get(key)
+        log = None if logs is None else logs.get(type_)
+        if log is None:
+            log = self._log_of(key, type_)
+        log.add(slots, atom, tag)
+        self._by_dot[dot].append(make_tuple(_Written, (key, type_, slots, atom, log)))
+
+    def write(
+        self,
+        key: bytes,
+        type_: RedisType,
+        values: Mapping[bytes, bytes],
+        tag: Tag,
+        timestamp: int,
+        index: int,
+    ) -> SlotLog:
+        """Each slot gets its value. Returns the log, which tells what the slots are worth now."""
+        dot = tag.dot
+        log = self._log_of(key, type_)
+        registers = {s: Register(dot, index, timestamp, value) for s, value in values.items()}
+        log.write(registers, tag)
+        self._by_dot[dot].append(_Written(key, type_, values.keys(), Atom(dot, index), log))
+        return log
+
+    def put(
+        self,
+        key: bytes,
+        type_: RedisType,
+        values: Mapping[bytes, bytes],
+        dot: Dot,
+        timestamp: int,
+        index: int,
+    ) -> None:
+        """The same for a write that has seen all that is here, as an own one has: its values are what the slots are
+        worth.
+        """
+        log = self._log_of(key, type_)
+        held = log._held
+        for slot, value in values.items():
+            held[slot] = (make_tuple(Register, (dot, index, timestamp, value)),)
+        if log.increments:
+            for slot in values:
+                log.increments.pop(slot, None)
+        slots = values.keys()
+        written = make_tuple(_Written, (key, type_, slots, make_tuple(Atom, (dot, index)), log))
+        self._by_dot[dot].append(written)
+
+    def assign(
+        self,
+        key: bytes,
+        type_: RedisType,
+        value: bytes,
+        at: int,
+        dot: Dot,
+        timestamp: int,
+        index: int,
+    ) -> None:
+        """A write that has seen all that is here makes the key one slot with this value, until the deadline."""
+        self.deadlines.assign(key, at, dot, timestamp, index)
+        log = SlotLog(None, {WHOLE: (make_tuple(Register, (dot, index, timestamp, value)),)})
+        self._keys[key] = {type_: log}
+        atom = make_tuple(Atom, (dot, index))
+        self._by_dot[dot].append(make_tuple(_Written, (key, type_, _WHOLE, atom, log)))
+
+    def assign_again(self, key: bytes, type_: RedisType, value: bytes) -> None:
+        """The same effect gives it this value instead."""
+        held = self._keys[key][type_]._held
+        (before,) = held[WHOLE]
+        held[WHOLE] = (make_tuple(Register, (*before[:3], value)),)
+
+    def drop_key(self, key: bytes) -> None:
+        """An own removal, which has seen all that is here."""
+        self._keys.pop(key, None)
+        self.deadlines.drop(key)
+
+    def increment(
+        self, key: bytes, type_: RedisType, slot: bytes, delta: Number, tag: Tag, index: int
+    ) -> None:
+        """One more delta of the slot."""
+        dot = tag.dot
+        atom: Atom = make_tuple(Atom, (dot, index))
+        logs = self._keys.get(key)
+        log = None if logs is None else logs.get(type_)
+        if log is None:
+            log = self._log_of(key, type_)
+        if log.increase(slot, delta, atom):
+            self._by_dot[dot].append(make_tuple(_Written, (key, type_, slot, atom, log)))
+
+    def kill_key(self, key: bytes, tag: Tag) -> KeyLog:
+        """Drop what comes before, its deadline, too; what is left is all that the key is worth now (everything stable
+        goes, too).
+        """
+        if key in self.deadlines:
+            self.deadlines.kill(key, tag)
+        return self.kill_data(key, tag)
+
+    def kill_data(self, key: bytes, tag: Tag) -> KeyLog:
+        """The same without the deadline."""
+        logs = self._keys.get(key)
+        if logs is None:
+            return {}
+        for type_, log in list(logs.items()):
+            log.drop_before(tag)
+            if not log:
+                del logs[type_]
+        if not logs:
+            del self._keys[key]
+        return logs
+
+    def kill_all(self, db: int | None, tag: Tag) -> None:
+        """Drop what comes before of all keys, or those of a database, and their deadlines; what is left is all that
+        there is now.
+        """
+        for key in names_in(self._keys, db):
+            self.kill_data(key, tag)
+        self.deadlines.kill_all(db, tag)
+
+    def kill_slots(
+        self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag
+    ) -> Collection[bytes]:
+        """Drop what comes before; return the slots of which nothing is left (`slots` itself if it is all)."""
+        logs = self._keys.get(key)
+        log = logs.get(type_) if logs is not None else None
+        if logs is None or log is None:
+            return slots
+        gone = log.kill(slots, tag)
+        if not log:
+            self._drop(key, type_, logs)
+        return gone
+
+    def stabilise(self, dot: Dot) -> None:
+        """Forget a stable message's atoms. No value changes."""
+        if self.deadlines.by_dot:
+            self.deadlines.stabilise(dot)
+        for key, type_, slots, atom, log in self._by_dot.pop(dot, ()):
+            logs = self._keys.get(key)
+            if logs is None or logs.get(type_) is not log:
+                continue  # what it had is gone
+            if type(slots) is bytes:
+                log.forget_increment(slots, atom)
+            else:
+                log.forget(slots, atom)  # type: ignore[arg-type]  # mypy does not see what `type` says
+            if not (log._held or log.increments or log._large):
+                self._drop(key, type_, logs)
+
+    def _drop(self, key: bytes, type_: RedisType, logs: KeyLog) -> None:
+        del logs[type_]
+        if not logs:
+            del self._keys[key]
+
+
+_EMPTY = SlotLog()
+_WHOLE = (WHOLE,)

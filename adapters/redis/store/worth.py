@@ -1,0 +1,142 @@
+"""What a slot is worth by its atoms, and what a number is: the one place that says it (docs/redis-internals.md, Types).
+
+The register with the latest value shows. If it is a number, every increment is added to it exactly; without a
+register, increments are added to zero. If it is a text, increments do not show. A presence only says that the slot is
+there: its value is empty.
+
+Numbers are exact decimals. One that has been counted in is written canonically: no exponent, no plus sign, no zeros
+that say nothing. So the order in which increments come makes no difference, not even in a digit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.store.unstable import Atoms
+
+Worth: TypeAlias = bytes
+"""A value as the server shows it; of a presence it is empty."""
+
+Number: TypeAlias = int | Fraction
+"""A fraction is any other decimal."""
+
+PRESENT: Worth = b""
+_CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
+_CANONICAL = re.compile(rb"(-?(?:0|[1-9][0-9]*))\.([0-9]*[1-9])\Z")
+_FIGURES = re.compile(rb"[+-]?\.?[0-9][0-9.eE+-]*\Z")
+_PLAIN = re.compile(rb"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9}))?\Z")
+MOST_DIGITS = 40
+"""Of a number that is not written canonically, and of a decimal increment."""
+MOST_EXPONENT = 400
+LONGEST_INTEGER = 1000
+"""No sum of increments comes near it, and Python refuses to read a number of more than 4300 digits."""
+MOST_PLACES = MOST_DIGITS + MOST_EXPONENT
+"""Behind the point: no sum has more than its parts."""
+LONGEST_NUMBER = LONGEST_INTEGER + 1 + MOST_PLACES
+"""Bytes."""
+
+
+class Figures:
+    """A text that may be a number, but is not written as an integer: it shows as it is until it is counted with."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"<figures {self.text!r:.40}>"
+
+    @property
+    def number(self) -> Fraction | None:
+        """None if it is no number. Also what is worth an integer is a fraction: no server counts with this text."""
+        number = number_of(self.text)
+        return None if number is None else Fraction(number)
+
+
+def integer_of(text: object) -> int | None:
+    """The integer that a string stands for, if it is written as a server writes integers."""
+    if not isinstance(text, bytes) or len(text) > LONGEST_INTEGER:
+        return None
+    return int(text) if _CANONICAL_INTEGER.fullmatch(text) else None
+
+
+def plain_decimal(text: bytes) -> Number | None:
+    """The decimal that a client has written in its own way, if it is within the limits."""
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        return None
+    sign, whole, part, exponent = found.groups(b"")
+    digits, shift = whole + part, int(exponent or 0)
+    if not 0 < len(digits) <= MOST_DIGITS or abs(shift) > MOST_EXPONENT:
+        return None
+    value = Fraction(int(digits)) * Fraction(10) ** (shift - len(part))
+    return exact(-value if sign == b"-" else value)
+
+
+def number_of(text: bytes) -> Number | None:
+    """The number that a string stands for; None for any other text."""
+    integer = integer_of(text)
+    if integer is not None:
+        return integer
+    found = _CANONICAL.fullmatch(text)
+    if found is None:
+        return plain_decimal(text)
+    whole, part = found.groups()
+    if len(whole) > LONGEST_INTEGER or len(part) > MOST_PLACES:
+        return None
+    return Fraction(int(whole + part), 10 ** len(part))
+
+
+def figures(text: bytes) -> int | Figures | None:
+    """A text that may be counted with, told from others at little cost; None for one that cannot."""
+    if _FIGURES.match(text) is None:
+        return None
+    integer = integer_of(text)
+    return Figures(text) if integer is None and len(text) <= LONGEST_NUMBER else integer
+
+
+def exact(number: Number) -> Number:
+    """The same, as an integer if it is one."""
+    return number.numerator if number.denominator == 1 else Fraction(number)
+
+
+def text_of(number: Number) -> bytes:
+    """How a number is written, canonically."""
+    if type(number) is int:
+        return b"%d" % number
+    denominator = number.denominator
+    twos = (denominator & -denominator).bit_length() - 1
+    rest, fives = denominator >> twos, 0
+    while rest > 1:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives)
+    digits = b"%d" % (abs(number.numerator) * 10**places // denominator)
+    if not places:
+        return b"-" + digits if number < 0 else digits
+    digits = digits.rjust(places + 1, b"0")
+    sign = b"-" if number < 0 else b""
+    return b"%b%b.%b" % (sign, digits[:-places], digits[-places:])
+
+
+def increased(base: bytes, delta: Number) -> bytes:
+    """A value after an increment that it has not seen."""
+    number = number_of(base)
+    return base if number is None else text_of(exact(number + delta))
+
+
+def worth_of(atoms: Atoms, deltas: Collection[Number]) -> Worth | None:
+    """What presences or registers, and increments, of one slot are worth; None if there are none."""
+    value: bytes | None = None
+    if atoms:
+        value = PRESENT
+        if len(first := atoms[0]) > 2:  # registers
+            last = first if len(atoms) == 1 else max(atoms, key=lambda atom: atom.rank)  # type: ignore[union-attr]
+            value = last.value  # type: ignore[union-attr]
+    if not deltas:
+        return value
+    return text_of(exact(sum(deltas))) if value is None else increased(value, sum(deltas))

@@ -1,0 +1,1 @@
+"""Keys on their way to another member: rows, slices, pages."""

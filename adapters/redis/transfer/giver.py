@@ -1,0 +1,228 @@
+"""A member's side of a join: it gives a copy of its server's keys in slices, then lets the joiner in.
+
+The copy is made before the join, so that a joiner that cannot acknowledge anything yet holds nobody's stability back.
+Keys are read behind commits, so each value is one of the group's history; those that are touched after the joiner has
+come are read again (`region_copy`). With the admission go those that are left, read behind the very commit that holds
+the join. Nothing of an admission leaves before that commit is synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.server.census import take_census
+from crdtcast.adapters.redis.server.own_reads import Pending, replies_to
+from crdtcast.adapters.redis.server.steps import taken
+from crdtcast.adapters.redis.store.databases import Databases, described, select
+from crdtcast.adapters.redis.store.effects import Effect
+from crdtcast.adapters.redis.transfer.region_copy import RegionCopy
+from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice
+from crdtcast.engine import GroupEngine
+from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
+from crdtcast.group.join_server import Guest, Hosting, check_crowd, whose_place
+from crdtcast.transport.link import Link
+from crdtcast.wire.group_frames import Admit, Copy
+from crdtcast.wire.state import Entry, pack_entry
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.commit.round import Commit
+    from crdtcast.adapters.redis.gateway import Gateway
+    from crdtcast.adapters.redis.group.peers import GroupPeers
+
+
+class _Guest(Guest):
+    """One joiner: how far the copy for it has come."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self.copy: RegionCopy | None = None
+        self.total = 0
+        self.left_out: dict[str, int] = {}
+        """What the copy will not have."""
+        self.place = 0
+        self.busy = False
+        """The next slice is being read."""
+        self.ready: Slice | None = None
+        """The next slice, read while the last one was on its way."""
+        self.wants = False
+        """It waits for the next slice."""
+        self.serial = 0
+        """Of its last request for a slice."""
+        self.offered_on: Link | None = None
+        """Where the last slice went: on another link it is offered again."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all keys were removed since it has some."""
+        return self.copy is not None and self.copy.is_flushed
+
+
+class Giver(Hosting[_Guest]):
+    """Answers joiners on behalf of one gateway."""
+
+    def __init__(self, gateway: Gateway, peers: GroupPeers) -> None:
+        super().__init__(lambda link, frame: peers.channel.send_to([link.name], frame))
+        self._gateway = gateway
+        self._peers = peers
+
+    def committed(self, commit: Commit) -> None:
+        """The keys of this commit have other values now."""
+        for guest in self.guests():
+            if guest.copy is not None:
+                guest.copy.touched(_effects(commit), commit.repaired)
+
+    def _check_giving(self) -> None:
+        """Raises NotReadyError if something stands against giving anything away now."""
+        committer = self._gateway.committer
+        me = self._gateway.options.node.name
+        if committer.engine is None or not committer.serving:
+            raise NotReadyError(f"the server beside {me} does not answer")
+        keyspace = committer.keyspace
+        if waiting := sorted(keyspace.damaged | keyspace.incomplete):
+            raise NotReadyError(
+                f"{me} waits for keys that were changed past it ({described(waiting[0])}, …)"
+            )
+
+    @property
+    def _databases(self) -> Databases:
+        return self._gateway.committer.keyspace.databases
+
+    # The copy
+
+    def _copy(self, link: Link, frame: Copy) -> None:
+        self._check_giving()
+        engine = self._gateway.committer.engine
+        assert isinstance(engine, GroupEngine)
+        engine.check_reader(link.name, frame.reads)  # the level may rise between two slices
+        guest = self._guest(link) or self._receive(_Guest(link))
+        guest.serial = frame.serial
+        self._check_flushed(guest)
+        if guest.copy is not None:
+            guest.copy.take_back()
+        if guest.offered is not None and guest.offered_on not in (None, link):
+            guest.offered_on = link
+            self._offer(guest, guest.serial, guest.offered.data)
+        else:
+            guest.wants = True
+            self._go_on(guest)
+
+    def _go_on(self, guest: _Guest) -> None:
+        """Give it the next slice if it waits and that is here; read one ahead, unless it has enough."""
+        if guest.wants and guest.ready is not None:
+            slice_, guest.ready, guest.wants = guest.ready, None, False
+            guest.offered_on = guest.link
+            self._offer(guest, guest.serial, slice_.encode())
+        is_enough = guest.copy is not None and guest.copy.is_enough
+        if not guest.busy and guest.ready is None and (guest.wants or not is_enough):
+            guest.busy = True
+            self._gateway.spawn(partial(self._read_slice, guest))
+
+    async def _read_slice(self, guest: _Guest) -> None:
+        try:
+            guest.ready = await self._slice(guest)
+            guest.busy = False
+            if self._is_here(guest):
+                self._go_on(guest)
+        except ServerError as error:
+            self._dismiss(guest)
+            self._refuse(guest.link, guest.serial, error)
+
+    async def _slice(self, guest: _Guest) -> Slice:
+        if guest.copy is None:
+            guest.copy = copy = RegionCopy(self._gateway.committer.keyspace)
+            databases = self._databases
+            each = [words for db in databases.clients for words in ([*select(db)], [b"DBSIZE"])]
+            told = await self._ask([*each, [*select(0)]])
+            guest.total = sum(int(str(size)) for size in told[1::2])
+            guest.left_out = await take_census(self._ask, databases)
+        else:
+            copy = guest.copy
+        rows = await taken(copy.steps(), self._read)
+        if any(row.part is not None for row in rows):
+            crash_point("copy-page-read")
+        slice_ = Slice(guest.place, guest.total, copy.is_enough, rows, guest.left_out)
+        guest.place += 1
+        return slice_
+
+    async def _read(self, commands: list[list[bytes]]) -> list[object]:
+        return await replies_to(self._gateway.ask, commands)
+
+    async def _ask(self, commands: list[list[bytes]]) -> list[object]:
+        replies = await self._read(commands)
+        if any(isinstance(reply, Exception) for reply in replies):
+            raise ServerError(f"the server does not answer: {replies!r:.200}")
+        return replies
+
+    def _check_flushed(self, guest: _Guest) -> None:
+        """Raises NotReadyError if it has keys that are gone, and nobody knows which: it has to begin again."""
+        if guest.is_flushed:
+            self._dismiss(guest)
+            raise NotReadyError("all keys were removed while it copied them")
+
+    # The admission
+
+    def _admit(self, link: Link, frame: Admit) -> None:
+        self._check_giving()
+        guest = self._guest(link)
+        has_more = guest is None or guest.busy or guest.ready is not None
+        if guest is None or has_more or guest.copy is None or not guest.copy.is_enough:
+            raise NotReadyError("copy the keys first")
+        self._check_flushed(guest)
+        self._gateway.committer.at_its_end(partial(self._let_in, guest, frame))
+        self._gateway.committer.kick()
+
+    def _let_in(
+        self,
+        guest: _Guest,
+        frame: Admit,
+        commit: Commit,
+    ) -> None:
+        """The end of a commit: the group has the joiner from here on, with all that this commit holds."""
+        copy = guest.copy
+        if not self._is_here(guest) or copy is None:
+            return
+        copy.touched(_effects(commit), commit.repaired)
+        committer = self._gateway.committer
+        engine = committer.engine
+        assert isinstance(engine, GroupEngine)
+        try:
+            self._check_flushed(guest)
+            check_crowd(engine, frame.base)
+            named = whose_place(engine, frame.base, frame.replaces, self._peers.channel.here)
+            admission = engine.admit(
+                frame.base, replaces=named, witness=frame.witness, reads=frame.reads
+            )
+        except CrdtcastError as error:
+            self._refuse(guest.link, frame.serial, error)
+            return
+        packed = pack_entry(
+            Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
+        )
+        guest.offered_on = None
+        reads, rows = copy.closing()
+        pending = Pending(reads)
+        commit.after += pending.reads
+        clock = self._gateway.hlc.latest
+
+        async def give() -> None:
+            await pending.done.wait()
+            if pending.lost:
+                self._dismiss(guest)
+                error = NotReadyError("the connection with the server broke")
+                self._refuse(guest.link, frame.serial, error)
+                return
+            await self._peers.gate.wait_synced(committer.commits)
+            if self._is_here(guest):
+                self._offer(guest, frame.serial, Ending(packed, clock, rows).encode())
+
+        self._gateway.spawn(give)
+
+
+def _effects(commit: Commit) -> Iterator[Effect]:
+    for _, event in commit.deliveries:
+        yield from event.effects
+    for _, _, event in commit.own:
+        yield from event.effects

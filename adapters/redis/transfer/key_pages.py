@@ -1,0 +1,174 @@
+"""One large key that is copied in pages while it is written: no page is large, and what is written meanwhile is read
+again, slot by slot.
+
+Pages are of several instants. The last read, `closing`, is of one: with it the copy is what the key is worth then. No
+deadline travels before that: the copy must not end by one that was put off later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from crdtcast.adapters.redis.server.steps import Steps
+from crdtcast.adapters.redis.store.databases import Home, in_home
+from crdtcast.adapters.redis.store.effects import (
+    Effect,
+    Inc,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+    Until,
+    pairs_of,
+)
+from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.value_pages import MOST_SLOTS, ValuePages
+from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.row_reads import Subject, reading
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import PAGE_BYTES
+
+Slot: TypeAlias = tuple[RedisType, bytes]
+Sizes: TypeAlias = dict[Slot, int]
+"""Slots, and about how many bytes they have."""
+Rows: TypeAlias = list[Row]
+LARGE_SLOT = PAGE_BYTES // 16
+"""From so many bytes on each value is asked for by itself: servers scan several slots at least."""
+
+
+class KeyPages:
+    """The giver's side of one key. homes: where its values stand by type, the visible one first."""
+
+    def __init__(self, key: bytes, homes: Mapping[RedisType, Home], keyspace: Keyspace) -> None:
+        self.key = key
+        self.is_stale = False
+        """What was read is worth nothing: the key has to be read from its beginning."""
+        self.hides = frozenset(list(homes)[1:])
+        """Types that are hidden, as long as this is not stale."""
+        self._types = homes.keys()
+        self._walks = [ValuePages(TYPES[type_], home) for type_, home in homes.items()]
+        self._left = list(self._walks)
+        self._keyspace = keyspace
+        self._is_begun = False
+        self._dirty: Sizes = {}
+        """Written since the first page, and not read again yet."""
+        self._again: Sizes = {}
+        """To be read again in this round."""
+        self._went: Sizes = {}
+        """Went with an admission, which may not have come through."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are pages left, of the key or of this round."""
+        return bool(self._left or self._again)
+
+    @property
+    def open_bytes(self) -> int:
+        """Of what has to be read again, about."""
+        return sum(self._dirty.values())
+
+    def touched(self, effects: Iterable[Effect]) -> None:
+        """The key was written by these."""
+        for effect in effects:
+            slots = _slots_of(effect)
+            if (
+                slots is None
+                or (slots and self.hides)
+                or any(type_ not in self._types for type_, _ in slots)
+            ):
+                self.is_stale = True
+                return
+            self._dirty.update(slots)
+
+    def begin_round(self) -> None:
+        """What is written by now is to be read again."""
+        self._again, self._dirty = self._dirty, {}
+
+    def take_back(self) -> None:
+        """What went with an admission has not come through."""
+        self._dirty.update(self._went)
+        self._went = {}
+
+    def steps(self) -> Steps[Rows]:
+        """Read the next page, of the key or of this round. It is stale if its type is another one now."""
+        if self._is_begun:
+            return (yield from self._page() if self._left else self._some_again())
+        self._is_begun = True
+        (walk, *_), first = self._left, Row(self.key, {})
+        weight = yield from walk.weigh()
+        if weight > LARGE_SLOT and walk.native.names and not self.hides:
+            yield from self._name_slots(walk, weight)
+            return [first]
+        return [first, *(yield from self._page())]
+
+    def _name_slots(self, walk: ValuePages, weight: int) -> Steps[None]:
+        """Each is large: all of them are asked for by name."""
+        self._left.clear()
+        assert walk.native.names is not None
+        (names,) = yield from in_home(walk.home, [[walk.native.names, walk.home.key]])
+        if isinstance(names, list):
+            self._again.update(dict.fromkeys(((walk.native.type, name) for name in names), weight))
+        else:
+            self.is_stale = True
+
+    def _page(self) -> Steps[Rows]:
+        walk = self._left[0]
+        page = yield from walk.page()
+        if page is None:
+            self.is_stale = True
+            return []
+        if walk.following is None:
+            self._left.remove(walk)
+        type_ = walk.native.type
+        part = Part(hidden=self.hides & {type_}, at=page.at)
+        return [Row(self.key, {type_: page.content}, part)] if page.content else []
+
+    def _some_again(self) -> Steps[Rows]:
+        slots: list[Slot] = []
+        room = PAGE_BYTES
+        for slot, size in self._again.items():
+            room -= size
+            if slots and (room < 0 or len(slots) == MOST_SLOTS):
+                break
+            slots.append(slot)
+        if not slots:
+            return []
+        for slot in slots:
+            del self._again[slot]
+        (row,) = yield from reading([self._subject(slots)], self._keyspace)
+        worth = dict(row.contents or {})
+        worth.pop(RedisType.DEADLINE, None)  # it may be put off yet
+        return [replace(row, contents=worth)]
+
+    def closing(self) -> Subject:
+        """All that is left: with it the copy is what the key is worth at the instant at which it is read."""
+        slots = self._again | self._dirty
+        self._again, self._dirty = {}, {}
+        self._went.update(slots)
+        return self._subject(slots)
+
+    def _subject(self, slots: Iterable[Slot]) -> Subject:
+        by_type: dict[RedisType, list[bytes]] = {}
+        for type_, slot in slots:
+            by_type.setdefault(type_, []).append(slot)
+        return Subject(self.key, by_type)
+
+
+def _slots_of(effect: Effect) -> Sizes | None:
+    """What an effect writes, with the bytes of it; None for the whole key. A deadline is read at the end anyhow."""
+    match effect:
+        case One(_, type_, slots) | KillSlots(_, type_, slots):
+            written = {slot: len(slot) for slot in slots}
+        case Reg(_, type_, words):
+            written = {slot: len(slot) + len(word) for slot, word in pairs_of(words).items()}
+        case Inc(_, type_, slot):
+            written = {slot: len(slot)}
+        case Until():
+            return {}
+        case _:
+            return None
+    if TYPES[type_].get is None:
+        return None
+    return {(type_, slot): size for slot, size in written.items()}
