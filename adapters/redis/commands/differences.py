@@ -1,5 +1,5 @@
 """How the commands that the gateway carries out differ from a plain server's, between regions above all. Words only:
-they stand in docs/redis-commands.md, which `reference.py` makes.
+they stand in docs/redis-commands.md, which `ops/command_reference.py` makes.
 """
 
 _FAMILIES = (
