@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.simulator.models import PoissonInterval, WeibullLatency
-from crdtcast.simulator.timed import TimedSetup, run_timed
+from benchmarks.experiments.models import PoissonInterval, WeibullLatency
+from benchmarks.experiments.timed import TimedSetup, run_timed
 
 ROOT = Path(__file__).parents[1]
 TINY = (

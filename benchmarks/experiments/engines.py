@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from crdtcast.baselines import CbcastEngine, GraphEngine, TwoLevelEngine, VectorEngine
+from crdtcast.baselines.interface import CausalEngine
+from crdtcast.baselines.ours import MeasuredEngine
 from crdtcast.causality.member_id import name_of, new_incarnation
-from crdtcast.engine import Engine
-from crdtcast.engine.interface import CausalEngine
 
 OURS = "crdtcast"
 _START_US = 1_700_000_000_000_000
@@ -27,7 +27,7 @@ class Kind:
 
 
 def _ours(me: str, ids: Sequence[str], stability: bool) -> CausalEngine:
-    engine = Engine(me, map(name_of, ids))
+    engine = MeasuredEngine(me, map(name_of, ids))
     for other in ids:
         if other != me:
             engine.introduce(other)

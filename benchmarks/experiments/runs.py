@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from crdtcast.simulator.models import LatencyModel, PoissonInterval, SlowLink, WeibullLatency
-from crdtcast.simulator.timed import TimedRun, TimedSetup, run_timed, work_of
+from benchmarks.experiments.models import LatencyModel, PoissonInterval, SlowLink, WeibullLatency
+from benchmarks.experiments.timed import TimedRun, TimedSetup, run_timed, work_of
 
 from .engines import ENGINES, OURS, member_ids
 from .weights import Traffic

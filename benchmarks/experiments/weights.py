@@ -9,8 +9,8 @@ from typing import Any
 
 import msgpack
 
+from benchmarks.experiments.timed import Sent
 from crdtcast.causality.messages import Digest, Message
-from crdtcast.simulator.timed import Sent
 from crdtcast.wire.frames import encode_body
 
 from .codec import Codec

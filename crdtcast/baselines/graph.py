@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from crdtcast.baselines.dag import CausalDag, Stage, Vertex
+from crdtcast.baselines.interface import Measures
 from crdtcast.baselines.sizes import metadata_bytes
 from crdtcast.causality.messages import Delivery, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.causal_past import Past, Pasts
-from crdtcast.engine.interface import Measures
 from crdtcast.engine.store import Store
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from crdtcast.baselines.delay_queue import DelayQueue, advance
+from crdtcast.baselines.interface import Measures
 from crdtcast.baselines.positions import Positions, VectorView
 from crdtcast.baselines.sizes import metadata_bytes
 from crdtcast.baselines.stable_map import StableMap
 from crdtcast.causality.messages import Delivery, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector
-from crdtcast.engine.interface import Measures
 from crdtcast.exceptions import RemoteProtocolError
 
 

@@ -17,8 +17,6 @@ from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple, merge_into
 from crdtcast.engine.blames import Blame, Blames
 from crdtcast.engine.causal_past import Past, Pasts
 from crdtcast.engine.delivery import Inbox, Waiting
-from crdtcast.engine.interface import Measures
-from crdtcast.engine.measures import measure
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, note_progress, repairs, should_ask
 from crdtcast.engine.reservation import Reservation
@@ -591,19 +589,6 @@ class Core:
     def delivered(self) -> Vector:
         """Origin -> highest counter delivered here."""
         return self.vector
-
-    def measures(self) -> Measures:
-        """Work and metadata, for comparisons; walks everything that is held."""
-        vectors = (self.vector, self.stable, self._acknowledged)
-        return measure(
-            vectors,
-            self._peers,
-            self._store,
-            self._inbox,
-            self._stability,
-            self._pasts,
-            self._digests_in,
-        )
 
     def held_back_by(self) -> list[str]:
         """Who has not acknowledged, as far as is known here, all that is unstable here; and those of whom more waits

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from crdtcast.baselines.interface import CausalEngine
 from crdtcast.causality.tags import Dot
-from crdtcast.engine.interface import CausalEngine
 from crdtcast.simulator.oracle import Checker, Finding
 
 Build: TypeAlias = Callable[[str, Sequence[str]], CausalEngine]

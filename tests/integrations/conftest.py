@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crdtcast.testing.logfaults import Planted
+from tests.logcheck.log_faults import Planted
 
 if TYPE_CHECKING:
     from crdtcast.integrations.spark.audit import Result

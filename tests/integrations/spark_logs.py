@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from crdtcast.eventlog.format import Event, Kind
-from crdtcast.testing.eventlogs import Logs, Settings, make_up, write_logs
-from crdtcast.testing.logfaults import FAULTS, Planted, plant
 from tests.effort import seeds
+from tests.logcheck.event_logs import Logs, Settings, make_up, write_logs
+from tests.logcheck.log_faults import FAULTS, Planted, plant
 
 HASTY = seeds(2)
 CLEAN = [

@@ -17,9 +17,9 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventlog.format import Kind
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.testing.eventlogs import Logs, Settings, line, make_up, write_logs
-from crdtcast.testing.logfaults import FAULTS, Planted, pasts, plant
 from tests.integrations.spark_logs import CLEAN, HASTY, cut_off, hasty, raised
+from tests.logcheck.event_logs import Logs, Settings, line, make_up, write_logs
+from tests.logcheck.log_faults import FAULTS, Planted, pasts, plant
 
 pytest.importorskip("pyspark")
 

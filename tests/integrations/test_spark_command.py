@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.integrations.spark.cli import audit
 from crdtcast.integrations.spark.java import find_java
-from crdtcast.testing.eventlogs import Settings, make_up, write_logs
+from tests.logcheck.event_logs import Settings, make_up, write_logs
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from crdtcast.eventlog.format import Kind
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.testing.eventlogs import write_logs
 from tests.integrations.spark_logs import changing, made_up, partly_judged, without
+from tests.logcheck.event_logs import write_logs
 
 pytest.importorskip("pyspark")
 

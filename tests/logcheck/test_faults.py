@@ -9,9 +9,9 @@ import pytest
 from crdtcast.causality.member_id import name_of
 from crdtcast.eventlog.check import Checked, Problem, check_logs
 from crdtcast.eventlog.format import Kind
-from crdtcast.testing.eventlogs import Logs, Settings, make_up, write_logs
-from crdtcast.testing.logfaults import FAULTS, pasts, plant
 from tests.effort import seeds
+from tests.logcheck.event_logs import Logs, Settings, make_up, write_logs
+from tests.logcheck.log_faults import FAULTS, pasts, plant
 
 RIGHT = [
     Settings(replicas=3, messages=80, seed=1),

@@ -11,9 +11,9 @@ from crdtcast import cli
 from crdtcast.eventlog.check import Problem, check_logs
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
-from crdtcast.testing.eventlogs import Settings, make_up, write_logs
-from crdtcast.testing.logfaults import plant
 from tests.effort import seeds
+from tests.logcheck.event_logs import Settings, make_up, write_logs
+from tests.logcheck.log_faults import plant
 
 from .village import Village
 

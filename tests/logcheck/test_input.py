@@ -14,8 +14,8 @@ from crdtcast import cli, open_replica
 from crdtcast.datatypes import AWSet
 from crdtcast.eventlog.check import Problem, check_logs
 from crdtcast.eventlog.format import COLUMNS, SCHEMA_VERSION
-from crdtcast.testing.eventlogs import Logs, Settings, line, make_up, write_logs
-from crdtcast.testing.logfaults import plant
+from tests.logcheck.event_logs import Logs, Settings, line, make_up, write_logs
+from tests.logcheck.log_faults import plant
 
 
 def right_logs() -> Logs:

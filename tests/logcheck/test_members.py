@@ -12,8 +12,8 @@ from crdtcast.eventlog.check import Checked, Problem, check_logs
 from crdtcast.eventlog.format import Event, Kind, LoggedCut, LogReader
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
-from crdtcast.testing.eventlogs import Logs, write_logs
 from tests.effort import seeds
+from tests.logcheck.event_logs import Logs, write_logs
 
 from .village import Village
 

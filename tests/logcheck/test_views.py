@@ -15,8 +15,8 @@ from crdtcast.eventlog.check import Problem, check_logs
 from crdtcast.eventlog.format import Event, Kind, LoggedCut, LogReader
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
-from crdtcast.testing.eventlogs import Logs, write_logs
 from tests.effort import seeds
+from tests.logcheck.event_logs import Logs, write_logs
 
 Planted: TypeAlias = tuple[Problem, str, str] | None
 """What is to be found, at whom, and words of the sentence; None: nothing could be planted in this run."""

@@ -6,8 +6,7 @@ import statistics
 
 import pytest
 
-from crdtcast.exceptions import ConfigurationError
-from crdtcast.simulator.models import (
+from benchmarks.experiments.models import (
     FixedInterval,
     FixedLatency,
     LognormalLatency,
@@ -16,6 +15,7 @@ from crdtcast.simulator.models import (
     SlowLink,
     WeibullLatency,
 )
+from crdtcast.exceptions import ConfigurationError
 
 DRAWS = 20_000
 

@@ -7,15 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from crdtcast.baselines.cbcast import CbcastEngine
-from crdtcast.baselines.graph import GraphEngine
-from crdtcast.baselines.vectors import VectorEngine
-from crdtcast.causality.member_id import name_of, new_incarnation
-from crdtcast.causality.messages import Digest, Message
-from crdtcast.engine import Engine
-from crdtcast.engine.interface import CausalEngine
-from crdtcast.exceptions import ConfigurationError
-from crdtcast.simulator.models import (
+from benchmarks.experiments.models import (
     FixedInterval,
     FixedLatency,
     LognormalLatency,
@@ -23,7 +15,15 @@ from crdtcast.simulator.models import (
     SlowLink,
     WeibullLatency,
 )
-from crdtcast.simulator.timed import Sent, TimedSetup, replay, run_timed, work_of
+from benchmarks.experiments.timed import Sent, TimedSetup, replay, run_timed, work_of
+from crdtcast.baselines.cbcast import CbcastEngine
+from crdtcast.baselines.graph import GraphEngine
+from crdtcast.baselines.interface import CausalEngine
+from crdtcast.baselines.ours import MeasuredEngine
+from crdtcast.baselines.vectors import VectorEngine
+from crdtcast.causality.member_id import name_of, new_incarnation
+from crdtcast.causality.messages import Digest, Message
+from crdtcast.exceptions import ConfigurationError
 from tests.effort import seeds
 
 IDS = [new_incarnation(f"n{i}", 1_000_000, i) for i in range(5)]
@@ -38,7 +38,7 @@ SETUP = TimedSetup(
 
 
 def ours(me: str, ids: Sequence[str]) -> CausalEngine:
-    engine = Engine(me, map(name_of, ids))
+    engine = MeasuredEngine(me, map(name_of, ids))
     for other in ids:
         if other != me:
             engine.introduce(other)

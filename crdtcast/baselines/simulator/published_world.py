@@ -14,8 +14,8 @@ from crdtcast.baselines import (
     TwoLevelEngine,
     VectorEngine,
 )
+from crdtcast.baselines.interface import CausalEngine
 from crdtcast.baselines.simulator.network import Network, Packet
-from crdtcast.engine.interface import CausalEngine
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.oracle import Checker

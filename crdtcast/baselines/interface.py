@@ -1,7 +1,7 @@
 """What every causal broadcast engine offers: ours, the literature's in `crdtcast.baselines`, and one of your own.
 
 A runtime gives it messages and ticks, lets its application take deliveries and notices, and sends what
-`take_outbox` returns. The simulator and the experiments know no more of an engine than this.
+`take_outbox` returns. The experiments know no more of an engine than this.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Faults planted into clean logs, each with the place where a check has to find it.
 
 Every function changes one thing in the logs of a group that came to rest (see
-`crdtcast.testing.eventlogs`) and tells where. FAULTS names them.
+`tests.logcheck.event_logs`) and tells where. FAULTS names them.
 """
 
 import random
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from crdtcast.causality.tags import Dot
 from crdtcast.eventlog.format import Event, Kind
-from crdtcast.testing.eventlogs import Logs
+from tests.logcheck.event_logs import Logs
 
 
 @dataclass(frozen=True, slots=True)

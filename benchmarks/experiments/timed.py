@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks.experiments.models import LatencyModel, SendModel
+from crdtcast.baselines.interface import CausalEngine, Measures
 from crdtcast.causality.messages import Transmit
-from crdtcast.engine.interface import CausalEngine, Measures
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.simulator.models import LatencyModel, SendModel
 
 Build = Callable[[str, Sequence[str]], CausalEngine]
 """Makes the engine of one member, given its id and those of all members."""
