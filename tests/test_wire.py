@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
-from crdtcast.causality.tags import Dot
+from crdtcast.causality.tags import MAX_COUNTER, Dot
 from crdtcast.engine import Span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.fields import Named, Section
 from crdtcast.wire.frames import (
     KEEPALIVE_FRAME,
-    MAX_COUNTER,
     MAX_HANDSHAKE_FRAME,
     Frame,
     Hello,

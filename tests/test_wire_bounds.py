@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.compare.comparison import _opened as opened
 from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice, States
-from crdtcast.causality.messages import Asked, Digest, DigestKind, Message, Views
+from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Kind
 from crdtcast.engine.operations import decode as decode_operation
-from crdtcast.engine.views import Ballot, Promise, Record
+from crdtcast.engine.views import Asked, Ballot, Promise, Record, Views
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import TooManyError, unpacked
 from crdtcast.wire import compression

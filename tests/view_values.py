@@ -5,10 +5,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from crdtcast.causality.messages import Asked, Views
+from crdtcast.causality.tags import MAX_COUNTER
 from crdtcast.engine import Cut, How
 from crdtcast.engine.views import (
     Accepted,
+    Asked,
     Ballot,
     Change,
     Decided,
@@ -16,10 +17,10 @@ from crdtcast.engine.views import (
     Proposal,
     Record,
     View,
+    Views,
     Wants,
     Word,
 )
-from crdtcast.wire.frames import MAX_COUNTER
 
 A, B, C = "a.0001", "b.0002+a.0001+1", "c.0003+b.0002+7"
 

@@ -1,14 +1,10 @@
 """What members of a group send each other, and what an engine hands to its surroundings. Plain values."""
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from crdtcast.causality.tags import Dot, Tag, Vector
-
-if TYPE_CHECKING:
-    from crdtcast.engine.views import Decided, Record
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -72,29 +68,6 @@ class Ended:
 
     incarnation: str
     cut: int | None = None
-
-
-class Asked(NamedTuple):
-    """A member asks, for the `number`-th time, whether the others are there; and who has answered."""
-
-    asker: str
-    number: int
-    answered: frozenset[str]
-
-
-class Views(NamedTuple):
-    """What a member has noted of its view, and what it knows that others have; see `engine.exchange`.
-
-    epoch, name: of its view. has: the serial of the newest record that it has of each member. records, decided, asks:
-    what the receiver may not have.
-    """
-
-    epoch: int
-    name: str
-    has: Mapping[str, int]
-    records: tuple["Record", ...] = ()
-    decided: tuple["Decided", ...] = ()
-    asks: tuple[Asked, ...] = ()
 
 
 class Transmit(NamedTuple):

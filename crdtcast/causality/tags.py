@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 Vector = Mapping[str, int]
 """Origin -> highest counter. An absent origin counts as 0."""
+MAX_COUNTER: Final = 2**63 - 1
 
 make_tuple: Final[Callable[..., Any]] = tuple.__new__
 """Makes a named tuple, `make_tuple(Dot, (origin, counter))`, in a third of the time that calling its class takes. For

@@ -9,7 +9,8 @@ import random
 
 import trio
 
-from crdtcast.causality.messages import Digest, Ended, Views
+from crdtcast.causality.messages import Digest, Ended
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import NotReadyError
 from crdtcast.group.member import GroupMember
 from crdtcast.service.run import NodeProcess

@@ -8,9 +8,10 @@ is sent again, later and later. When all have everything, nothing is sent.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from crdtcast.causality.messages import Asked, Transmit, Views
+from crdtcast.causality.messages import Transmit
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.peer import BACKOFF_MAX
+from crdtcast.engine.views import Asked, Views
 
 PASS_ON = 2
 """Ticks for which others may still say that they have a record before it is passed on to them."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from crdtcast.causality.member_id import base_of, joined_id, name_of
-from crdtcast.causality.messages import Views
 from crdtcast.causality.tags import Tag, Vector
 from crdtcast.engine.admission import (
     Admission,
@@ -24,7 +23,7 @@ from crdtcast.engine.membership_ops import MembershipChanges
 from crdtcast.engine.operations import Cut, Join, Settled
 from crdtcast.engine.probation import LISTEN
 from crdtcast.engine.state import EngineCounters
-from crdtcast.engine.views import Decided, Proposal, View, Wants
+from crdtcast.engine.views import Decided, Proposal, View, Views, Wants
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
 
 __all__ = ["Admission", "GroupEngine"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from crdtcast.causality.member_id import joined_by
-from crdtcast.causality.messages import Digest, DigestKind, Ended, Message, Transmit, Views
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message, Transmit
 from crdtcast.causality.tags import Dot, Vector, merge_into
 from crdtcast.engine.checks import (
     MOST_STRANGE,
@@ -34,7 +34,7 @@ from crdtcast.engine.probation import LISTEN, Probation
 from crdtcast.engine.proposer import Proposer
 from crdtcast.engine.removed_rows import SweptRows
 from crdtcast.engine.view_checks import check_own_record, check_views
-from crdtcast.engine.views import Record
+from crdtcast.engine.views import Record, Views
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError, RolledBackError
 
 DISPUTE_TICKS = 100

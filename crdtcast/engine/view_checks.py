@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
 from crdtcast.causality.member_id import base_of, joined_by, valid_incarnation
-from crdtcast.causality.messages import Views
 from crdtcast.causality.tags import Vector
 from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way, remembers_more
 from crdtcast.engine.ground import Ground
@@ -22,6 +21,7 @@ from crdtcast.engine.views import (
     Proposal,
     Record,
     View,
+    Views,
 )
 from crdtcast.exceptions import RemoteProtocolError
 

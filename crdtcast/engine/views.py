@@ -1,4 +1,5 @@
-"""Views: who has a vote, epoch by epoch; and what members note while an epoch is decided. Plain values.
+"""Views: who has a vote, epoch by epoch; what members note while an epoch is decided, and
+how they tell each other. Plain values.
 
 A view is an epoch, its voters, the format level of the group, and a name: the hash of the name before it and of the
 change that made it. What leads from one view to the next is one decision (`engine.consensus`).
@@ -197,3 +198,26 @@ class Wants:
 NO_WANTS = Wants()
 NO_VIEW = View(0, "", frozenset(), 1)
 """Of a state that is of no group."""
+
+
+class Asked(NamedTuple):
+    """A member asks, for the `number`-th time, whether the others are there; and who has answered."""
+
+    asker: str
+    number: int
+    answered: frozenset[str]
+
+
+class Views(NamedTuple):
+    """What a member has noted of its view, and what it knows that others have; see `engine.exchange`.
+
+    epoch, name: of its view. has: the serial of the newest record that it has of each member. records, decided, asks:
+    what the receiver may not have.
+    """
+
+    epoch: int
+    name: str
+    has: Mapping[str, int]
+    records: tuple[Record, ...] = ()
+    decided: tuple[Decided, ...] = ()
+    asks: tuple[Asked, ...] = ()

@@ -17,11 +17,10 @@ from collections.abc import Callable
 
 import trio
 
-from crdtcast.causality.tags import Tag
+from crdtcast.causality.tags import MAX_COUNTER, Tag
 from crdtcast.engine import Fate, GroupEngine, progress
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.wire.fields import MAX_COUNTER
 
 
 class Notion(enum.Enum):

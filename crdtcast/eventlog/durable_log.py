@@ -6,21 +6,31 @@ time. So a log never knows less than the others, nor more than the journal.
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from crdtcast.causality.member_id import wall_clock_us
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, covers
+from crdtcast.engine import GroupEngine, Parked
 from crdtcast.engine.views import Decided
 from crdtcast.eventlog.group_log import GroupLog
 from crdtcast.eventlog.writer import ROTATION, EventLog, Rotation, check_directory
 from crdtcast.journal.saved import Happened
 
-if TYPE_CHECKING:
-    from crdtcast.group.member import GroupMember
-
-
 _logger = logging.getLogger("crdtcast.group")
+
+
+class Logged(Protocol):
+    """The member that is told of: its engine changes when it begins a new life."""
+
+    group: str
+    name: str
+    parked: Parked | None
+
+    @property
+    def engine(self) -> GroupEngine:
+        """Of its life now."""
+        ...
 
 
 class DurableLog:
@@ -29,9 +39,7 @@ class DurableLog:
     ConfigurationError for one that cannot be used: now, since later there is a member of the group.
     """
 
-    def __init__(
-        self, member: "GroupMember", directory: Path, rotation: Rotation = ROTATION
-    ) -> None:
+    def __init__(self, member: Logged, directory: Path, rotation: Rotation = ROTATION) -> None:
         check_directory(directory)
         self._member = member
         self._directory = directory

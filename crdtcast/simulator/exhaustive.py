@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from crdtcast.causality.messages import Digest, Message, Views
+from crdtcast.causality.messages import Digest, Message
 from crdtcast.engine import Durability
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.simulator.campaign import Outcome, group_world
 from crdtcast.simulator.failure import Failure

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import trio
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.causality.messages import Digest, Ended, Message, Transmit, Views
+from crdtcast.causality.messages import Digest, Ended, Message, Transmit
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import (
     CrdtcastError,
     HandshakeError,

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from crdtcast.causality.member_id import valid_name
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.wire.auth import check_secrets
 from crdtcast.wire.frames import MAX_FRAME
 
 Address: TypeAlias = tuple[str, int]
@@ -19,9 +20,6 @@ WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 FilePath: TypeAlias = str | os.PathLike[str]
 
 MIN_FRAME = 64 * 1024
-MIN_SECRET = 16
-"""Bytes. A shorter secret can be guessed by who has seen one handshake."""
-MAX_SECRETS = 2
 _CONTEXT_ROOM = 32 * 1024
 
 
@@ -129,20 +127,6 @@ class NodeOptions:
     def max_payload(self) -> int:
         """The longest payload that fits into a frame, whatever its context is."""
         return self.max_frame - _CONTEXT_ROOM
-
-
-def check_secrets(secrets: Sequence[bytes], where: str) -> None:
-    """Raises ConfigurationError for one that can be guessed, and for more than are needed to replace one."""
-    for secret in secrets:
-        if len(secret) < MIN_SECRET:
-            raise ConfigurationError(
-                f"a secret in {where} has {len(secret)} bytes, {MIN_SECRET} are the least: make one with "
-                "`openssl rand -hex 32`"
-            )
-    if len(secrets) > MAX_SECRETS:
-        raise ConfigurationError(
-            f"{len(secrets)} secrets are in {where}: give one, or two while all members change from one to the other"
-        )
 
 
 def parse_address(text: str) -> Address:

@@ -11,16 +11,18 @@ import enum
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgpack
 
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.private_files import check_private
-from crdtcast.transport.options import check_secrets
 from crdtcast.wire.frames import Hello
 
+MIN_SECRET = 16
+"""Bytes. A shorter secret can be guessed by who has seen one handshake."""
+MAX_SECRETS = 2
 SECRET_VARIABLE = "CRDTCAST_SECRET"
 """The environment's variable that `read_secret` looks at."""
 
@@ -92,3 +94,17 @@ def read_secrets(
     secrets = tuple(line.strip() for line in text.strip().splitlines() if line.strip())
     check_secrets(secrets or (b"",), where)
     return secrets
+
+
+def check_secrets(secrets: Sequence[bytes], where: str) -> None:
+    """Raises ConfigurationError for one that can be guessed, and for more than are needed to replace one."""
+    for secret in secrets:
+        if len(secret) < MIN_SECRET:
+            raise ConfigurationError(
+                f"a secret in {where} has {len(secret)} bytes, {MIN_SECRET} are the least: make one with "
+                "`openssl rand -hex 32`"
+            )
+    if len(secrets) > MAX_SECRETS:
+        raise ConfigurationError(
+            f"{len(secrets)} secrets are in {where}: give one, or two while all members change from one to the other"
+        )

@@ -11,14 +11,13 @@ from typing import Any, TypeAlias
 
 from crdtcast.causality.member_id import valid_incarnation
 from crdtcast.causality.messages import Digest, DigestKind, Message
-from crdtcast.causality.tags import Dot, make_tuple
+from crdtcast.causality.tags import MAX_COUNTER, Dot, make_tuple
 from crdtcast.exceptions import RemoteProtocolError
 
 MAX_ORIGINS = 65_536
 """Entries of a vector, and dots of a context. (msgpack reserves room for what a header claims.)"""
 MAX_IDENTIFIER = 160
 """Characters. The longest incarnation id holds two bases and a number."""
-MAX_COUNTER = 2**63 - 1
 
 
 class FrameKind(enum.IntEnum):

@@ -17,12 +17,12 @@ import msgpack
 
 from crdtcast.causality.member_id import valid_incarnation, valid_name
 from crdtcast.causality.messages import Digest, Message
+from crdtcast.causality.tags import MAX_COUNTER
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.wire import group_frames
 from crdtcast.wire.fields import (
-    MAX_COUNTER,
     MAX_IDENTIFIER,
     MAX_ORIGINS,
     UNTOLD,

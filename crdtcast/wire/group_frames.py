@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from crdtcast.causality.member_id import valid_name
-from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.wire.fields import (
     FrameKind,

@@ -6,10 +6,10 @@ Whatever is not exactly that is a `RemoteProtocolError`: it may come from a peer
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from crdtcast.causality.messages import Asked, Views
 from crdtcast.engine.operations import Cut, How, read_level
 from crdtcast.engine.views import (
     Accepted,
+    Asked,
     Ballot,
     Change,
     Decided,
@@ -17,6 +17,7 @@ from crdtcast.engine.views import (
     Proposal,
     Record,
     View,
+    Views,
     Wants,
     Word,
     packed_change,

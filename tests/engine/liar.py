@@ -9,7 +9,7 @@ from collections import Counter, deque
 from dataclasses import replace
 
 from crdtcast.causality.member_id import new_incarnation, valid_incarnation
-from crdtcast.causality.messages import Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Cut, GroupEngine, How, Kind, Span, Standing
 from crdtcast.engine.operations import (
@@ -21,6 +21,7 @@ from crdtcast.engine.operations import (
     decode,
     encode,
 )
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.simulator.hostile.mutation import Lore, Mutation
 

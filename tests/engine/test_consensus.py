@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from crdtcast.causality.messages import Ended, Message, Views
+from crdtcast.causality.messages import Ended, Message
 from crdtcast.engine import GroupEngine, Standing
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import RemoteProtocolError, RolledBackError
 from crdtcast.simulator.group.mutants import MUTANTS
 from tests.engine.town import Town

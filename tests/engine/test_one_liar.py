@@ -7,19 +7,21 @@ from dataclasses import replace
 import pytest
 
 from crdtcast.causality.member_id import new_incarnation
-from crdtcast.causality.messages import Asked, Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Cut, GroupEngine, How, Standing, causal_past
 from crdtcast.engine.operations import Join, Operation, Settled, Sweep, encode
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
+    Asked,
     Ballot,
     Change,
     Decided,
     Promise,
     Proposal,
     Record,
+    Views,
     Word,
 )
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError

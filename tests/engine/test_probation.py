@@ -2,9 +2,10 @@
 
 import pytest
 
-from crdtcast.causality.messages import Digest, DigestKind, Message, Views
+from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.engine import GroupEngine, GroupState, Standing
 from crdtcast.engine.probation import LISTEN
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import EndedError, NotReadyError, RolledBackError
 from tests.engine.test_consensus import asks_to_accept
 from tests.engine.town import Town

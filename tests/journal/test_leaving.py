@@ -4,8 +4,9 @@ import pytest
 import trio
 
 from crdtcast import EndedError, GroupMember
-from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.engine import Standing
+from crdtcast.engine.views import Views
 from tests.journal.test_members import Country, country
 from tests.node.group_support import members_are
 from tests.node.network import eventually, simulated

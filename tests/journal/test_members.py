@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from crdtcast import ConfigurationError, GroupMember, LocalProtocolError, open_group
-from crdtcast.causality.messages import Digest, Message, Transmit, Views
+from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine import Standing
+from crdtcast.engine.views import Views
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
 from crdtcast.group.running import running
 from crdtcast.journal import MemoryJournal

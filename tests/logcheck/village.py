@@ -7,8 +7,9 @@ from itertools import count
 from pathlib import Path
 
 from crdtcast.causality.member_id import new_incarnation
-from crdtcast.causality.messages import Digest, Ended, Message, Transmit, Views
+from crdtcast.causality.messages import Digest, Ended, Message, Transmit
 from crdtcast.engine import GroupEngine, Parked, Standing
+from crdtcast.engine.views import Views
 from crdtcast.eventlog.group_log import GroupLog
 from crdtcast.eventlog.writer import EventLog, Rotation
 from crdtcast.exceptions import HandshakeError, NotReadyError

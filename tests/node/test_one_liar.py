@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import trio
 
-from crdtcast.causality.messages import Digest, DigestKind, Message, Views
+from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine.operations import Cut, How, Sweep, encode
-from crdtcast.engine.views import Ballot
+from crdtcast.engine.views import Ballot, Views
 from crdtcast.group.status import as_json, status
 from crdtcast.wire.frames import FrameKind, framed
 from crdtcast.wire.group_frames import MAX_KNOWN, Here, Known

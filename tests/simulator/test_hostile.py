@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import Span
 from crdtcast.engine.operations import Cut, How, Reads, Settled, Sweep, decode, encode
 from crdtcast.engine.view_checks import check_views
-from crdtcast.engine.views import Ballot
+from crdtcast.engine.views import Ballot, Views
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS

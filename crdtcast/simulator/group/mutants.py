@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 
-from crdtcast.causality.messages import Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
@@ -17,7 +17,7 @@ from crdtcast.engine.peer import Peer
 from crdtcast.engine.proposer import Proposer
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.removed_rows import SweptRows
-from crdtcast.engine.views import Change, Proposal, Record, Word
+from crdtcast.engine.views import Change, Proposal, Record, Views, Word
 from crdtcast.exceptions import RolledBackError
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.world import GroupWorld

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from crdtcast.causality.member_id import base_of, new_incarnation
-from crdtcast.causality.messages import Asked, Digest, DigestKind, Ended, Message, Views
+from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import Span
@@ -32,6 +32,7 @@ from crdtcast.engine.views import (
     NO_BALLOT,
     NO_WORD,
     Accepted,
+    Asked,
     Ballot,
     Change,
     Decided,
@@ -39,6 +40,7 @@ from crdtcast.engine.views import (
     Proposal,
     Record,
     View,
+    Views,
     Word,
 )
 from crdtcast.wire.group_frames import Admit, Copy, Grouped, InGroup, grouped_fields

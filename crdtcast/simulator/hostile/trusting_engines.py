@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import msgpack
 
-from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine.claims import Claims, Wrong
 from crdtcast.engine.consensus import Consensus
@@ -15,7 +15,7 @@ from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.operations import Cut, Kind
-from crdtcast.engine.views import Accepted, Change, Proposal, Record
+from crdtcast.engine.views import Accepted, Change, Proposal, Record, Views
 from crdtcast.exceptions import RemoteProtocolError
 
 Known = Callable[[str], int]

@@ -23,13 +23,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crdtcast.causality.member_id import joined_id
-from crdtcast.causality.messages import Digest, Ended, Message, Views
+from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Member, Standing
 from crdtcast.engine.operations import Join, decode
-from crdtcast.engine.views import Record
+from crdtcast.engine.views import Record, Views
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,

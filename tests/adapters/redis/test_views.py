@@ -12,8 +12,9 @@ import pytest
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.store import metadata
 from crdtcast.adapters.redis.store.metadata import StoredState
-from crdtcast.causality.messages import Transmit, Views
+from crdtcast.causality.messages import Transmit
 from crdtcast.engine import GroupEngine, GroupState
+from crdtcast.engine.views import Views
 from crdtcast.transport.channel import Channel
 from tests.adapters.redis.member_support import Load, Town
 from tests.adapters.redis.regression_support import PATIENCE, until
