@@ -4,13 +4,13 @@ exit code 2, never a traceback.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
 import click
 
-from crdtcast.exceptions import CrdtcastError
+from crdtcast.exceptions import expected_failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         summary="Check the replicas' event logs one event after the other, from the definitions.",
     ),
     "config": Subcommand(
-        module="crdtcast.service.cli",
+        module="crdtcast.commands.config",
         attribute="config",
         extra="cli",
         summary="Check a configuration file of `crdtcast node` or `crdtcast gateway`.",
@@ -108,7 +108,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         summary="Check the data types against files of expected values.",
     ),
     "version": Subcommand(
-        module="crdtcast.service.version",
+        module="crdtcast.commands.version",
         attribute="version",
         extra="cli",
         summary="What this program is, and what it reads and writes.",
@@ -169,27 +169,6 @@ class LazyGroup(click.Group):
             if (expected := expected_failure(error)) is None:
                 raise
             raise OneLineError(expected) from error
-
-
-def expected_failure(error: BaseException) -> str | None:
-    """What an error of ours says, or a group of nothing but such; None for any other."""
-    if isinstance(error, CrdtcastError):
-        return str(error)
-    if not isinstance(error, BaseExceptionGroup):
-        return None
-    ours, others = error.split(CrdtcastError)
-    if ours is None or others is not None:
-        return None
-    return "; ".join(dict.fromkeys(map(str, leaves(ours))))
-
-
-def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The single exceptions inside a group, however deep, in order."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from leaves(error)
-        else:
-            yield error
 
 
 def raise_missing_extra(name: str, missing: ModuleNotFoundError) -> NoReturn:

@@ -1,8 +1,10 @@
 """Every error that crdtcast raises on purpose: one tree, so that `except CrdtcastError` catches all of it.
 
 Each message says what happened, where, and what to do. Errors of other libraries are wrapped once, at the border,
-with the cause kept.
+with the cause kept. At the end: what a command says of those that it ends in.
 """
+
+from collections.abc import Iterator
 
 
 class CrdtcastError(Exception):
@@ -105,3 +107,24 @@ class JournalError(CrdtcastError):
 
 class UnusableInputError(CrdtcastError):
     """A file or directory given to a tool cannot be read as what it should be. Exit code 2 on the command line."""
+
+
+def expected_failure(error: BaseException) -> str | None:
+    """What an error of ours says, or a group of nothing but such; None for any other."""
+    if isinstance(error, CrdtcastError):
+        return str(error)
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    ours, others = error.split(CrdtcastError)
+    if ours is None or others is not None:
+        return None
+    return "; ".join(dict.fromkeys(map(str, leaves(ours))))
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The single exceptions inside a group, however deep, in order."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

@@ -9,12 +9,12 @@ where it matters.
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from crdtcast.group.status import Status
-from crdtcast.service.version import program_version
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -253,7 +253,7 @@ class _Build:
         built = GaugeMetricFamily(
             "crdtcast_build_info", "The program, and what runs it", labels=["version", "python"]
         )
-        built.add_metric([program_version(), platform.python_version()], 1)
+        built.add_metric([version("crdtcast"), platform.python_version()], 1)
         yield built
 
 

@@ -14,8 +14,7 @@ import trio
 
 from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.chaos.liar import lie
-from crdtcast.cli import leaves
-from crdtcast.exceptions import CrdtcastError
+from crdtcast.exceptions import CrdtcastError, leaves
 from crdtcast.journal.directory import RealDirectory, RealFile
 from crdtcast.service.configuration import load
 from crdtcast.service.json_log import log_to_stderr

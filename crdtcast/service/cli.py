@@ -1,6 +1,5 @@
-"""`crdtcast node`, `crdtcast witness` and `crdtcast config`: options in, one `ready` line out."""
+"""`crdtcast node` and `crdtcast witness`: options in, one `ready` line out."""
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,17 +9,14 @@ from typing import Any, TypeVar
 import click
 import trio
 
-from crdtcast.cli import expected_failure
-from crdtcast.exceptions import ConfigurationError
+from crdtcast.exceptions import expected_failure
 from crdtcast.quantities import size_text
 from crdtcast.service.configuration import (
     Kind,
     Loaded,
     Option,
-    keys_in,
     load,
     options_of,
-    without_passwords,
 )
 from crdtcast.service.gc_tuning import rare_full_collections
 from crdtcast.service.json_log import log_to_stderr
@@ -30,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
 M = TypeVar("M", bound=MemberSettings)
 _LOGGER = logging.getLogger("crdtcast")
-_FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 def takes_settings(kind: type[Any]) -> Callable[[F], F]:
@@ -63,17 +59,8 @@ def _with_options(command: F, kind: type[Any]) -> F:
             )
         command = decorate(command)
     return click.option(
-        "--config", "file", type=_FILE, envvar="CRDTCAST_CONFIG", help="A TOML file of options."
+        "--config", "file", type=FILE, envvar="CRDTCAST_CONFIG", help="A TOML file of options."
     )(command)
-
-
-def _of_gateways(file: Path) -> str:
-    """Keys in a file that only gateways have; empty if there are none, or it cannot be read."""
-    from crdtcast.adapters.redis.settings import GatewaySettings
-
-    own = {each.key for each in options_of(NodeSettings)}
-    theirs = {each.key for each in options_of(GatewaySettings)} - own
-    return ", ".join(sorted(theirs & keys_in(file)))
 
 
 def _default(each: Option) -> str:
@@ -141,57 +128,3 @@ def witness(ctx: click.Context, /, file: Path | None, **given: Any) -> None:
     majority.
     """
     ctx.invoke(node, file=file, **{**given, "witness": True})
-
-
-@click.group()
-def config() -> None:
-    """Look at a configuration before it is used."""
-
-
-@config.command()
-@click.argument("file", type=_FILE)
-@click.option("--gateway", is_flag=True, help="It is that of `crdtcast gateway`.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def check(file: Path, gateway: bool, as_json: bool) -> None:
-    """Print what `crdtcast node --config FILE` would use here, and from where; or all that is wrong. With --gateway,
-    `crdtcast gateway --config FILE`.
-    """
-    kind: type[Any] = NodeSettings
-    if gateway:
-        from crdtcast.adapters.redis.settings import GatewaySettings
-
-        kind = GatewaySettings
-    found: Loaded[Any] = loaded(kind, file, {})
-    if not gateway and (of_gateways := _of_gateways(file)):
-        raise ConfigurationError(
-            f"{file} is a gateway's, since it has {of_gateways}: add --gateway"
-        )
-    keys = [each.key for each in options_of(kind)]
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "ok": not found.wrong,
-                    "wrong": found.wrong,
-                    "notes": found.notes,
-                    "options": {
-                        key: {
-                            "value": without_passwords(key, found.values.get(key)),
-                            "from": found.sources.get(key),
-                        }
-                        for key in keys
-                    },
-                }
-            )
-        )
-    else:
-        for line in found.wrong:
-            click.echo(f"wrong: {line}", err=True)
-        for line in found.notes:
-            click.echo(f"note: {line}", err=True)
-        if not found.wrong:
-            for key in keys:
-                value = json.dumps(without_passwords(key, found.values[key]))
-                click.echo(f"{key} = {value}  # {found.sources[key]}")
-    if found.wrong:
-        raise SystemExit(2)

@@ -1,0 +1,1 @@
+"""Commands about everything that is installed: nodes, gateways and their formats."""

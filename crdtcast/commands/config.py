@@ -1,0 +1,72 @@
+"""`crdtcast config`: what a configuration file says, before it is used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.service.cli import FILE, loaded
+from crdtcast.service.configuration import Loaded, keys_in, options_of, without_passwords
+from crdtcast.service.settings import NodeSettings
+
+
+@click.group()
+def config() -> None:
+    """Look at a configuration before it is used."""
+
+
+@config.command()
+@click.argument("file", type=FILE)
+@click.option("--gateway", is_flag=True, help="It is that of `crdtcast gateway`.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def check(file: Path, gateway: bool, as_json: bool) -> None:
+    """Print what `crdtcast node --config FILE` would use here, and from where; or all that is wrong. With --gateway,
+    `crdtcast gateway --config FILE`.
+    """
+    kind: type[Any] = NodeSettings
+    if gateway:
+        kind = GatewaySettings
+    found: Loaded[Any] = loaded(kind, file, {})
+    if not gateway and (of_gateways := _of_gateways(file)):
+        raise ConfigurationError(
+            f"{file} is a gateway's, since it has {of_gateways}: add --gateway"
+        )
+    keys = [each.key for each in options_of(kind)]
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "ok": not found.wrong,
+                    "wrong": found.wrong,
+                    "notes": found.notes,
+                    "options": {
+                        key: {
+                            "value": without_passwords(key, found.values.get(key)),
+                            "from": found.sources.get(key),
+                        }
+                        for key in keys
+                    },
+                }
+            )
+        )
+    else:
+        for line in found.wrong:
+            click.echo(f"wrong: {line}", err=True)
+        for line in found.notes:
+            click.echo(f"note: {line}", err=True)
+        if not found.wrong:
+            for key in keys:
+                value = json.dumps(without_passwords(key, found.values[key]))
+                click.echo(f"{key} = {value}  # {found.sources[key]}")
+    if found.wrong:
+        raise SystemExit(2)
+
+
+def _of_gateways(file: Path) -> str:
+    """Keys in a file that only gateways have; empty if there are none, or it cannot be read."""
+    own = {each.key for each in options_of(NodeSettings)}
+    theirs = {each.key for each in options_of(GatewaySettings)} - own
+    return ", ".join(sorted(theirs & keys_in(file)))
