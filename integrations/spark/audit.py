@@ -3,14 +3,12 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from crdtcast.eventlog.format import SCHEMA_VERSION, Kind
+from crdtcast.eventlog.format import Kind
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark import rules, timeline
 from crdtcast.integrations.spark.checks import (
@@ -25,58 +23,13 @@ from crdtcast.integrations.spark.files import write_text
 from crdtcast.integrations.spark.findings import Finding, from_row
 from crdtcast.integrations.spark.ingest import Ingested, ingest
 from crdtcast.integrations.spark.logs import Group, read_logs
-from crdtcast.integrations.spark.report import render
-from crdtcast.integrations.spark.series import Lag, Series, read_series
-from crdtcast.integrations.spark.verdict import Verdict, judge
+from crdtcast.integrations.spark.report.page import render
+from crdtcast.integrations.spark.result import Result
+from crdtcast.integrations.spark.series import read_series
+from crdtcast.integrations.spark.verdict import judge
 
 MOST_FINDINGS = 5000
 """So many of one problem reach the driver; the Parquet table holds all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What an audit found. `groups` are those that it judges. `not_judged` gives the checks that no group has a line
-    for, with the reason; `notes` are remarks on what else could not be judged, and why.
-    """
-
-    verdict: Verdict
-    groups: dict[str, Group]
-    lines: int
-    torn: int
-    not_judged: dict[str, str]
-    notes: tuple[str, ...]
-    lags: tuple[Lag, ...]
-    series: tuple[Series, ...]
-    seconds: float
-    live: bool
-
-    def summary(self) -> dict[str, Any]:
-        """For findings.json and `--json`."""
-        return {
-            "clean": self.verdict.clean,
-            "live": self.live,
-            "schema_version": SCHEMA_VERSION,
-            "lines": self.lines,
-            "torn_lines": self.torn,
-            "groups": {
-                group.name: {
-                    "replicas": sorted({log.replica for log in group.logs.values()}),
-                    "incarnations": len(group.logs),
-                    "messages": sum(group.surviving.values()),
-                    "deliveries": sum(
-                        told.delivered for log in group.logs.values() for told in log.told.values()
-                    ),
-                    "not_yet_stable": group.unstable,
-                }
-                for group in self.groups.values()
-            },
-            "findings": [finding.as_dict() for finding in self.verdict.findings],
-            "suppressed": self.verdict.suppressed,
-            "not_judged": self.not_judged,
-            "notes": list(self.notes),
-            "stability_lag_seconds": [asdict(lag) for lag in self.lags],
-            "seconds": round(self.seconds, 1),
-        }
 
 
 def run(

@@ -20,7 +20,7 @@ from crdtcast.eventlog.format import GZIP, OPEN, SEALED
 from crdtcast.exceptions import CrdtcastError
 
 if TYPE_CHECKING:
-    from crdtcast.integrations.spark.audit import Result
+    from crdtcast.integrations.spark.result import Result
 
 CLEAN, FINDINGS, UNUSABLE = 0, 1, 2
 _LARGE = 100 * 2**20

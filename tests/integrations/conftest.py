@@ -10,7 +10,7 @@ import pytest
 from tests.logcheck.log_faults import Planted
 
 if TYPE_CHECKING:
-    from crdtcast.integrations.spark.audit import Result
+    from crdtcast.integrations.spark.result import Result
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +37,13 @@ class Audited:
 
 @pytest.fixture(scope="session")
 def everything(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Audited:
-    from crdtcast.integrations.spark import report
     from crdtcast.integrations.spark.audit import run
+    from crdtcast.integrations.spark.report import page
     from tests.integrations.spark_logs import write_all
 
     directory = tmp_path_factory.mktemp("audit")
     logs, out = directory / "logs", directory / "out"
     planted = write_all(logs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "MOST_GROUPS", 2)  # a figure takes as long as the checks of a group
+        patch.setattr(page, "MOST_GROUPS", 2)  # a figure takes as long as the checks of a group
         return Audited(run(spark, str(logs), str(out)), planted, logs, out)

@@ -23,8 +23,9 @@ from tests.logcheck.log_faults import FAULTS, Planted, pasts, plant
 
 pytest.importorskip("pyspark")
 
-from crdtcast.integrations.spark.audit import Result, run
+from crdtcast.integrations.spark.audit import run
 from crdtcast.integrations.spark.cli import audit
+from crdtcast.integrations.spark.result import Result
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 

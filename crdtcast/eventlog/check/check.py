@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crdtcast.eventlog.check.definition import Definition
-from crdtcast.eventlog.check.founders import founded_apart
 from crdtcast.eventlog.check.merge import Merge
-from crdtcast.eventlog.check.segments import Found, Log, find_logs
+from crdtcast.eventlog.check.segments import Found, Log, find_logs, founded_apart
 from crdtcast.eventlog.check.violations import Violation
 
 

@@ -1,15 +1,16 @@
-"""Event logs on disk, one incarnation at a time: which files belong together, and their events with
-the place of each.
+"""Event logs on disk, one incarnation at a time: which files belong together, which logs are of one
+group, and their events with the place of each.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from crdtcast.causality.member_id import name_of
 from crdtcast.eventlog.check.reading import events_of
 from crdtcast.eventlog.check.runs import Segments, runs
-from crdtcast.eventlog.format import GZIP, OPEN, SEALED, Event, Kind
+from crdtcast.eventlog.format import GZIP, OPEN, SEALED, Event, Kind, listed_members
 from crdtcast.exceptions import UnusableInputError
 
 _ENDINGS = (SEALED, OPEN, SEALED + GZIP, OPEN + GZIP)
@@ -113,6 +114,30 @@ def find_logs(locations: Iterable[Path]) -> Found:
         what = f"{foreign[0].name} tells of no event" if foreign else "no *.jsonl"
         raise UnusableInputError(f"no event logs in {where}: {what}")
     return Found(groups, tuple(foreign))
+
+
+def founded_apart(logs: Sequence[Log]) -> list[list[Log]]:
+    """The logs of each group, where several groups of one name were founded apart. What links logs is
+    the members that STARTs list; where members are fixed these are names, which tell nothing, and
+    all logs are taken to be of one group.
+    """
+    linked: dict[str, str] = {}
+
+    def root(one: str) -> str:
+        while linked.setdefault(one, one) != one:
+            linked[one] = one = linked[linked[one]]
+        return one
+
+    for log in logs:
+        ids = [one for one in listed_members(log.start) if name_of(one)]
+        if log.start is None or not ids:
+            return [list(logs)]
+        for one in (*ids, *(log.start.vector or ())):
+            linked[root(one)] = root(log.incarnation)
+    parts: dict[str, list[Log]] = {}
+    for log in logs:
+        parts.setdefault(root(log.incarnation), []).append(log)
+    return list(parts.values())
 
 
 def _files(locations: list[Path]) -> Iterator[Path]:

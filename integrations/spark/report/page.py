@@ -3,15 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-from crdtcast.integrations.spark import plots
 from crdtcast.integrations.spark.logs import Group
+from crdtcast.integrations.spark.report import plots
+from crdtcast.integrations.spark.result import Result
 from crdtcast.integrations.spark.series import Lag, Series
 from crdtcast.integrations.spark.verdict import STAGES
-
-if TYPE_CHECKING:
-    from crdtcast.integrations.spark.audit import Result
 
 MOST_SHOWN = 200
 """So many findings are listed; findings.json has all that reached the driver."""
@@ -47,7 +44,7 @@ code { font: .85rem ui-monospace, monospace; word-break: break-all; }
 """
 
 
-def render(result: "Result") -> str:
+def render(result: Result) -> str:
     """The page as HTML."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -63,7 +60,7 @@ def render(result: "Result") -> str:
     )
 
 
-def _verdict(result: "Result") -> str:
+def _verdict(result: Result) -> str:
     verdict = result.verdict
     replicas = sum(len({log.replica for log in g.logs.values()}) for g in result.groups.values())
     messages = sum(sum(group.surviving.values()) for group in result.groups.values())
@@ -81,7 +78,7 @@ def _verdict(result: "Result") -> str:
     )
 
 
-def _checks(result: "Result") -> str:
+def _checks(result: Result) -> str:
     counts: defaultdict[str, int] = defaultdict(int)
     for finding in result.verdict.findings:
         counts[finding.check] += 1
@@ -99,7 +96,7 @@ def _checks(result: "Result") -> str:
     return f"<section>{_table(['check', 'question', 'answer'], rows)}</section>"
 
 
-def _findings(result: "Result") -> str:
+def _findings(result: Result) -> str:
     findings = result.verdict.findings
     if not findings:
         return ""
@@ -113,14 +110,14 @@ def _findings(result: "Result") -> str:
     return f"<h2>Findings, causes first</h2><section>{_table(head, rows)}{rest}</section>"
 
 
-def _notes(result: "Result") -> str:
+def _notes(result: Result) -> str:
     if not result.notes:
         return ""
     items = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
     return f"<h2>Notes</h2><section><ul>{items}</ul></section>"
 
 
-def _groups(result: "Result") -> str:
+def _groups(result: Result) -> str:
     series: defaultdict[str, list[Series]] = defaultdict(list)
     for one in result.series:
         series[one.group].append(one)

@@ -1,0 +1,1 @@
+"""The audit's report: one HTML page with its plots."""
