@@ -10,20 +10,26 @@ is unstable sleeps (crdtcast.datatypes.asleep), and is an object again when an o
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Self
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.asleep import Asleep, Key, Object
 from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.counters import BoundedCounter, GCounter, PNCounter, ResettableCounter
+from crdtcast.datatypes.flags import DWFlag, EWFlag
 from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.memory import Memory
+from crdtcast.datatypes.numbers import Number
 from crdtcast.datatypes.operations import MAX_DEPTH, Operation, element, positive, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, Change, PureOpCRDT
-from crdtcast.datatypes.sets import Element
+from crdtcast.datatypes.registers import LWWRegister, MVRegister
+from crdtcast.datatypes.scores import SortedMap
+from crdtcast.datatypes.sequence import SharedList
+from crdtcast.datatypes.sets import AWSet, Element, GSet, RWSet, TwoPhaseSet
 from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.texts import SharedText
 from crdtcast.exceptions import InvalidOperationError
 
 
@@ -35,19 +41,6 @@ class Piece(NamedTuple):
     key: Key
     operation: list[Any] | None
     version: int = 1
-
-
-@cache
-def catalogue() -> Mapping[str, type[Object]]:
-    """The types of this package by name: what any map can hold."""
-    from crdtcast import datatypes
-
-    exported = (getattr(datatypes, name) for name in datatypes.__all__)
-    return {
-        crdt.TYPE: crdt
-        for crdt in exported
-        if isinstance(crdt, type) and issubclass(crdt, PureOpCRDT) and hasattr(crdt, "TYPE")
-    }
 
 
 def type_name(value: Any) -> Any:
@@ -111,7 +104,7 @@ def _parts(value: Any, *checks: Any) -> list[Any]:
 class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     """What `GOMap` and `AWMap` share. The log of a map is that of the objects in it.
 
-    A map can hold every type of `catalogue()`, itself, and those in `TYPES`: give a subclass its
+    A map can hold every type of `CATALOGUE`, itself, and those in `TYPES`: give a subclass its
     own `TYPE` and `TYPES` to hold types of yours. A type that it holds only from a later VERSION of its own on is in
     `SINCE` with that version.
     """
@@ -329,7 +322,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     @classmethod
     def _type(cls, name: str) -> type[Object]:
-        found = cls if name == cls.TYPE else cls.TYPES.get(name) or catalogue().get(name)
+        found = cls if name == cls.TYPE else cls.TYPES.get(name) or CATALOGUE.get(name)
         if found is None:
             raise InvalidOperationError(
                 f"{cls.TYPE} knows no type {shown(name)}: it would be in TYPES of a subclass"
@@ -602,3 +595,27 @@ class AWMap(NestedMap):
 
     def shows(self, held: Object) -> bool:
         return not held.blank
+
+
+_TYPES: tuple[type[Object], ...] = (
+    AWMap,
+    AWSet,
+    BoundedCounter,
+    DWFlag,
+    EWFlag,
+    GCounter,
+    GOMap,
+    GSet,
+    LWWRegister,
+    MVRegister,
+    Number,
+    PNCounter,
+    RWSet,
+    ResettableCounter,
+    SharedList,
+    SharedText,
+    SortedMap,
+    TwoPhaseSet,
+)
+CATALOGUE: Mapping[str, type[Object]] = {crdt.TYPE: crdt for crdt in _TYPES}
+"""The types of this package by name: what any map can hold, maps among them."""

@@ -54,14 +54,7 @@ UPWARD = {
 }
 """Imports that point up, until members with fixed names are no kind of their own."""
 
-CYCLES = """
-datatypes datatypes.maps
-"""
-"""Modules that import each other at run time, some of them late; a blank line between two cycles."""
-
-CYCLES_OF_TYPES = f"""
-{CYCLES}
-
+CYCLES_OF_TYPES = """
 adapters.redis.clients.client adapters.redis.clients.listener adapters.redis.clients.subscriptions
 adapters.redis.clients.transaction adapters.redis.clients.watches adapters.redis.commands
 adapters.redis.commands.arguments adapters.redis.commands.counters adapters.redis.commands.deadlines
@@ -93,7 +86,9 @@ simulator.hostile.drain simulator.hostile.world
 
 transport.channel transport.host
 """
-"""The same where imports below TYPE_CHECKING count."""
+"""Modules that import each other where imports below TYPE_CHECKING count; a blank line between two such circles. At
+run time there is none.
+"""
 
 MOST_MODULES = 15
 LONG_FOLDERS = {"datatypes", "engine"}
@@ -251,7 +246,7 @@ def test_what_users_run_imports_no_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("types", "known"), [(False, CYCLES), (True, CYCLES_OF_TYPES)], ids=["run", "types"]
+    ("types", "known"), [(False, ""), (True, CYCLES_OF_TYPES)], ids=["run", "types"]
 )
 def test_no_modules_import_each_other(types: bool, known: str) -> None:
     assert cycles(edges(types=types)) == {" ".join(one.split()) for one in known.split("\n\n")} - {

@@ -17,7 +17,7 @@ import msgpack
 from crdtcast import datatypes
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import PureOpCRDT
-from crdtcast.datatypes.maps import catalogue
+from crdtcast.datatypes.maps import CATALOGUE
 from crdtcast.datatypes.operations import MAX_INTEGER, natural, positive
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
@@ -38,7 +38,7 @@ CRDT: TypeAlias = PureOpCRDT[Any]
 
 def known_types() -> dict[str, type[CRDT]]:
     """The types that come with this package, by the name they have on the wire."""
-    return dict(catalogue())
+    return dict(CATALOGUE)
 
 
 def checked_name(name: str) -> str:

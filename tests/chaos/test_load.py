@@ -12,7 +12,7 @@ from crdtcast.chaos.disks import Disk
 from crdtcast.chaos.load import KINDS, Client, Found, Promised, Sums, compare, kind_of
 from crdtcast.chaos.nodes import Host
 from crdtcast.chaos.proxy import Network
-from crdtcast.datatypes.maps import catalogue
+from crdtcast.datatypes.maps import CATALOGUE
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.service.admin.values import shown
 
@@ -82,7 +82,7 @@ def test_objects_that_nobody_has_written_come_from_nowhere() -> None:
 
 
 def test_every_type_is_written() -> None:
-    assert {kind.type for kind in KINDS.values()} == set(catalogue())
+    assert {kind.type for kind in KINDS.values()} == set(CATALOGUE)
 
 
 class Asked:

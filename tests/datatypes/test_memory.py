@@ -12,7 +12,7 @@ from benchmarks.memory import (
     map_of,
     occupied,
 )
-from crdtcast.datatypes.maps import catalogue
+from crdtcast.datatypes.maps import CATALOGUE
 
 each_value = pytest.mark.parametrize("each", VALUES, ids=[each.crdt.TYPE for each in VALUES])
 # A list and a text keep an identity for each element: docs/datatypes.md says how many bytes.
@@ -21,7 +21,7 @@ each_container = pytest.mark.parametrize("each", SIZED, ids=[each.crdt.TYPE for 
 
 
 def test_no_type_is_left_out() -> None:
-    assert {each.crdt for each in VALUES} == set(catalogue().values())
+    assert {each.crdt for each in VALUES} == set(CATALOGUE.values())
 
 
 def compare(ours: int, plain: int) -> None:

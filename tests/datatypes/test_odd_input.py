@@ -25,11 +25,11 @@ from crdtcast.datatypes import (
     Site,
 )
 from crdtcast.datatypes.canonical import canonical
-from crdtcast.datatypes.maps import NestedMap, catalogue
+from crdtcast.datatypes.maps import CATALOGUE, NestedMap
 from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 
-each_type = pytest.mark.parametrize("crdt", catalogue().values(), ids=lambda crdt: crdt.TYPE)
+each_type = pytest.mark.parametrize("crdt", CATALOGUE.values(), ids=lambda crdt: crdt.TYPE)
 
 
 class Name(str):
@@ -126,7 +126,7 @@ def calls(crdt: type[PureOpCRDT[Any]], source: random.Random) -> Iterator[tuple[
         count = source.randrange(4) if source.random() < 0.1 else count
         args = [source.choice(ODD) for _ in range(count)]
         if issubclass(crdt, NestedMap) and name == "update" and count == 3 and args[0] != "x":
-            held = source.choice(list(catalogue().values()))
+            held = source.choice(list(CATALOGUE.values()))
             within, given = next(calls(held, source))
             args = ["k", held, [within, *given]]
         yield name, args
