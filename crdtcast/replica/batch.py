@@ -3,19 +3,32 @@
 Nobody sees a part of a batch: a replica applies a message between two turns of the other tasks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.replica.objects import Key, Objects, checked_name
 
-if TYPE_CHECKING:
-    from crdtcast.replica.replica import Replica
+
+class BatchTarget(Protocol):
+    """What a batch needs of the replica that its message is to come from."""
+
+    revision: int
+    """Rises with each message that takes effect."""
+
+    @property
+    def held(self) -> Objects: ...
+
+    def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
+        """Know the type from now on."""
+
+    def commit(self, entries: Sequence[list[Any]]) -> Tag:
+        """Tag, apply and send prepared entries as one message."""
 
 
 @dataclass(slots=True)
@@ -86,7 +99,7 @@ class Batch:
     before it. `tag` is that of the message, None if there was nothing to send.
     """
 
-    def __init__(self, replica: "Replica") -> None:
+    def __init__(self, replica: BatchTarget) -> None:
         self.tag: Tag | None = None
         self._replica = replica
         self._items: list[_Item] = []
