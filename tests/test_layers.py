@@ -81,8 +81,6 @@ simulator.group.crashes simulator.group.drain simulator.group.entry simulator.gr
 simulator.group.world
 
 simulator.hostile.drain simulator.hostile.world
-
-transport.channel transport.host
 """
 """Modules that import each other where imports below TYPE_CHECKING count; a blank line between two such circles. At
 run time there is none.

@@ -191,7 +191,7 @@ class GroupLinks:
                 f"the links of node {self.name!r} are closed: use them inside of their `async with` "
                 "block, or open them again"
             )
-        return self.shared.open(group)
+        return Channel(self.shared, group)
 
     def end(self) -> None:
         """(For `open_links`.) The links are gone, and the groups with them."""

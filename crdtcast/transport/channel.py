@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import trio
 
@@ -24,15 +24,13 @@ from crdtcast.exceptions import (
 )
 from crdtcast.journal.spill import Spilled
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, runs
+from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.link import Link
 from crdtcast.transport.options import Address, NodeOptions
 from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.fields import FrameKind
 from crdtcast.wire.group_frames import Apart, Grouped, Here, InGroup
 from crdtcast.wire.handshake import Reason
-
-if TYPE_CHECKING:
-    from crdtcast.transport.host import SharedLinks
 
 AnyEngine: TypeAlias = Engine | GroupEngine
 
@@ -42,7 +40,7 @@ def _not_asked(link: Link, frame: InGroup) -> None:
 
 
 class Channel(Driving):
-    """A group of one process. Made by `SharedLinks`.
+    """A group of one process. ConfigurationError for what is no name, LocalProtocolError if the group is open already.
 
     engine: None until there is one; set it by `start`, and another one by `start` again. founding:
         see `Here`; to be set before.
@@ -51,11 +49,10 @@ class Channel(Driving):
         link is not any more, or has become a member.
     """
 
-    def __init__(self, shared: "SharedLinks", group: str, number: int) -> None:
+    def __init__(self, shared: SharedLinks, group: str) -> None:
         super().__init__(shared.options.digest_interval)
         self.shared = shared
         self.group = group
-        self.number = number
         self.engine: AnyEngine | None = None
         self.founding = ""
         self.serials: Iterator[int] = count(1)
@@ -68,6 +65,7 @@ class Channel(Driving):
         """Name -> incarnation, of those who are linked and say that they are in the group."""
         self._backlog = 0
         self._scope = trio.CancelScope()
+        self.number = shared.open(self)
 
     def driven(self) -> Core:
         """The present engine."""

@@ -7,6 +7,7 @@ have it, too. Processes tell each other where others can be dialled.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 import trio
 
@@ -19,7 +20,6 @@ from crdtcast.exceptions import (
     NotReadyError,
     RemoteProtocolError,
 )
-from crdtcast.transport.channel import Channel
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.link import Link
 from crdtcast.transport.link_table import Connect
@@ -32,13 +32,53 @@ from crdtcast.transport.options import (
     parse_address,
 )
 from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
-from crdtcast.wire.group_frames import MAX_KNOWN, Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire.group_frames import MAX_KNOWN, Apart, Grouped, GroupFrame, Here, InGroup, Known
 from crdtcast.wire.handshake import Reason, outranked
 
 _MOST_GROUPS = 10_000
 """Of one peer."""
 _REPEAT = 600.0
 """Seconds between two log lines about the same lasting trouble."""
+
+
+class LinkedGroup(Protocol):
+    """What shared links need of a group on them."""
+
+    group: str
+    """Its name."""
+    number: int
+    """What stands for it in frames to others."""
+    founding: str
+    """See `Here`."""
+
+    @property
+    def engine(self) -> Core | None:
+        """None until the group has begun."""
+
+    @property
+    def here(self) -> Mapping[str, str]:
+        """Name -> incarnation, of those who are linked and say that they are in the group."""
+
+    def heard_here(self, link: Link, here: Here) -> None:
+        """The peer has said who it is in this group."""
+
+    def heard_apart(self, link: Link, apart: Apart) -> None:
+        """The peer has nothing to do with us in this group."""
+
+    def received(self, link: Link, frame: InGroup) -> None:
+        """Take a frame. `after` follows when there is nothing more."""
+
+    def after(self) -> None:
+        """Do what follows from the frames that were received."""
+
+    def idle(self, link: Link) -> None:
+        """Nothing waits for that peer."""
+
+    def link_down(self, link: Link) -> None:
+        """The link is gone."""
+
+    def congested(self) -> bool:
+        """Whether too much waits for the application."""
 
 
 class SharedLinks(Endpoint):
@@ -65,7 +105,7 @@ class SharedLinks(Endpoint):
                 "dial it: say with advertise='HOST:PORT' which one they are to dial",
                 options.name,
             )
-        self.channels: dict[str, Channel] = {}
+        self.channels: dict[str, LinkedGroup] = {}
         self.known: dict[str, Address] = {}
         """Where processes can be dialled, by name."""
         self._incarnation = fresh_incarnation(options.name)
@@ -81,11 +121,12 @@ class SharedLinks(Endpoint):
 
     # Groups
 
-    def open(self, group: str) -> Channel:
-        """A channel for a group of that name; it is announced when it has an engine.
+    def open(self, channel: LinkedGroup) -> int:
+        """Have a group on the links; returns its number on them. It is announced when it has an engine.
 
         ConfigurationError for what is no name, LocalProtocolError if the group is open already.
         """
+        group = channel.group
         if not valid_name(group):
             raise ConfigurationError(
                 f"{group!r} is no name for a group: 1 to 32 letters, digits, - or _"
@@ -95,17 +136,17 @@ class SharedLinks(Endpoint):
                 f"node {self.name!r} has opened group {group!r} already: use what that returned"
             )
         self._numbers += 1
-        channel = self.channels[group] = Channel(self, group, self._numbers)
-        self._tell_all(self._here(channel))
-        return channel
+        self.channels[group] = channel
+        self._tell_all(Here(self._numbers, group, None, channel.founding))
+        return self._numbers
 
-    def closed(self, channel: Channel) -> None:
+    def closed(self, channel: LinkedGroup) -> None:
         """(For channels.) A group is not here any more."""
         del self.channels[channel.group]
         self._tell_all(Here(channel.number, channel.group, None))
         self.relieve()
 
-    def announce(self, channel: Channel) -> None:
+    def announce(self, channel: LinkedGroup) -> None:
         """(For channels.) Say to everybody who this process is in a group."""
         self._tell_all(self._here(channel))
 
@@ -118,7 +159,7 @@ class SharedLinks(Endpoint):
             if here.group == group and here.incarnation is not None
         }
 
-    def _here(self, channel: Channel) -> Here:
+    def _here(self, channel: LinkedGroup) -> Here:
         me = None if channel.engine is None else channel.engine.me
         return Here(channel.number, channel.group, me, channel.founding)
 
@@ -295,7 +336,7 @@ class SharedLinks(Endpoint):
         said = self._said.get(link)
         if said is None:
             return
-        touched: dict[str, Channel] = {}
+        touched: dict[str, LinkedGroup] = {}
         try:
             for frame in frames:
                 if type(frame) is Grouped:

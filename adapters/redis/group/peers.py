@@ -36,7 +36,7 @@ class GroupPeers:
     ) -> None:
         self.shared = SharedLinks(options, advertise=advertise, logger=logger)
         self.shared.will_own()
-        self.channel: Channel = self.shared.open(options.group)
+        self.channel = Channel(self.shared, options.group)
         self.channel.hold = True  # the gate takes the outbox
         self.channel.on_work = on_work
         self.gate = Gate(self.channel.send_effects)
