@@ -75,8 +75,6 @@ adapters.redis.store.worth
 
 group.join_server group.journaling group.lifecycle group.member group.reissue
 
-service.admin.objects service.run
-
 simulator.group.crashes simulator.group.drain simulator.group.entry simulator.group.upgrades
 simulator.group.world
 

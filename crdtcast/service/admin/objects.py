@@ -2,25 +2,41 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import trio
 
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import progress
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
+from crdtcast.group.member import GroupMember
+from crdtcast.replica.group_replica import GroupReplica
 from crdtcast.replica.objects import known_types
+from crdtcast.service.admin.administered import Administered
 from crdtcast.service.admin.server import Admin, Asked, seconds_of, text
 from crdtcast.service.admin.values import shown
 
-if TYPE_CHECKING:
-    from crdtcast.service.run import NodeProcess
+
+class AdministeredNode(Administered, Protocol):
+    """The process of a node."""
+
+    @property
+    def member(self) -> GroupMember: ...
+    @property
+    def replica(self) -> GroupReplica | None:
+        """None at a witness."""
+
+    def objects(self) -> GroupReplica:
+        """Raises ConfigurationError at a witness."""
+
+    async def durable(self) -> None:
+        """Return when all that was done so far is in the journal; at once without one."""
 
 
 class NodeAdmin(Admin):
     """Answers for `crdtcast node`. See `Admin`."""
 
-    def __init__(self, process: "NodeProcess", secrets: Sequence[bytes]) -> None:
+    def __init__(self, process: AdministeredNode, secrets: Sequence[bytes]) -> None:
         super().__init__(process, secrets)
         self._node = process
         self._requests |= {
