@@ -74,11 +74,6 @@ adapters.redis.deadlines.atoms adapters.redis.store.effects adapters.redis.store
 adapters.redis.store.worth
 
 group.join_server group.journaling group.lifecycle group.member group.reissue
-
-simulator.group.crashes simulator.group.drain simulator.group.entry simulator.group.upgrades
-simulator.group.world
-
-simulator.hostile.drain simulator.hostile.world
 """
 """Modules that import each other where imports below TYPE_CHECKING count; a blank line between two such circles. At
 run time there is none.

@@ -1,19 +1,16 @@
 """Crashes, torn journals, deaths, ghosts, and the way back: a former life's operations are issued again."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine.membership import Fate, Membership
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import OutdatedError
+from crdtcast.simulator.group.base_world import BaseWorld
 from crdtcast.simulator.group.machine import Letter, LostVotes, Machine, Phase
 
-if TYPE_CHECKING:
-    from crdtcast.simulator.group.world import GroupWorld
 
-
-def crash(world: "GroupWorld", machine: Machine) -> bool:
+def crash(world: BaseWorld, machine: Machine) -> bool:
     """The process dies and goes on, as the same incarnation, from its last sync; or outside, if there was none."""
     if machine.ghost:
         return False
@@ -35,7 +32,7 @@ def crash(world: "GroupWorld", machine: Machine) -> bool:
     return True
 
 
-def torn(world: "GroupWorld", machine: Machine, lost: int) -> bool:
+def torn(world: BaseWorld, machine: Machine, lost: int) -> bool:
     """The process dies, and its journal lacks the last `lost` syncs: it has to join again, and issue again."""
     if machine.ghost or not machine.commits:
         return False
@@ -54,7 +51,7 @@ def torn(world: "GroupWorld", machine: Machine, lost: int) -> bool:
     return True
 
 
-def back_up(world: "GroupWorld", machine: Machine) -> bool:
+def back_up(world: BaseWorld, machine: Machine) -> bool:
     """A snapshot of its disk is taken."""
     if machine.ghost or not machine.commits:
         return False
@@ -62,7 +59,7 @@ def back_up(world: "GroupWorld", machine: Machine) -> bool:
     return True
 
 
-def set_back(world: "GroupWorld", machine: Machine, which: int) -> bool:
+def set_back(world: BaseWorld, machine: Machine, which: int) -> bool:
     """The process dies, and goes on as the same incarnation from an older state of its disk: a snapshot, or one that
     was taken for synced. Nobody tells it; others may prove it.
     """
@@ -100,7 +97,7 @@ def set_back(world: "GroupWorld", machine: Machine, which: int) -> bool:
     return True
 
 
-def _only_at(world: "GroupWorld", machine: Machine, applied: Iterable[bytes]) -> set[bytes]:
+def _only_at(world: BaseWorld, machine: Machine, applied: Iterable[bytes]) -> set[bytes]:
     """Of these operations, those that no other machine has saved: they may be lost with its disk."""
     saved: set[bytes] = set()
     for other in world.machines.values():
@@ -112,7 +109,7 @@ def _only_at(world: "GroupWorld", machine: Machine, applied: Iterable[bytes]) ->
     return set(applied) - saved
 
 
-def rolled_back(world: "GroupWorld", machine: Machine) -> None:
+def rolled_back(world: BaseWorld, machine: Machine) -> None:
     """Another member has proved that its disk was set back: it parks what it has, and is to join again."""
     engine = machine.running
     world.ledger.synced(machine.name)
@@ -124,7 +121,7 @@ def rolled_back(world: "GroupWorld", machine: Machine) -> None:
     world.counts["rolled_back"] += 1
 
 
-def restore(world: "GroupWorld", machine: Machine, which: int) -> bool:
+def restore(world: BaseWorld, machine: Machine, which: int) -> bool:
     """The process dies, and its disk is replaced by a backup from a former life: it joins again in its place.
 
     The backup does not know the life that has just ended; the operator does, and names it.
@@ -147,13 +144,13 @@ def restore(world: "GroupWorld", machine: Machine, which: int) -> bool:
     return True
 
 
-def _may_repeat(world: "GroupWorld", parked: Parked | None) -> None:
+def _may_repeat(world: BaseWorld, parked: Parked | None) -> None:
     """What has been sent again may be sent again once more, if the journal has lost that it was."""
     if parked is not None:
         world.ledger.repeatable.update(operation.payload for operation in parked.operations)
 
 
-def die(world: "GroupWorld", machine: Machine) -> bool:
+def die(world: BaseWorld, machine: Machine) -> bool:
     """The machine is gone for good."""
     if machine.ghost:
         return False
@@ -168,7 +165,7 @@ def die(world: "GroupWorld", machine: Machine) -> bool:
     return True
 
 
-def revive(world: "GroupWorld", machine: Machine) -> bool:
+def revive(world: BaseWorld, machine: Machine) -> bool:
     """A machine that was given up comes back with its journal."""
     if machine.phase is not Phase.DEAD:
         return False
@@ -186,12 +183,12 @@ def revive(world: "GroupWorld", machine: Machine) -> bool:
     return True
 
 
-def _end_process(world: "GroupWorld", machine: Machine) -> None:
+def _end_process(world: BaseWorld, machine: Machine) -> None:
     world.end_process(machine)
     world.ledger.crashed(machine.name)
 
 
-def reissue(world: "GroupWorld", machine: Machine) -> bool:
+def reissue(world: BaseWorld, machine: Machine) -> bool:
     """One step: send one operation of a former life again, tell the group that this was all, or forget about it."""
     if machine.ghost or not machine.active or world.is_outdated(machine):
         return False
@@ -221,7 +218,7 @@ def reissue(world: "GroupWorld", machine: Machine) -> bool:
     return False
 
 
-def _settle_one(world: "GroupWorld", machine: Machine) -> bool:
+def _settle_one(world: BaseWorld, machine: Machine) -> bool:
     """Settle a former life of this machine: all of its operations are with the group, or it had none to save."""
     engine = machine.running
     for incarnation in sorted(engine.tombs):
@@ -234,7 +231,7 @@ def _settle_one(world: "GroupWorld", machine: Machine) -> bool:
     return False
 
 
-def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
+def ghost(world: BaseWorld, machine: Machine, which: int) -> bool:
     """A copy of a process of long ago dials again. It may not exist while anybody takes it for a member."""
     if not 0 <= which < len(machine.former):
         return False
@@ -258,7 +255,7 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     return True
 
 
-def _is_member_somewhere(world: "GroupWorld", incarnation: str) -> bool:
+def _is_member_somewhere(world: BaseWorld, incarnation: str) -> bool:
     """Whether anybody takes it for a member, or may do so again: after a crash, or with a state that is on its way."""
     machines = [m for m in world.machines.values() if not m.ghost]
     if any(m.up and m.running.fate(incarnation) is Fate.MEMBER for m in machines):
@@ -275,7 +272,7 @@ def _is_member_somewhere(world: "GroupWorld", incarnation: str) -> bool:
     )
 
 
-def lay_to_rest(world: "GroupWorld", double: Machine) -> None:
+def lay_to_rest(world: BaseWorld, double: Machine) -> None:
     """A ghost knows now that it is one."""
     world.end_process(double)
     double.stop(Phase.LEFT)

@@ -7,17 +7,14 @@ each other keeps one. Then `crdtcast.simulator.group.verdict` judges.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.engine.membership import Standing
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group import crashes, entry, upgrades
+from crdtcast.simulator.group.base_world import BaseWorld
 from crdtcast.simulator.group.machine import Machine, Phase
-from crdtcast.simulator.group.operator_steps import FORCED, REPLACED
-
-if TYPE_CHECKING:
-    from crdtcast.simulator.group.world import GroupWorld
 
 ROUNDS = 500
 PATIENCE = 60
@@ -32,11 +29,53 @@ EXCHANGES = 300
 RETURNS = 60
 """How often members may be stopped and join again in a run before that counts as going on for ever."""
 
+ASKED, FORCED, REPLACED = "evict_asked", "second_forced", "second_replaced"
+"""Counters of a run: see `OperatorSteps`."""
+
+
+class OperatorSteps(NamedTuple):
+    """How much the operators of a campaign had to do, summed over runs: evictions they asked for, and second steps that
+    these needed.
+
+    A second step is what an operator does after a run, on a whole network, because an eviction does not end by itself:
+    by force, or by starting a live member again in its own place. Forced evictions that the campaign itself draws are
+    faults, and not counted here.
+    """
+
+    asked: int
+    forced: int
+    replaced: int
+
+    @classmethod
+    def of(cls, counts: Counter[str]) -> "OperatorSteps":
+        """What the counters of runs say."""
+        return cls(counts[ASKED], counts[FORCED], counts[REPLACED])
+
+    @property
+    def second(self) -> int:
+        """All second steps."""
+        return self.forced + self.replaced
+
+    def as_json(self) -> dict[str, int]:
+        """Keys of the JSON object of a campaign; they are there also where nothing happened."""
+        return {
+            ASKED: self.asked,
+            "second_steps": self.second,
+            FORCED: self.forced,
+            REPLACED: self.replaced,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asked} evictions asked, {self.second} second steps"
+            f" ({self.forced} forced, {self.replaced} replaced)"
+        )
+
 
 class Drain:
     """One settling. `rounds` is how long it took."""
 
-    def __init__(self, world: "GroupWorld") -> None:
+    def __init__(self, world: BaseWorld) -> None:
         self.world = world
         self.rounds = 0
         self._since = 0  # round since which the same evictions and disputes are open

@@ -3,21 +3,17 @@
 The contact's letter leaves with the contact's next sync like anything else; it may be lost, or come twice.
 """
 
-from typing import TYPE_CHECKING
-
 from crdtcast.causality.member_id import base_of
 from crdtcast.engine.operations import How
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import HandshakeError, NotReadyError, OutdatedError
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group.application import Application, Copy
+from crdtcast.simulator.group.base_world import BaseWorld
 from crdtcast.simulator.group.machine import Letter, Machine, Phase
 
-if TYPE_CHECKING:
-    from crdtcast.simulator.group.world import GroupWorld
 
-
-def join(world: "GroupWorld", name: str, contact: str) -> bool:
+def join(world: BaseWorld, name: str, contact: str) -> bool:
     """A machine outside asks `contact`: for the first time, again, or after it has asked somebody else in vain."""
     machine = world.machines.get(name)
     host = world.machines.get(contact)
@@ -39,7 +35,7 @@ def join(world: "GroupWorld", name: str, contact: str) -> bool:
     return _ask(world, machine, host, base, replaces)
 
 
-def replace(world: "GroupWorld", name: str, old: str, contact: str) -> bool:
+def replace(world: BaseWorld, name: str, old: str, contact: str) -> bool:
     """By the operator's word, a new machine joins in the place of another one, or of an incarnation."""
     host = world.machines.get(contact)
     if (
@@ -62,7 +58,7 @@ def replace(world: "GroupWorld", name: str, old: str, contact: str) -> bool:
 
 
 def _ask(
-    world: "GroupWorld",
+    world: BaseWorld,
     machine: Machine,
     host: Machine,
     base: str | None,
@@ -105,7 +101,7 @@ def _ask(
     return True
 
 
-def install(world: "GroupWorld", machine: Machine, letter: Letter) -> None:
+def install(world: BaseWorld, machine: Machine, letter: Letter) -> None:
     """A letter arrives: the process starts, unless it runs by now or has asked for another one."""
     if machine.phase is not Phase.OUTSIDE or letter.base != machine.base:
         return
@@ -134,7 +130,7 @@ def install(world: "GroupWorld", machine: Machine, letter: Letter) -> None:
     world.connect_all(machine.name)
 
 
-def copy(world: "GroupWorld", name: str, source: str) -> bool:
+def copy(world: BaseWorld, name: str, source: str) -> bool:
     """A machine outside fetches a copy of the application of any member, with the vector of that instant."""
     machine = world.machines.get(name)
     host = world.machines.get(source)
@@ -157,7 +153,7 @@ def copy(world: "GroupWorld", name: str, source: str) -> bool:
     return True
 
 
-def stop(world: "GroupWorld", machine: Machine) -> None:
+def stop(world: BaseWorld, machine: Machine) -> None:
     """A process that was told that it is no member: what it has issued is parked, durably, and it ends."""
     engine = machine.running
     world.ledger.synced(machine.name)

@@ -8,6 +8,10 @@ but the same everywhere. What was rolled back before it was synced never happene
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group.application import without_meaning
+from crdtcast.simulator.group.machine import Machine
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -71,6 +75,31 @@ class Ledger:
         if lost := due - union:
             return "payload-loss", f"acknowledged, and lost: {_text(lost)}"
         return None
+
+
+class Formats:
+    """The level of each operation that was sent, for the oracle."""
+
+    def __init__(self) -> None:
+        self._levels: dict[bytes, int] = {}
+
+    def sent(self, operation: bytes, level: int) -> None:
+        """An operation was sent in this level."""
+        self._levels[operation] = level
+
+    def level(self, payload: bytes) -> int:
+        """Of an operation, also of one that is sent again."""
+        return self._levels.get(without_meaning(payload)[0], 1)
+
+    def check(self, machine: Machine, payloads: Iterable[bytes]) -> None:
+        """Raises Failure if the program of a machine cannot read what its application is given."""
+        for payload in payloads:
+            if self.level(payload) not in machine.reads:
+                raise Failure(
+                    "unreadable",
+                    f"{machine.name} reads {machine.reads}, and is given {payload.decode()} of level"
+                    f" {self.level(payload)}",
+                )
 
 
 def _text(payloads: Iterable[bytes]) -> str:

@@ -1,17 +1,13 @@
 """What must hold once a group has settled, from the definitions. Raises the first thing that does not."""
 
-from typing import TYPE_CHECKING
-
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine.membership import Standing
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group.drain import Drain
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.upgrades import LATEST
+from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.oracle import Finding
-
-if TYPE_CHECKING:
-    from crdtcast.simulator.group.world import GroupWorld
 
 LAST_WORDS = 4
 """Rounds in which what was forgotten last may still be told."""
@@ -19,9 +15,9 @@ LAST_WORDS = 4
 SILENT_ROUNDS = 40
 
 
-def drain_and_judge(world: "GroupWorld") -> None:
+def drain_and_judge(world: GroupWorld) -> None:
     """Let everything settle, then judge. Raises Failure."""
-    drain = world.drain_type(world)
+    drain = world.new_drain()
     drain.run()
     living = world.living()
     _no_two_groups(living)
@@ -57,7 +53,7 @@ def drain_and_judge(world: "GroupWorld") -> None:
         _nobody_blamed(world, living)
 
 
-def _nobody_blamed(world: "GroupWorld", living: list[Machine]) -> None:
+def _nobody_blamed(world: GroupWorld, living: list[Machine]) -> None:
     """Whoever is honest claims nothing that others refuse; after an operator's word two sides may disagree."""
     for machine in living:
         for who, blame in machine.running.blamed.items():
@@ -70,7 +66,7 @@ def _nobody_blamed(world: "GroupWorld", living: list[Machine]) -> None:
 
 
 def _everybody_is_where_it_should_be(
-    world: "GroupWorld", drain: Drain, living: list[Machine]
+    world: GroupWorld, drain: Drain, living: list[Machine]
 ) -> None:
     for machine in world.machines.values():
         if machine.up and machine.ghost:
@@ -128,7 +124,7 @@ def _one_past(living: list[Machine]) -> None:
             raise Failure("vectors", f"{first.me} has {vector}, and {machine.me} {other}")
 
 
-def _applications(world: "GroupWorld", living: list[Machine]) -> None:
+def _applications(world: GroupWorld, living: list[Machine]) -> None:
     for machine in living:
         if machine.doubles:
             raise Failure("payload-twice", machine.doubles[0])
@@ -154,7 +150,7 @@ def _levels(living: list[Machine]) -> None:
         )
 
 
-def _ghosts(world: "GroupWorld", drain: Drain) -> None:
+def _ghosts(world: GroupWorld, drain: Drain) -> None:
     """Copies of all former processes dial, long after; everybody tells them, and nothing else comes of it."""
     for machine in list(world.machines.values()):
         for which in range(len(machine.former)):
@@ -165,7 +161,7 @@ def _ghosts(world: "GroupWorld", drain: Drain) -> None:
             raise Failure("ghost-untold", f"{machine.me} dials, and nobody tells it")
 
 
-def _shrunk(world: "GroupWorld", machine: Machine) -> None:
+def _shrunk(world: GroupWorld, machine: Machine) -> None:
     engine = machine.running
     if not engine.quiet:
         raise Failure("not-quiet", f"{machine.me} never falls quiet: {engine.counters()}")
@@ -190,7 +186,7 @@ def _shrunk(world: "GroupWorld", machine: Machine) -> None:
         raise Failure("metadata", f"{machine.me} keeps tombs of those who are back: {kept}")
 
 
-def _silence(world: "GroupWorld", drain: Drain) -> None:
+def _silence(world: GroupWorld, drain: Drain) -> None:
     for _ in range(LAST_WORDS):
         for machine in world.living():
             world.apply(("tick", machine.name))
@@ -204,7 +200,7 @@ def _silence(world: "GroupWorld", drain: Drain) -> None:
             raise Failure("noise", f"{pair} still talk when all is stable: {parcels[0].content}")
 
 
-def _restarts(world: "GroupWorld", machine: Machine) -> None:
+def _restarts(world: GroupWorld, machine: Machine) -> None:
     state = machine.running.state()
     again = world.engine_type(machine.me, state, machine.reads).state()
     if again != state:

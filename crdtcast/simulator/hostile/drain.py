@@ -1,22 +1,30 @@
 """How a group with a hostile member settles: what its operators do."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from crdtcast.causality.member_id import base_of
 from crdtcast.engine.membership import Standing
-from crdtcast.simulator.group.drain import Drain
+from crdtcast.simulator.group.base_world import BaseWorld
+from crdtcast.simulator.group.drain import FORCED, Drain
 from crdtcast.simulator.group.machine import Machine
-from crdtcast.simulator.group.operator_steps import FORCED
-
-if TYPE_CHECKING:
-    from crdtcast.simulator.hostile.world import HostileWorld
 
 
 class HostileDrain(Drain):
-    """An operator who knows that the hostile member, and all whom no machine runs for, are to go."""
+    """An operator who knows that the hostile member, and all whom no machine runs for, are to go.
 
-    world: "HostileWorld"
-    _alone = 0  # how many machines were told to go on without all others
+    liar: the machine of that member. of_the_liar: does what happens in its process, whatever comes of that.
+    """
+
+    def __init__(
+        self,
+        world: BaseWorld,
+        liar: Machine,
+        of_the_liar: Callable[[Callable[[], object]], bool],
+    ) -> None:
+        super().__init__(world)
+        self._liar = liar
+        self._of_the_liar = of_the_liar
+        self._alone = 0  # how many machines were told to go on without all others
 
     def _bury(self, active: list[Machine]) -> None:
         world = self.world
@@ -33,10 +41,10 @@ class HostileDrain(Drain):
         return super().settled() and not any(base_of(m.me) in replaced for m in self.world.living())
 
     def _take(self, machine: Machine) -> None:
-        if machine is not self.world.liar:
+        if machine is not self._liar:
             super()._take(machine)
         else:
-            self.world.of_the_liar(lambda: super(HostileDrain, self)._take(machine))
+            self._of_the_liar(lambda: super(HostileDrain, self)._take(machine))
 
     def _strange(self, machine: Machine) -> list[str]:
         """The members that are no honest machine which runs or is about to come back."""

@@ -74,7 +74,6 @@ class Bytes:
 class HostileWorld(GroupWorld):
     """A group one founder of which is hostile. engine_type is the honest members'."""
 
-    drain_type = HostileDrain
     may_end = False
     all_honest = False
     saves_to_the_end = True
@@ -112,6 +111,10 @@ class HostileWorld(GroupWorld):
     def is_honest(self, incarnation: str) -> bool:
         """Whether an honest machine has ever been this incarnation."""
         return incarnation in self.checker.members
+
+    def new_drain(self) -> HostileDrain:
+        """See `GroupWorld`."""
+        return HostileDrain(self, self.liar, self.of_the_liar)
 
     # Actions
 
