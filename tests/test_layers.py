@@ -70,9 +70,6 @@ adapters.redis.compare.verify adapters.redis.gateway adapters.redis.group.fixed
 adapters.redis.group.lifecycle adapters.redis.ops.admin adapters.redis.ops.probes
 adapters.redis.transfer.giver
 
-adapters.redis.deadlines.atoms adapters.redis.store.effects adapters.redis.store.unstable
-adapters.redis.store.worth
-
 group.join_server group.journaling group.lifecycle group.member group.reissue
 """
 """Modules that import each other where imports below TYPE_CHECKING count; a blank line between two such circles. At

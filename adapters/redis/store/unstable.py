@@ -32,32 +32,9 @@ from crdtcast.adapters.redis.store.effects import (
     Until,
     pairs_of,
 )
-from crdtcast.adapters.redis.store.worth import Number, Worth, worth_of
+from crdtcast.adapters.redis.store.worth import Atom, Atoms, Number, Register, Worth, worth_of
 from crdtcast.causality.tags import Dot, Tag, make_tuple
 
-
-class Atom(NamedTuple):
-    """A presence. Its identity is that of its effect: its message's dot and its place in the message."""
-
-    dot: Dot
-    place: int
-
-
-class Register(NamedTuple):
-    """A value that was written; of several the one with the greatest `rank` shows. timestamp: hybrid logical time."""
-
-    dot: Dot
-    place: int
-    timestamp: int
-    value: bytes
-
-    @property
-    def rank(self) -> tuple[int, str, int]:
-        """Later ones are greater; two that were written at one time are told apart by who wrote them."""
-        return self.timestamp, self.dot.origin, self.place
-
-
-Atoms: TypeAlias = tuple[Atom | Register, ...]
 _MANY = 1000
 """Members of an add or kill from which on it is not indexed."""
 _FEW = 8

@@ -1,4 +1,5 @@
-"""What a slot is worth by its atoms, and what a number is: the one place that says it (docs/redis-internals.md, Types).
+"""The atoms of a slot, what it is worth by them, and what a number is: the one place that says it
+(docs/redis-internals.md, Types).
 
 The register with the latest value shows. If it is a number, every increment is added to it exactly; without a
 register, increments are added to zero. If it is a text, increments do not show. A presence only says that the slot is
@@ -13,10 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.store.unstable import Atoms
+from crdtcast.causality.tags import Dot
 
 Worth: TypeAlias = bytes
 """A value as the server shows it; of a presence it is empty."""
@@ -38,6 +38,30 @@ MOST_PLACES = MOST_DIGITS + MOST_EXPONENT
 """Behind the point: no sum has more than its parts."""
 LONGEST_NUMBER = LONGEST_INTEGER + 1 + MOST_PLACES
 """Bytes."""
+
+
+class Atom(NamedTuple):
+    """A presence. Its identity is that of its effect: its message's dot and its place in the message."""
+
+    dot: Dot
+    place: int
+
+
+class Register(NamedTuple):
+    """A value that was written; of several the one with the greatest `rank` shows. timestamp: hybrid logical time."""
+
+    dot: Dot
+    place: int
+    timestamp: int
+    value: bytes
+
+    @property
+    def rank(self) -> tuple[int, str, int]:
+        """Later ones are greater; two that were written at one time are told apart by who wrote them."""
+        return self.timestamp, self.dot.origin, self.place
+
+
+Atoms: TypeAlias = tuple[Atom | Register, ...]
 
 
 class Figures:

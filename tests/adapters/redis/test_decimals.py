@@ -19,11 +19,11 @@ from crdtcast.adapters.redis.store.effects import (
     decode,
     encode,
 )
-from crdtcast.adapters.redis.store.unstable import Register
 from crdtcast.adapters.redis.store.worth import (
     LONGEST_NUMBER,
     MOST_PLACES,
     Figures,
+    Register,
     figures,
     increased,
     number_of,

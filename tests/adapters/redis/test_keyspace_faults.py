@@ -11,8 +11,16 @@ from crdtcast.adapters.redis.commit.plan import Plan
 from crdtcast.adapters.redis.store import unstable
 from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN, Keyspace
-from crdtcast.adapters.redis.store.unstable import Atoms, Register, SlotLog, UnstableLog
-from crdtcast.adapters.redis.store.worth import Number, Worth, number_of, text_of, worth_of
+from crdtcast.adapters.redis.store.unstable import SlotLog, UnstableLog
+from crdtcast.adapters.redis.store.worth import (
+    Atoms,
+    Number,
+    Register,
+    Worth,
+    number_of,
+    text_of,
+    worth_of,
+)
 from crdtcast.causality.tags import Dot, Tag
 from tests.adapters.redis.test_keyspace_model import (
     Replica,
