@@ -56,15 +56,7 @@ UPWARD = {
 
 CYCLES_OF_TYPES = """
 adapters.redis.clients.client adapters.redis.clients.listener adapters.redis.clients.subscriptions
-adapters.redis.clients.transaction adapters.redis.clients.watches adapters.redis.commands
-adapters.redis.commands.arguments adapters.redis.commands.counters adapters.redis.commands.deadlines
-adapters.redis.commands.decimals adapters.redis.commands.errors adapters.redis.commands.hashes
-adapters.redis.commands.holding adapters.redis.commands.keys adapters.redis.commands.sets
-adapters.redis.commands.strings adapters.redis.commands.table adapters.redis.commands.write_command
-adapters.redis.commit.batch adapters.redis.commit.plan adapters.redis.group.preimages
-adapters.redis.store.contents adapters.redis.store.keyspace adapters.redis.store.open_increments
-adapters.redis.store.slot_numbers adapters.redis.types adapters.redis.types.hashes
-adapters.redis.types.native adapters.redis.types.sets adapters.redis.types.strings
+adapters.redis.clients.transaction adapters.redis.clients.watches
 
 adapters.redis.compare.verify adapters.redis.gateway adapters.redis.group.fixed
 adapters.redis.group.lifecycle adapters.redis.ops.admin adapters.redis.ops.probes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import (
@@ -13,6 +12,8 @@ from crdtcast.adapters.redis.commands.errors import (
     WRONG_TYPE,
 )
 from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.recorded.record import Look
 from crdtcast.adapters.redis.store.effects import WHOLE, Effect, Inc, Opcode
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
@@ -20,12 +21,8 @@ from crdtcast.adapters.redis.store.worth import Figures
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
 
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
-
-def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:
+def _increment(batch: LocalBatch, request: Answerable, delta: int) -> bool:
     key = request.args[1]
     known = batch.keyspace.known(key)
     if known is NOTHING:
@@ -45,17 +42,17 @@ def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:
     return True
 
 
-def incr(batch: LocalBatch, request: Request) -> bool:
+def incr(batch: LocalBatch, request: Answerable) -> bool:
     """INCR key"""
     return _increment(batch, request, 1)
 
 
-def decr(batch: LocalBatch, request: Request) -> bool:
+def decr(batch: LocalBatch, request: Answerable) -> bool:
     """DECR key"""
     return _increment(batch, request, -1)
 
 
-def incrby(batch: LocalBatch, request: Request) -> bool:
+def incrby(batch: LocalBatch, request: Answerable) -> bool:
     """INCRBY key delta"""
     amount = integer(request.args[2])
     if amount is None:
@@ -64,7 +61,7 @@ def incrby(batch: LocalBatch, request: Request) -> bool:
     return _increment(batch, request, amount)
 
 
-def decrby(batch: LocalBatch, request: Request) -> bool:
+def decrby(batch: LocalBatch, request: Answerable) -> bool:
     """DECRBY key delta"""
     amount = integer(request.args[2])
     if amount is None or amount == INT64_MIN:

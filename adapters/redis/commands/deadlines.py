@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from crdtcast.adapters.redis.commands.arguments import (
     MILLISECONDS,
@@ -20,7 +20,8 @@ from crdtcast.adapters.redis.commands.write_command import (
     Plain,
     WriteCommand,
 )
-from crdtcast.adapters.redis.commit.plan import Expect
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable, Expect
 from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.effects import (
@@ -32,10 +33,6 @@ from crdtcast.adapters.redis.store.effects import (
 )
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 Args: TypeAlias = Sequence[bytes]
 
@@ -80,7 +77,7 @@ def _only(conditions: set[bytes]) -> Only:
 
 
 def _expiring(unit: int, *, is_relative: bool) -> Plain:
-    def expire(batch: LocalBatch, request: Request) -> bool:
+    def expire(batch: LocalBatch, request: Answerable) -> bool:
         key, plan, dates = request.args[1], batch.plan, batch.keyspace.dates
         now = dates.now
         at = deadline_of(request.args[2], unit, now if is_relative else 0, request.command.name)
@@ -130,7 +127,7 @@ def _expired(args: Args, reply: int, _before: None) -> Sequence[Effect]:
 # PERSIST and GETEX
 
 
-def persist(batch: LocalBatch, request: Request) -> bool:
+def persist(batch: LocalBatch, request: Answerable) -> bool:
     """PERSIST key"""
     key, keyspace = request.args[1], batch.keyspace
     if _is_unsure(batch, key):
@@ -155,7 +152,7 @@ def _getex_deadline(args: Args, now: int) -> int | ReplyError | None:
     return NEVER if all(a.upper() == b"PERSIST" for a in args[2:]) else SYNTAX
 
 
-def getex(batch: LocalBatch, request: Request) -> bool:
+def getex(batch: LocalBatch, request: Answerable) -> bool:
     """GETEX key [EX seconds | PX milliseconds | EXAT time | PXAT milliseconds-time | PERSIST]"""
     key, plan, keyspace = request.args[1], batch.plan, batch.keyspace
     now = keyspace.dates.now

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.errors import (
     HASH_NOT_A_FLOAT,
@@ -15,6 +14,8 @@ from crdtcast.adapters.redis.commands.errors import (
 )
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.effects import WHOLE, Effect, Inc, Opcode
 from crdtcast.adapters.redis.store.slot_numbers import Known
@@ -22,10 +23,6 @@ from crdtcast.adapters.redis.store.worth import Figures, Number, exact, plain_de
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 _INFINITY = re.compile(rb"[+-]?inf(?:inity)?\Z", re.IGNORECASE)
 
@@ -44,7 +41,7 @@ def _number(known: Known) -> Number | None:
     return known if isinstance(known, int) else known.number
 
 
-def incrbyfloat(batch: LocalBatch, request: Request) -> bool:
+def incrbyfloat(batch: LocalBatch, request: Answerable) -> bool:
     """INCRBYFLOAT key delta"""
     _, key, raw = request.args
     known = batch.keyspace.types[key]
@@ -62,7 +59,7 @@ def incrbyfloat(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-def hincrbyfloat(batch: LocalBatch, request: Request) -> bool:
+def hincrbyfloat(batch: LocalBatch, request: Answerable) -> bool:
     """HINCRBYFLOAT key field delta"""
     _, key, field, raw = request.args
     delta = _delta(raw, INFINITE)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.server.resp import ReplyError
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.client import Request
 
 WRONG_TYPE = ReplyError("WRONGTYPE Operation against a key holding the wrong kind of value")
 NOT_AN_INTEGER = ReplyError("ERR value is not an integer or out of range")
@@ -21,6 +17,6 @@ DECREMENT_OVERFLOW = ReplyError("ERR decrement would overflow")
 SYNTAX = ReplyError("ERR syntax error")
 
 
-def wrong_arity(request: Request) -> ReplyError:
+def wrong_arity(request: Answerable) -> ReplyError:
     """For a number of arguments that only the command itself finds wrong."""
     return ReplyError(f"ERR wrong number of arguments for '{request.command.shown}' command")

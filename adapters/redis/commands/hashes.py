@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.arguments import integer
@@ -16,25 +16,22 @@ from crdtcast.adapters.redis.commands.errors import (
 )
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.recorded.record import Look
 from crdtcast.adapters.redis.server.resp import OK
+from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import Effect, Inc, KillSlots, Opcode, Reg
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
-    from crdtcast.adapters.redis.store.contents import Contents
-
 
 Args: TypeAlias = Sequence[bytes]
 
 _HASHES = (Hash.here, NOTHING, Hash.perhaps)
 
 
-def hset(batch: LocalBatch, request: Request) -> bool:
+def hset(batch: LocalBatch, request: Answerable) -> bool:
     """HSET key field value [field value …]"""
     args = request.args
     if len(args) % 2:
@@ -48,7 +45,7 @@ def hset(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-def hmset(batch: LocalBatch, request: Request) -> bool:
+def hmset(batch: LocalBatch, request: Answerable) -> bool:
     """HMSET: the same, with another reply."""
     args = request.args
     if len(args) % 2:
@@ -61,7 +58,7 @@ def hmset(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-def hdel(batch: LocalBatch, request: Request) -> bool:
+def hdel(batch: LocalBatch, request: Answerable) -> bool:
     """HDEL key field [field …]: removes them as far as this replica has seen them."""
     key = request.args[1]
     if not may_hold(batch, key, Hash):
@@ -73,7 +70,7 @@ def hdel(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-def hincrby(batch: LocalBatch, request: Request) -> bool:
+def hincrby(batch: LocalBatch, request: Answerable) -> bool:
     """HINCRBY key field delta"""
     _, key, field, raw = request.args
     delta = integer(raw)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.types.native import NOTHING, Holds, NativeType
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 
 def may_hold(batch: LocalBatch, key: bytes, native: type[NativeType]) -> bool:
@@ -18,7 +14,7 @@ def may_hold(batch: LocalBatch, key: bytes, native: type[NativeType]) -> bool:
     return known is native.here or known is NOTHING or known is native.perhaps
 
 
-def refused_for_its_type(batch: LocalBatch, request: Request) -> bool:
+def refused_for_its_type(batch: LocalBatch, request: Answerable) -> bool:
     """Refuse a write whose key holds another type; False if the server must be asked first, since that may be gone."""
     known = batch.keyspace.types[request.args[1]]
     if isinstance(known, Holds) and not known.is_sure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from crdtcast.adapters.redis.commands.errors import SYNTAX
 from crdtcast.adapters.redis.commands.write_command import (
@@ -16,6 +16,8 @@ from crdtcast.adapters.redis.commands.write_command import (
     WHOLE_KEY,
     WriteCommand,
 )
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.recorded.record import Look
 from crdtcast.adapters.redis.server.resp import ReplyError
@@ -37,15 +39,10 @@ from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
 
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
-
-
 Args: TypeAlias = Sequence[bytes]
 
 
-def delete(batch: LocalBatch, request: Request) -> bool:
+def delete(batch: LocalBatch, request: Answerable) -> bool:
     """DEL key [key …]: removes what this replica has seen; a concurrent add or increment elsewhere survives."""
     positions = [
         batch.kill_key(key) for key in request.args[1:] if batch.keyspace.known(key) is not NOTHING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.holding import refused_for_its_type
@@ -13,21 +13,19 @@ from crdtcast.adapters.redis.commands.write_command import (
     WHOLE_KEY,
     WriteCommand,
 )
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.recorded.record import Look
 from crdtcast.adapters.redis.store.effects import NEVER, Effect, KillSlots, One, Opcode, Replace
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 Args: TypeAlias = Sequence[bytes]
 
 _SETS = (NOTHING, Set.here, Set.perhaps)
 
 
-def sadd(batch: LocalBatch, request: Request) -> bool:
+def sadd(batch: LocalBatch, request: Answerable) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
     args = request.args
     key = args[1]
@@ -38,7 +36,7 @@ def sadd(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-def srem(batch: LocalBatch, request: Request) -> bool:
+def srem(batch: LocalBatch, request: Answerable) -> bool:
     """SREM: removes the members as far as this replica has seen them."""
     key, members = request.args[1], slots_of(request.args)
     known = batch.keyspace.known(key)

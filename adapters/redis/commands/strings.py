@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from crdtcast.adapters.redis.clients.large_request import size_of
 from crdtcast.adapters.redis.commands.arguments import (
@@ -17,9 +17,12 @@ from crdtcast.adapters.redis.commands.arguments import (
 )
 from crdtcast.adapters.redis.commands.errors import SYNTAX, wrong_arity
 from crdtcast.adapters.redis.commands.write_command import NEW_TEXT, WHOLE_KEY, Plain, WriteCommand
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
 from crdtcast.adapters.redis.recorded.record import MOST_BYTES, Look
 from crdtcast.adapters.redis.server.resp import OK, ReplyError
+from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import (
     NEVER,
     WHOLE,
@@ -32,11 +35,6 @@ from crdtcast.adapters.redis.store.effects import (
 )
 from crdtcast.adapters.redis.types.strings import String
 
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
-    from crdtcast.adapters.redis.store.contents import Contents
-
 Args: TypeAlias = Sequence[bytes]
 
 _FLAGS = frozenset((b"NX", b"XX", b"GET", b"KEEPTTL"))
@@ -44,7 +42,7 @@ _FROM_NOW = frozenset((b"EX", b"PX"))
 """Deadlines that are ahead in any case: behind one that may be over the key is gone for the next command."""
 
 
-def set_(batch: LocalBatch, request: Request) -> bool:
+def set_(batch: LocalBatch, request: Answerable) -> bool:
     """SET key value [EX seconds | PX milliseconds]. With other options the server decides."""
     args, at = request.args, NEVER
     if len(args) > 3:
@@ -61,7 +59,7 @@ def set_(batch: LocalBatch, request: Request) -> bool:
 
 
 def _setting(unit: int) -> Plain:
-    def setex(batch: LocalBatch, request: Request) -> bool:
+    def setex(batch: LocalBatch, request: Answerable) -> bool:
         _, key, raw, value = request.args
         at = positive_deadline_of(raw, unit, batch.keyspace.dates.now, request.command.name)
         if isinstance(at, int):
@@ -72,7 +70,7 @@ def _setting(unit: int) -> Plain:
     return setex
 
 
-def mset(batch: LocalBatch, request: Request) -> bool:
+def mset(batch: LocalBatch, request: Answerable) -> bool:
     """MSET key value [key value …]: at one instant in every region."""
     args = request.args
     if not len(args) % 2:

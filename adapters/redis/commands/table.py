@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.refusals import KNOWN, refusal
@@ -22,11 +22,9 @@ from crdtcast.adapters.redis.commands.write_command import (
     Plain,
     WriteCommand,
 )
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.server.resp import ReplyError, Status
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.client import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 MOST_KEYS = 4096
 """That are removed at once, but inside MULTI: as many as the operations of a message (`divided`)."""
@@ -69,6 +67,7 @@ class Command:
         "hides_keys",
         "high",
         "is_list",
+        "is_read",
         "is_recorded",
         "keys",
         "kind",
@@ -111,6 +110,7 @@ class Command:
         self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
         if kind is Kind.PUBSUB:
             self.prepare = _ask_and_count
+        self.is_read = kind is Kind.READ
         self.publishes = kind is Kind.PUBSUB and name.endswith("PUBLISH")
         self.level = 0 if write is None else write.level
         """The format level that the group must have reached."""
@@ -417,12 +417,12 @@ def unknown_command(args: Sequence[bytes]) -> ReplyError:
     )
 
 
-def _ask_and_count(batch: LocalBatch, request: Request) -> bool:
+def _ask_and_count(batch: LocalBatch, request: Answerable) -> bool:
     batch.plan.count(request)
     return True
 
 
-def _unprepared(batch: LocalBatch, request: Request) -> bool:
+def _unprepared(batch: LocalBatch, request: Answerable) -> bool:
     """Only the server can tell what it comes to."""
     return False
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.recorded.record import Look
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import Effect, Opcode, RedisType
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.client import Request
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
-    from crdtcast.adapters.redis.store.contents import Contents
 
 Keys: TypeAlias = tuple[int, int, int]
 """Of a command: the first one's position, the last one's (negative: from the end) and the step; all 0 without any."""
@@ -33,7 +31,7 @@ NEW_TEXT: Sends = (Opcode.ASSIGN, RedisType.STRING)
 ENDS_KEY: frozenset[Sends] = frozenset((WHOLE_KEY, NEW_KEY, NEW_TEXT))
 DEADLINE: Sends = (Opcode.UNTIL, None)
 
-Plain: TypeAlias = "Callable[[LocalBatch, Request], bool]"
+Plain: TypeAlias = Callable[[LocalBatch, Answerable], bool]
 """Adds the effects of a request, and its answer, to the batch, and returns True; or returns False, having changed
 nothing, when the server must be asked about the key first.
 """

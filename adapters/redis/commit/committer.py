@@ -32,7 +32,7 @@ from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS, Loca
 from crdtcast.adapters.redis.commit.divided_removal import divided
 from crdtcast.adapters.redis.commit.lookup import Looks, Lookup
 from crdtcast.adapters.redis.commit.message_intake import Inside, MessageIntake
-from crdtcast.adapters.redis.commit.plan import SAYS_OK, Expect, Plan
+from crdtcast.adapters.redis.commit.plan import SAYS_OK, Answerable, Expect, Plan
 from crdtcast.adapters.redis.commit.reads import (
     CommitReads,
     add_read,
@@ -1143,12 +1143,12 @@ def _fence_guard(metadata_db: int) -> bytes:
     return b"".join(map(pack, words))
 
 
-def _instead(request: Request, is_wrong: bool, changed: set[bytes]) -> ReplyError | None:
+def _instead(request: Answerable, is_wrong: bool, changed: set[bytes]) -> ReplyError | None:
     """What to answer instead of a reply that tells what others have put under one of these keys."""
     if is_wrong:
         return _KEPT
     command = request.command
-    if command.kind is Kind.READ and not changed.isdisjoint(command.keys_of(request.args)):
+    if command.is_read and not changed.isdisjoint(command.keys_of(request.args)):
         return _CHANGED
     return None
 

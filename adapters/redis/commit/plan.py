@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import Enum
 from itertools import compress, count
 from operator import and_, ne
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import hiredis
 
@@ -19,11 +19,51 @@ from crdtcast.adapters.redis.store.databases import ELSEWHERE, Home, db_of, home
 from crdtcast.adapters.redis.store.hiding import settling
 from crdtcast.adapters.redis.store.named_args import db_of_args, sent_of
 
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
-
-
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+
+class CalledCommand(Protocol):
+    """What the command of a request is, as far as its reply depends on that."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shown(self) -> str:
+        """The name as the server writes it in errors."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the server answers it, after the connection's own writes."""
+
+    def keys_of(self, args: Sequence[bytes]) -> Sequence[bytes]:
+        """The keys among these arguments."""
+
+
+class Asker(Protocol):
+    """Who has sent a request."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing reaches it any more."""
+
+
+class Answerable(Protocol):
+    """A request, as far as commands and commits know it: what it says, and how it is answered."""
+
+    @property
+    def client(self) -> Asker: ...
+    @property
+    def command(self) -> CalledCommand: ...
+    @property
+    def args(self) -> list[bytes]:
+        """Its words, the name first."""
+
+    @property
+    def protocol(self) -> int:
+        """In which its reply is to be."""
+
+    def answer(self, value: object) -> None:
+        """Fix the reply: any value that `resp.encode` takes."""
 
 
 class Expect(Enum):
@@ -69,13 +109,13 @@ class Plan:
     """Position of a command on the clients' databases -> the key that is blamed if its reply is not as expected."""
     looks: set[int]
     """Positions of those of them that leave their key as it is."""
-    from_reply: list[tuple[Request, int]]
+    from_reply: list[tuple[Answerable, int]]
     """Request, position: it is answered with the reply at the position."""
-    from_sum: list[tuple[Request, Sequence[int]]]
+    from_sum: list[tuple[Answerable, Sequence[int]]]
     """It is answered with the sum of the replies at the positions."""
-    counted: list[tuple[Request, int]]
+    counted: list[tuple[Answerable, int]]
     """Request, position: the reply there counts subscribers, the gateway as one of them."""
-    answers: list[tuple[Request, object]]
+    answers: list[tuple[Answerable, object]]
     """It is answered with a value known now."""
     settling: list[tuple[bytes, int]]
     """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
@@ -185,7 +225,7 @@ class Plan:
         self.pieces.append(_pack(command))
         self.expected.append(expect)
 
-    def read(self, request: Request, command: list[bytes]) -> None:
+    def read(self, request: Answerable, command: list[bytes]) -> None:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
         db = 0 if type(command) is list else db_of_args(command)
         if self._db != db:
@@ -194,13 +234,13 @@ class Plan:
         words = command if type(command) is list else sent_of(command)
         self.from_reply.append((request, self._append(Expect.ANY, _pack(tuple(words)))))
 
-    def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:
+    def read_as_it_is(self, request: Answerable, command: list[bytes], protocol: int) -> None:
         """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
         self.speak(protocol)
         self.read(request, command)
         self.as_they_are.add(len(self.pieces) - 1)
 
-    def count(self, request: Request) -> None:
+    def count(self, request: Answerable) -> None:
         """A client's PUBLISH, or its question how many have subscribed."""
         self.counted.append((request, self._append(Expect.ANY, _pack(tuple(request.args)))))
 
@@ -229,7 +269,7 @@ class Plan:
         if self._db:
             self._select(0)
 
-    def answer_from(self, request: Request, positions: Sequence[int]) -> None:
+    def answer_from(self, request: Answerable, positions: Sequence[int]) -> None:
         """Answer with the sum of these commands' replies: 0 without any."""
         if len(positions) == 1:
             self.from_reply.append((request, positions[0]))
@@ -238,7 +278,7 @@ class Plan:
         else:
             self.answers.append((request, 0))
 
-    def answer_with(self, request: Request, value: object) -> None:
+    def answer_with(self, request: Answerable, value: object) -> None:
         """Answer with a value known now, when the commit has succeeded."""
         self.answers.append((request, value))
 

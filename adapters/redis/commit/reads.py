@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.commit.replies import in_protocol
 from crdtcast.adapters.redis.server.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.store.effects import Effect, One
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     from crdtcast.adapters.redis.clients.listener import Request
     from crdtcast.adapters.redis.commit.batch import LocalBatch
+    from crdtcast.adapters.redis.commit.plan import Answerable
 
 
 def _as_it_is(reply: object) -> object:
@@ -75,9 +75,9 @@ class CommitReads:
             if type(effect) is One and len(effect.slots) > _LARGE_MEMBERS:
                 self._note(effect.key)
 
-    def shaped(self, request: Request, value: object) -> object:
+    def shaped(self, request: Answerable, value: object) -> object:
         """What a read has given, as a value of our own; as it is for any other request."""
-        if request.command.kind is Kind.READ and _is_large(value):
+        if request.command.is_read and _is_large(value):
             for subject in _subjects(request):
                 self._note(subject)
         shape = _SHAPES.get(request.command.name)
@@ -126,7 +126,7 @@ def _is_large(value: object) -> bool:
     return type(value) is ReplyError  # it was dropped
 
 
-def _subjects(request: Request) -> Sequence[bytes]:
+def _subjects(request: Answerable) -> Sequence[bytes]:
     """What a reply's size is remembered by: the keys, or the name of a command that has none."""
     command = request.command
     return command.keys_of(request.args) or (command.name.encode(),)

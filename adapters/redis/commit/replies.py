@@ -8,17 +8,13 @@ would exceed the limit of its client is thrown away at once.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import hiredis
 
-from crdtcast.adapters.redis.commit.plan import Expect, Plan
+from crdtcast.adapters.redis.commit.plan import Asker, Expect, Plan
 from crdtcast.adapters.redis.server.connection import NOT_YET, Replies, parsed
 from crdtcast.adapters.redis.server.parsing import ReplySplitter
 from crdtcast.adapters.redis.server.resp import Raw, ReplyError
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.client import Client
 
 SMALL_BYTES = 256 << 10
 """Of all replies to one commit, up to which hiredis takes them apart."""
@@ -35,7 +31,7 @@ class CommitReplies:
         self._limit = limit - limit // 16
         self._as_they_are = plan.as_they_are
         expected = plan.expected
-        self._readers: dict[int, Client] = {
+        self._readers: dict[int, Asker] = {
             place: request.client
             for request, place in plan.from_reply
             if expected[place] is Expect.ANY
@@ -46,7 +42,7 @@ class CommitReplies:
         self._count = -1
         """Elements of the reply to EXEC, once they have begun."""
         self._elements: Replies = []
-        self._sizes: Counter[Client] = Counter()
+        self._sizes: Counter[Asker] = Counter()
         self._splitter = ReplySplitter()
         self._fast: hiredis.Reader | None = None
         if not plan.as_they_are:

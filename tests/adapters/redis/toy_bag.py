@@ -13,13 +13,12 @@ from types import MappingProxyType
 
 from crdtcast.adapters.redis import commands
 from crdtcast.adapters.redis.clients.large_request import slots_of
-from crdtcast.adapters.redis.clients.listener import Request
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
-from crdtcast.adapters.redis.commit.plan import Expect
+from crdtcast.adapters.redis.commit.plan import Answerable, Expect
 from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.store.effects import Opcode, RedisType, pairs_of
 from crdtcast.adapters.redis.types import register
@@ -48,7 +47,7 @@ class Bag(NativeType):
         return pairs_of(tuple(reply)) if isinstance(reply, list) else None
 
 
-def bagadd(batch: LocalBatch, request: Request) -> bool:
+def bagadd(batch: LocalBatch, request: Answerable) -> bool:
     """BAGADD key element n"""
     _, key, element, raw = request.args
     delta = integer(raw)
@@ -66,7 +65,7 @@ def bagadd(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-def bagrem(batch: LocalBatch, request: Request) -> bool:
+def bagrem(batch: LocalBatch, request: Answerable) -> bool:
     """BAGREM key element [element …]"""
     key = request.args[1]
     if not may_hold(batch, key, Bag):
