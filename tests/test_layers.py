@@ -55,9 +55,6 @@ UPWARD = {
 """Imports that point up, until members with fixed names are no kind of their own."""
 
 CYCLES_OF_TYPES = """
-adapters.redis.clients.client adapters.redis.clients.listener adapters.redis.clients.subscriptions
-adapters.redis.clients.transaction adapters.redis.clients.watches
-
 adapters.redis.compare.verify adapters.redis.gateway adapters.redis.group.fixed
 adapters.redis.group.lifecycle adapters.redis.ops.admin adapters.redis.ops.probes
 adapters.redis.transfer.giver

@@ -5,24 +5,29 @@ What is not answered yet is bounded by pausing the reading. Whatever the client 
 alone, after one clear error. This file knows no command's meaning.
 """
 
+from __future__ import annotations
+
 import contextlib
+import logging
 import math
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from crdtcast.adapters.redis.clients.client_state import Queue, Subscribed, Watch
 from crdtcast.adapters.redis.clients.dialogue import Phase, Replies
 from crdtcast.adapters.redis.commands.table import Command, Kind
 from crdtcast.adapters.redis.server.parsing import (
     UNAUTHENTICATED,
     Args,
+    FastReader,
     RequestLimits,
     RequestParser,
 )
-from crdtcast.adapters.redis.server.poller import READ, WRITE
+from crdtcast.adapters.redis.server.poller import READ, WRITE, Poller
 from crdtcast.adapters.redis.server.resp import (
     OK,
     OK_REPLY,
@@ -32,12 +37,6 @@ from crdtcast.adapters.redis.server.resp import (
     encode,
 )
 from crdtcast.exceptions import LocalProtocolError
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Front
-    from crdtcast.adapters.redis.clients.subscriptions import Subscribed
-    from crdtcast.adapters.redis.clients.transaction import Queue
-    from crdtcast.adapters.redis.clients.watches import Watch
 
 _READ_SIZE = 64 * 1024
 _READ_LARGE = 1024 * 1024
@@ -96,7 +95,7 @@ class Request:
     value: object
     begun: bytes
 
-    def __init__(self, client: "Client", args: Args, command: Command) -> None:
+    def __init__(self, client: Client, args: Args, command: Command) -> None:
         self.client = client
         self.args = args
         self.command = command
@@ -155,7 +154,7 @@ class Request:
         return self.command.publishes
 
     @property
-    def parts(self) -> Iterable["Request"]:
+    def parts(self) -> Iterable[Request]:
         """The requests that the core has to answer for it."""
         return (self,)
 
@@ -177,6 +176,65 @@ class Pushed(Request):
     """What a client gets without having asked. It keeps its place among the answers."""
 
     __slots__ = ()
+
+
+class RequestHandler(Protocol):
+    """What the session does for a client."""
+
+    def handle(self, request: Request) -> None:
+        """Answer a request, refuse it, or submit it after all."""
+
+
+class ClientHost(Protocol):
+    """What a client needs of the front that serves it: where its requests go, and what all clients share."""
+
+    bytes_in: int
+    """Of all clients since the start."""
+    bytes_out: int
+    answered: int
+    """Of `bytes_in`, those whose requests need no answer any more."""
+    queued: int
+    """Bytes in transactions that are not executed yet, of all clients."""
+
+    @property
+    def received(self) -> int:
+        """Bytes of requests that may still be without an answer, of all clients."""
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds, brought forward once a second."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def unnoticed(self) -> int:
+        """`Limits.unnoticed`."""
+
+    @property
+    def log(self) -> logging.Logger: ...
+    @property
+    def poller(self) -> Poller: ...
+    @property
+    def fast_reader(self) -> FastReader: ...
+    @property
+    def find(self) -> Callable[[bytes, Command], Command]:
+        """The command of a name, or the other one."""
+
+    @property
+    def submit(self) -> Callable[[Request], None]:
+        """Takes what the session does not answer itself."""
+
+    @property
+    def session(self) -> RequestHandler: ...
+    @property
+    def touch(self) -> Callable[[Client], None]:
+        """Note that the client has got an answer."""
+
+    def linger(self, client: Client) -> None:
+        """Keep a refused client until it hangs up."""
+
+    def forget(self, client: Client, received: int) -> None:
+        """A client closes; `received` bytes of its requests no longer count."""
 
 
 class Client:
@@ -225,7 +283,7 @@ class Client:
         "watch",
     )
 
-    def __init__(self, front: "Front", sock: socket.socket, address: str, number: int) -> None:
+    def __init__(self, front: ClientHost, sock: socket.socket, address: str, number: int) -> None:
         self.id = number
         self.name = b""
         self.info: dict[str, bytes] = {}  # what CLIENT SETINFO told
@@ -333,7 +391,7 @@ class Client:
         self._front.queued += size
         return self._front.queued <= self._front.limits.queued_bytes
 
-    def take_queue(self) -> "Queue | None":
+    def take_queue(self) -> Queue | None:
         """The client is in MULTI no longer, or its transaction is lost."""
         self.next_db = self.db
         queue, self.queue = self.queue, None
@@ -341,7 +399,7 @@ class Client:
             self._front.queued -= queue.size
         return queue
 
-    def take_watch(self) -> "Watch | None":
+    def take_watch(self) -> Watch | None:
         """What it watches ends, or is an EXEC's from now on."""
         watch, self.watch = self.watch, None
         return watch

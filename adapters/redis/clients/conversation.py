@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from crdtcast.adapters.redis.clients.client import Request, SilentRequest
+from crdtcast.adapters.redis.clients.client_state import Queue, Watch
 from crdtcast.adapters.redis.clients.cross_protocol import is_cross_protocol
 from crdtcast.adapters.redis.clients.dialogue import (
     IN_MULTI,
@@ -16,11 +17,10 @@ from crdtcast.adapters.redis.clients.dialogue import (
 from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING
 from crdtcast.adapters.redis.clients.transaction import (
     DISCARDED,
-    Queue,
     Transaction,
     discarded_because,
 )
-from crdtcast.adapters.redis.clients.watches import Watch, refuse_watch, watch_of
+from crdtcast.adapters.redis.clients.watches import refuse_watch, watch_of
 from crdtcast.adapters.redis.commands.names import database, named
 from crdtcast.adapters.redis.commands.table import Command, Kind, Table
 from crdtcast.adapters.redis.server.resp import OK, ReplyError, Status

@@ -24,8 +24,6 @@ from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
 from crdtcast.transport.log_throttle import Throttle
 from crdtcast.transport.tcp import is_loopback
 
-__all__ = ["Client", "Front", "Limits", "Request", "SessionLayer"]
-
 _LINGER_CLIENTS = 64
 _ACCEPTS = 128  # in one round, so that a storm of connections does not stop the served ones
 _KEEPALIVE_OF_MACOS = 0x10
@@ -50,7 +48,7 @@ class SessionLayer(Protocol):
     def handle(self, request: Request) -> None:
         """Answer a request, refuse it, or submit it after all."""
 
-    def welcome(self, client: "Client") -> None:
+    def welcome(self, client: Client) -> None:
         """A client has connected: set what it starts with."""
 
 

@@ -34,7 +34,7 @@ from crdtcast.adapters.redis.store.named_args import db_of_args, sent_of
 from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Client, Request
+    from crdtcast.adapters.redis.clients.client import Client, Request
 
 MOST_TOGETHER = 64
 """Reads of one group."""

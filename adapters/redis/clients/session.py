@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
+from crdtcast.adapters.redis.clients.client_state import Family
 from crdtcast.adapters.redis.clients.conversation import Conversation
 from crdtcast.adapters.redis.clients.dialogue import IN_MULTI, Phase, Replies
 from crdtcast.adapters.redis.clients.info import Info
-from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING, Family, Subscriptions
+from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING, Subscriptions
 from crdtcast.adapters.redis.clients.transaction import Call
 from crdtcast.adapters.redis.commands.names import database
 from crdtcast.adapters.redis.commands.table import (
@@ -31,7 +32,8 @@ from crdtcast.adapters.redis.server.resp import OK, Raw, ReplyError, Status, Ver
 from crdtcast.adapters.redis.store.databases import Databases
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Client, Front
+    from crdtcast.adapters.redis.clients.client import Client
+    from crdtcast.adapters.redis.clients.listener import Front
 
 _PONG, _RESET = Status(b"PONG"), Status(b"RESET")
 _NOAUTH_HELLO = ReplyError(

@@ -14,20 +14,18 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hiredis
 import trio
 
+from crdtcast.adapters.redis.clients.client import Request
+from crdtcast.adapters.redis.clients.client_state import Family, Subscribed, Subscriber
+from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.connection import NOT_YET, ServerConnection, pack
+from crdtcast.adapters.redis.server.poller import Poller
 from crdtcast.adapters.redis.server.resp import Raw, ReplyError
 from crdtcast.exceptions import ServerError
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.client import Client, Request
-    from crdtcast.adapters.redis.server.address import ServerAddress
-    from crdtcast.adapters.redis.server.poller import Poller
 
 _PAUSE_SECONDS = 0.1
 """Between two connections."""
@@ -39,52 +37,9 @@ _TOO_MUCH = ReplyError(
 )
 
 
-class Family(Enum):
-    """What names stand for: the command that begins it, the one that ends it, and what brings a message."""
-
-    CHANNELS = (b"subscribe", b"unsubscribe", b"message")
-    PATTERNS = (b"psubscribe", b"punsubscribe", b"pmessage")
-    SHARDS = (b"ssubscribe", b"sunsubscribe", b"smessage")
-
-
 BEGINNING = {family.value[0].decode().upper(): family for family in Family}
 ENDING = {family.value[1].decode().upper(): family for family in Family}
 _MESSAGES = {family.value[2]: family for family in Family}
-_Names = dict[Family, dict[bytes, None]]
-
-
-class Subscribed:
-    """What one client has subscribed to."""
-
-    __slots__ = ("_hub", "client", "names")
-
-    def __init__(self, hub: Subscriptions, client: Client) -> None:
-        self._hub = hub
-        self.client = client
-        self.names: _Names = {family: {} for family in Family}
-
-    def count(self, family: Family) -> int:
-        """As the server tells it: channels and patterns together."""
-        if family is Family.SHARDS:
-            return len(self.names[family])
-        return len(self.names[Family.CHANNELS]) + len(self.names[Family.PATTERNS])
-
-    def copy(self) -> _Names:
-        """To be given to `restore`."""
-        return {family: dict(names) for family, names in self.names.items()}
-
-    def restore(self, before: _Names | None) -> None:
-        """Have it as it was; None: nothing."""
-        before = before or {family: {} for family in Family}
-        for family, names in self.names.items():
-            for name in [name for name in names if name not in before[family]]:
-                self._hub.drop(self, family, name)
-            for name in before[family]:
-                self._hub.add(self, family, name)
-
-    def end(self) -> None:
-        """The client has gone, or begins anew."""
-        self.restore(None)
 
 
 class _Topic:
@@ -95,7 +50,7 @@ class _Topic:
     def __init__(self, family: Family, name: bytes) -> None:
         self.family = family
         self.name = name
-        self.clients: dict[Client, None] = {}
+        self.clients: dict[Subscriber, None] = {}
         self.confirmed = False
         """Whether the gateway is subscribed, as far as the server has told."""
         self.last: _Change | None = None

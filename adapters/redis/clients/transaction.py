@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
-from crdtcast.adapters.redis.clients.large_request import size_of
+from crdtcast.adapters.redis.clients.client_state import Queue, Watch
 from crdtcast.adapters.redis.commands.table import Command, Kind
-from crdtcast.adapters.redis.commit.batch import MAX_COMMAND_BYTES, LocalBatch
+from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.server.parsing import Args
 from crdtcast.adapters.redis.server.resp import Raw, ReplyError, encode
 from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.exceptions import LocalProtocolError
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.watches import Watch
-
-MAX_CALLS = 16_384
-"""Commands of one transaction; each key that one removes counts as one. One turn of the gateway and one EXEC carry all
-of them.
-"""
-MAX_ARGUMENTS = 1 << 20
 
 DISCARDED = ReplyError("EXECABORT Transaction discarded because of previous errors.")
 
@@ -41,38 +32,6 @@ def discarded_because(error: ReplyError) -> ReplyError:
 
 ABORTED = object()
 """Answer of an EXEC of which a watched key has been written."""
-
-
-class Queue:
-    """The commands of a transaction that is open. size: bytes of arguments; steps: commands, or keys of a removal."""
-
-    __slots__ = ("_arguments", "calls", "size", "steps")
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Args, Command]] = []
-        self.size = self.steps = 0
-        self._arguments = 0
-
-    def add(self, args: Args, command: Command) -> ReplyError | None:
-        """Keep one command. Returns why the transaction has become too large, if it has."""
-        self.calls.append((args, command))
-        self.size += size_of(args)
-        self.steps += len(args) - 1 if command.removes_keys else 1
-        self._arguments += len(args)
-        if self.steps > MAX_CALLS:
-            return _too_large(f"{MAX_CALLS} commands, and keys that it removes,")
-        if self._arguments > MAX_ARGUMENTS:
-            return _too_large(f"{MAX_ARGUMENTS} arguments")
-        if self.size > MAX_COMMAND_BYTES:
-            return _too_large(f"{MAX_COMMAND_BYTES} bytes")
-        return None
-
-
-def _too_large(limit: str) -> ReplyError:
-    return ReplyError(
-        f"ERR crdtcast: the transaction is too large: it may have {limit} at most; nothing of it is "
-        "written: split it"
-    )
 
 
 class Call(Request):

@@ -14,19 +14,15 @@ for the next commit, where it comes first. So no command that may write its keys
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
+from crdtcast.adapters.redis.clients.client import NO_REPLY, Client, Request
+from crdtcast.adapters.redis.clients.client_state import NOT_YET, Watch
+from crdtcast.adapters.redis.commit.batch import LocalBatch
+from crdtcast.adapters.redis.commit.plan import Plan
 from crdtcast.adapters.redis.deadlines.index import BOUND_MS, unpinned
+from crdtcast.adapters.redis.server.connection import Replies
 from crdtcast.adapters.redis.server.resp import OK, ReplyError
 from crdtcast.adapters.redis.store.databases import home_of
-from crdtcast.adapters.redis.store.effects import NEVER
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.client import Client
-    from crdtcast.adapters.redis.commit.batch import LocalBatch
-    from crdtcast.adapters.redis.commit.plan import Plan
-    from crdtcast.adapters.redis.server.connection import Replies
 
 MAX_WATCHED = 16_384
 """Keys of one client."""
@@ -42,33 +38,6 @@ _KEY_BYTES = 256
 _LIVES_ON = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
 ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL"))
 """Commands that have changed nothing if they reply 0."""
-
-
-class Watch:
-    """What one client watches. `marked`: whether EXEC will answer null. It takes its share of what may be queued."""
-
-    __slots__ = ("_client", "ended", "keys", "marked", "registered", "size", "until")
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.keys: dict[bytes, tuple[int, int]] = {}
-        """Round and place in its plan from which on a write of the key marks; `_NOT_YET` while WATCH is on its way."""
-        self.size = 0
-        self.marked = self.ended = False
-        self.until = NEVER
-        """The first deadline of these keys."""
-        self.registered: Watches | None = None
-
-    def end(self) -> None:
-        """EXEC is decided, or the client has given it up."""
-        if not self.ended:
-            self.ended = True
-            self._client.note_queued(-self.size)
-            if self.registered is not None:
-                self.registered.forget(self)
-
-
-_NOT_YET = (-1, 0)
 
 
 class WatchRequest(Request):
@@ -103,7 +72,7 @@ def watch_of(request: Request, *, silent: bool) -> WatchRequest | ReplyError:
     if len(watch.keys) + len(new) > MAX_WATCHED:
         watch.marked = True
         return _TOO_MANY
-    watch.keys |= dict.fromkeys(new, _NOT_YET)
+    watch.keys |= dict.fromkeys(new, NOT_YET)
     return WatchRequest(request, watch, new, silent=silent)
 
 
@@ -114,7 +83,7 @@ def refuse_watch(client: Client) -> None:
 
 def _watch_of(client: Client) -> Watch:
     if client.watch is None:
-        client.watch = Watch(client)
+        client.watch = Watch(client.note_queued)
     return client.watch
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import faults
 from crdtcast.adapters.redis.clients.large_request import LargeArgs
-from crdtcast.adapters.redis.clients.refusals import Refusals
 from crdtcast.adapters.redis.clients.transaction import (
     ABORTED,
     SlotContents,
@@ -39,6 +38,7 @@ from crdtcast.adapters.redis.commit.reads import (
     add_read_at_one_instant,
     holds_many,
 )
+from crdtcast.adapters.redis.commit.refusals import Refusals
 from crdtcast.adapters.redis.commit.replies import CommitReplies
 from crdtcast.adapters.redis.commit.request_intake import RequestIntake
 from crdtcast.adapters.redis.commit.round import Commit
@@ -65,7 +65,7 @@ from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ServerError, SupersededError
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.clients.client import Request
     from crdtcast.adapters.redis.clients.passthrough import Passthrough
     from crdtcast.adapters.redis.server.connection import Replies, ServerConnection
 

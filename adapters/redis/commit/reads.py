@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.store.effects import Effect, One
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.clients.client import Request
     from crdtcast.adapters.redis.commit.batch import LocalBatch
     from crdtcast.adapters.redis.commit.plan import Answerable
 

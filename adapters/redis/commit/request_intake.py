@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.clients.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.clients.large_request import LargeArgs, size_of
-from crdtcast.adapters.redis.clients.refusals import Refusals
 from crdtcast.adapters.redis.clients.transaction import Transaction
 from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.commit.reads import CommitReads
+from crdtcast.adapters.redis.commit.refusals import Refusals
 from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Client, Request
+    from crdtcast.adapters.redis.clients.client import Client, Request
     from crdtcast.adapters.redis.clients.passthrough import Passthrough
 
 MAX_REQUESTS = 4096

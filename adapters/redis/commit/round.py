@@ -10,7 +10,7 @@ from crdtcast.causality.messages import Delivery, Message
 from crdtcast.causality.tags import Tag
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.clients.client import Request
     from crdtcast.adapters.redis.clients.transaction import Transaction
     from crdtcast.adapters.redis.commit.lookup import Looks
     from crdtcast.adapters.redis.deadlines.index import Due

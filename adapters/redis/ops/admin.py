@@ -22,7 +22,7 @@ from crdtcast.group.status import as_json
 from crdtcast.service.policy import level_to_raise
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.clients.client import Request
     from crdtcast.adapters.redis.gateway import Gateway
     from crdtcast.adapters.redis.group.lifecycle import Belonging
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import hiredis
 import trio
 
-from crdtcast.adapters.redis.clients.listener import Front, Limits, Request
+from crdtcast.adapters.redis.clients.client import Limits, Request
+from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clients.session import Session
 from crdtcast.adapters.redis.clients.subscriptions import Subscriptions
 from crdtcast.adapters.redis.clients.transaction import ABORTED, Transaction

@@ -11,7 +11,7 @@ import sys
 from types import MappingProxyType
 from typing import Any
 
-from crdtcast.adapters.redis.clients.listener import Request
+from crdtcast.adapters.redis.clients.client import Request
 from crdtcast.adapters.redis.commands import register
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch

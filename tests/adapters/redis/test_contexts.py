@@ -7,7 +7,7 @@ import hiredis
 import pytest
 
 from crdtcast.adapters.redis.clients.client import Limits
-from crdtcast.adapters.redis.clients.transaction import MAX_CALLS
+from crdtcast.adapters.redis.clients.client_state import MAX_CALLS
 from crdtcast.adapters.redis.clients.watches import MAX_WATCHED
 from crdtcast.adapters.redis.server.resp import ReplyError
 from tests.adapters.redis.front_support import Running, Wire, serve

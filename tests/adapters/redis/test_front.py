@@ -11,7 +11,7 @@ import hiredis
 import pytest
 import redis
 
-from crdtcast.adapters.redis.clients.listener import Limits
+from crdtcast.adapters.redis.clients.client import Limits
 from crdtcast.adapters.redis.server import poller
 from crdtcast.adapters.redis.server.parsing import RequestLimits
 from crdtcast.adapters.redis.server.resp import ReplyError

@@ -13,9 +13,9 @@ import msgpack
 import pytest
 
 from crdtcast.adapters.redis.clients.client import Request
+from crdtcast.adapters.redis.clients.client_state import MAX_CALLS
 from crdtcast.adapters.redis.clients.large_request import MANY as MANY_ARGUMENTS
 from crdtcast.adapters.redis.clients.large_request import LargeArgs
-from crdtcast.adapters.redis.clients.transaction import MAX_CALLS
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit.divided_removal import MOST_KEYS, divided

@@ -15,7 +15,7 @@ from crdtcast.engine import GroupEngine
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crdtcast.adapters.redis.clients.listener import Request
+    from crdtcast.adapters.redis.clients.client import Request
     from crdtcast.adapters.redis.clients.transaction import Transaction
     from crdtcast.adapters.redis.commit.plan import Plan
     from crdtcast.adapters.redis.commit.round import Commit
