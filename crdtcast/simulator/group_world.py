@@ -39,7 +39,7 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     RolledBackError,
 )
-from crdtcast.messages import Ended
+from crdtcast.messages import Ended, Message
 from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.application import (
     is_removal,
@@ -419,17 +419,21 @@ class GroupWorld:
         """Whether its disk was set back, and somebody who lives could prove it. Its application writes and takes
         nothing then, and nobody asks it to be let in: what it would send has been sent already, and was something else;
         what it would acknowledge would be stable for others before what it has lost, which may still come.
+
+        That it has told more of others' messages, only one whom it knows can prove: it has to take those first.
         """
         if machine.me not in self.set_back:
             return False
         engine = machine.running
-        serial = engine.views_told().has[machine.me]
-        others = [m.running for m in self.living() if m is not machine]
-        return any(
-            other.views_told().has.get(machine.me, 0) > serial
-            or other.proof_of_loss(machine.me, engine.vector) is not None
-            for other in others
-        )
+        me, vector = machine.me, engine.vector
+        serial = engine.views_told().has[me]
+        for other in (m.running for m in self.living() if m is not machine):
+            if other.views_told().has.get(me, 0) > serial or other.vector.get(me, 0) > vector[me]:
+                return True
+            proof = other.proof_of_loss(me, vector)
+            if isinstance(proof, Message) or (proof is not None and other.me in engine.members):
+                return True
+        return False
 
     def _note_votes(self, machine: Machine) -> None:
         """Whether one whose disk was set back has voted again where it had voted before: it may have done otherwise."""
