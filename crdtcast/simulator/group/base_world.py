@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import ClassVar
 
+from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag, Vector, covers
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Fate
@@ -162,17 +163,21 @@ class BaseWorld(ABC):
         """Whether its disk was set back, and somebody who lives could prove it. Its application writes and takes
         nothing then, and nobody asks it to be let in: what it would send has been sent already, and was something else;
         what it would acknowledge would be stable for others before what it has lost, which may still come.
+
+        That it has told more of others' messages, only one whom it knows can prove: it has to take those first.
         """
         if machine.me not in self.set_back:
             return False
         engine = machine.running
-        serial = engine.views_told().has[machine.me]
-        others = [m.running for m in self.living() if m is not machine]
-        return any(
-            other.views_told().has.get(machine.me, 0) > serial
-            or other.proof_of_loss(machine.me, engine.vector) is not None
-            for other in others
-        )
+        me, vector = machine.me, engine.vector
+        serial = engine.views_told().has[me]
+        for other in (m.running for m in self.living() if m is not machine):
+            if other.views_told().has.get(me, 0) > serial or other.vector.get(me, 0) > vector[me]:
+                return True
+            proof = other.proof_of_loss(me, vector)
+            if isinstance(proof, Message) or (proof is not None and other.me in engine.members):
+                return True
+        return False
 
     def _note_votes(self, machine: Machine) -> None:
         """Whether one whose disk was set back has voted again where it had voted before: it may have done otherwise."""
