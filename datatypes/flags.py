@@ -78,7 +78,7 @@ class DWFlag(PureOpCRDT[bool]):
         "enable": Operation("Switch it on. A disable that has not seen this wins."),
         # It wins over enables that it has not seen, so issued again it takes back nothing more.
         "disable": Operation("Switch it off. This wins over concurrent enables.", additive=True),
-        "reset": Operation("Forget all enables and disables seen: off, until one is concurrent."),
+        "reset": Operation("Forget all enables and disables seen. Concurrent ones survive."),
         "clear": Operation("The same as `reset`.", sent_as="reset"),
     }
 
