@@ -110,25 +110,24 @@ def _order(name: str) -> tuple[int, str]:
 
 def quoted(value: object) -> str:
     """A literal with the quotes of this package."""
-    return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
+    plain = isinstance(value, str) and not {"'", '"'} & set(value)
+    return f'"{repr(value)[1:-1]}"' if plain else repr(value)
 
 
 def handle_class(crdt: CRDT, kind: Kind, imports: Imports) -> str:
     """The source of one class. Raises ValueError for an operation whose name a handle uses itself."""
     type_name = imports.of(crdt)
     base = imports.name(kind.base.__module__, kind.suffix)
-    lines = [
-        f"class {crdt.__name__}{kind.suffix}({base}{f'[{type_name}]' if kind.generic else ''}):",
-        *docstring(cleandoc(crdt.__doc__ or "").partition("\n\n")[0], 4),
-    ]
+    head = f"class {crdt.__name__}{kind.suffix}({base}{f'[{type_name}]' if kind.generic else ''}):"
+    parts = [docstring(cleandoc(crdt.__doc__ or "").partition("\n\n")[0], 4)]
     for name, operation in crdt.OPERATIONS.items():
         if hasattr(kind.base, name):
             raise ValueError(f"{crdt.__name__}.{name}: each {kind.suffix} has a {name} already")
         for each in (name, *operation.names):
             if not each.isidentifier() or iskeyword(each):
                 raise ValueError(f"{crdt.__name__}.{name}: {each!r} is not a name in Python")
-        lines += ["", *_method(name, operation, kind, imports)]
-    return "\n".join(lines) + "\n"
+        parts.append([*_method(name, operation, kind, imports)])
+    return "\n".join([head, "\n\n".join("\n".join(part) for part in parts if part)]) + "\n"
 
 
 def _method(name: str, operation: Operation, kind: Kind, imports: Imports) -> Iterable[str]:

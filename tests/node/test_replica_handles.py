@@ -239,7 +239,8 @@ def test_handles_of_your_own_can_be_generated() -> None:
     assert issubclass(made["PollHandle"], Handle)
     assert issubclass(made["PollBatchHandle"], BatchHandle)
     assert set(methods(made["PollHandle"])) == {"vote", "withdraw", "close"}
-    assert "    async def vote(self, voter: str, option: str) -> Tag:\n" in source
+    begin = "class PollHandle(Handle[Poll]):\n    async def vote(self, voter: str, option: str) -> Tag:\n"
+    assert begin in source
 
     async def use(replica: Replica) -> None:
         lunch = made["PollHandle"](replica, "lunch", Poll)
