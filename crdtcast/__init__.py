@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from crdtcast.group.open import GroupLinks, GroupNode, open_group, open_links
     from crdtcast.group.state_machine import Process, run_process
     from crdtcast.replica.group_replica import GroupReplica
+    from crdtcast.replica.handle import Handle
     from crdtcast.replica.open import open_replica
-    from crdtcast.replica.replica import Handle, Replica, Snapshot
+    from crdtcast.replica.replica import Replica, Snapshot
     from crdtcast.replica.session import Token
     from crdtcast.service.gc_tuning import rare_full_collections
     from crdtcast.transport.options import NodeOptions
@@ -132,7 +133,8 @@ _HOMES = {
     "crdtcast.group.member": ("GroupMember",),
     "crdtcast.fixed.node": ("Node", "run_until_signal"),
     "crdtcast.transport.options": ("NodeOptions",),
-    "crdtcast.replica.replica": ("Handle", "Replica", "Snapshot"),
+    "crdtcast.replica.handle": ("Handle",),
+    "crdtcast.replica.replica": ("Replica", "Snapshot"),
     "crdtcast.replica.open": ("open_replica",),
     "crdtcast.replica.session": ("Token",),
     "crdtcast.causality.tags": ("Dot", "Tag"),

@@ -4,16 +4,34 @@ Subclass `PureOpCRDT` to define your own (docs/datatypes.md); test it with
 `crdtcast.testing.check_crdt`.
 """
 
-from crdtcast.datatypes.counters import BoundedCounter, GCounter, PNCounter, ResettableCounter
+from crdtcast.datatypes.counters import (
+    BoundedCounter,
+    GCounter,
+    PNCounter,
+    ResettableCounter,
+    Rights,
+)
 from crdtcast.datatypes.flags import DWFlag, EWFlag
 from crdtcast.datatypes.former import Former
-from crdtcast.datatypes.maps import AWMap, GOMap
+from crdtcast.datatypes.identities import Identity, Run
+from crdtcast.datatypes.maps import (
+    AWMap,
+    GOMap,
+    NestedOperation,
+    NestedRemoval,
+    NestedType,
+    NestedUpdate,
+)
 from crdtcast.datatypes.memory import Memory
-from crdtcast.datatypes.numbers import Number
+from crdtcast.datatypes.numbers import Number, Numeric
 from crdtcast.datatypes.operations import (
     MAX_DEPTH,
     Check,
+    Element,
     Operation,
+    Plain,
+    PlainLike,
+    Several,
     collection_of,
     element,
     exact,
@@ -27,7 +45,7 @@ from crdtcast.datatypes.pure import Arrival, Arrived, Change, Observer, PureOpCR
 from crdtcast.datatypes.registers import LWWRegister, MVRegister
 from crdtcast.datatypes.scores import SortedMap
 from crdtcast.datatypes.sequence import SharedList
-from crdtcast.datatypes.sets import AWSet, Element, GSet, RWSet, TwoPhaseSet
+from crdtcast.datatypes.sets import AWSet, GSet, RWSet, TwoPhaseSet
 from crdtcast.datatypes.site import Site
 from crdtcast.datatypes.texts import SharedText
 
@@ -50,17 +68,28 @@ __all__ = [
     "GCounter",
     "GOMap",
     "GSet",
+    "Identity",
     "LWWRegister",
     "MVRegister",
     "Memory",
+    "NestedOperation",
+    "NestedRemoval",
+    "NestedType",
+    "NestedUpdate",
     "Number",
+    "Numeric",
     "Observer",
     "Operation",
     "PNCounter",
     "POLog",
+    "Plain",
+    "PlainLike",
     "PureOpCRDT",
     "RWSet",
     "ResettableCounter",
+    "Rights",
+    "Run",
+    "Several",
     "SharedList",
     "SharedText",
     "Site",

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import msgpack
 
 from crdtcast.datatypes import snapshots
+from crdtcast.datatypes.operations import Element
 from crdtcast.datatypes.polog import POLog
 from crdtcast.datatypes.pure import PureOpCRDT
-from crdtcast.datatypes.sets import Element
 
 Object: TypeAlias = PureOpCRDT[Any]
 

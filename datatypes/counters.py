@@ -4,7 +4,7 @@ Types", 2017, section 5. Bounded: Balegas, Serra, Duarte, Ferreira, Shapiro, Rod
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from crdtcast.datatypes.operations import (
     MAX_INTEGER,
@@ -21,18 +21,8 @@ from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import InvalidOperationError
 
 
-class GCounter(PureOpCRDT[int]):
-    """A counter that only grows.
-
-    Operation: `increment(by=1)` with an integer from 0 to 2^63 - 1. The value is exact and
-    unbounded. Every delta stays in the log by itself until it is stable, so that the reset which a
-    container gives to what it holds takes back exactly what it has seen.
-    """
-
-    TYPE: ClassVar[str] = "counter_go"
-    OPERATIONS = {  # noqa: RUF012
-        "increment": Operation(natural, defaults=(1,), additive=True),
-    }
+class DeltaCounter(PureOpCRDT[int]):
+    """What the unbounded counters share: all but which operations there are."""
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
@@ -96,7 +86,23 @@ class GCounter(PureOpCRDT[int]):
         self._stable = _loaded(dumped)
 
 
-class PNCounter(GCounter):
+class GCounter(DeltaCounter):
+    """A counter that only grows.
+
+    Operation: `increment(by=1)` with an integer from 0 to 2^63 - 1. The value is exact and
+    unbounded. Every delta stays in the log by itself until it is stable, so that the reset which a
+    container gives to what it holds takes back exactly what it has seen.
+    """
+
+    TYPE: ClassVar[str] = "counter_go"
+    OPERATIONS = {  # noqa: RUF012
+        "increment": Operation(
+            "Add a number that is not negative.", by=natural, defaults=(1,), additive=True
+        ),
+    }
+
+
+class PNCounter(DeltaCounter):
     """A counter that goes up and down.
 
     Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers. Like `GCounter`
@@ -105,12 +111,12 @@ class PNCounter(GCounter):
 
     TYPE: ClassVar[str] = "counter_pn"
     OPERATIONS = {  # noqa: RUF012
-        "increment": Operation(integer, defaults=(1,), additive=True),
-        "decrement": Operation(integer, defaults=(1,), additive=True),
+        "increment": Operation("Add a number.", by=integer, defaults=(1,), additive=True),
+        "decrement": Operation("Subtract a number.", by=integer, defaults=(1,), additive=True),
     }
 
 
-class ResettableCounter(PNCounter):
+class ResettableCounter(DeltaCounter):
     """A counter whose reset takes back exactly the deltas that it has seen; concurrent ones stay.
 
     Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers, `reset()`. The
@@ -120,10 +126,20 @@ class ResettableCounter(PNCounter):
     """
 
     TYPE: ClassVar[str] = "counter_resettable"
-    OPERATIONS = {**PNCounter.OPERATIONS, "reset": Operation()}  # noqa: RUF012
+    OPERATIONS = {  # noqa: RUF012
+        **PNCounter.OPERATIONS,
+        "reset": Operation("Take back all that has been seen. Concurrent deltas survive."),
+    }
 
 
-class BoundedCounter(PureOpCRDT[dict[str, Any]]):
+class Rights(TypedDict):
+    """The value of a bounded counter: the sum, and what each owner has of it."""
+
+    total: int
+    rights: dict[str, int]
+
+
+class BoundedCounter(PureOpCRDT[Rights]):
     """A counter that never goes below zero: who decrements needs the rights to, and spends them.
 
     Operations: `increment(by=1)` makes as many rights for its issuer, `decrement(by=1)` spends the
@@ -139,9 +155,27 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
 
     TYPE: ClassVar[str] = "counter_b"
     OPERATIONS = {  # noqa: RUF012
-        "increment": Operation(positive, defaults=(1,), ships=(text,), additive=True),
-        "decrement": Operation(positive, defaults=(1,), ships=(text,), additive=True),
-        "transfer": Operation(positive, text, ships=(text,), additive=True),
+        "increment": Operation(
+            "Add a positive number: as many rights for this member.",
+            by=positive,
+            defaults=(1,),
+            ships=(text,),
+            additive=True,
+        ),
+        "decrement": Operation(
+            "Subtract a positive number. Refused if this member has fewer rights.",
+            by=positive,
+            defaults=(1,),
+            ships=(text,),
+            additive=True,
+        ),
+        "transfer": Operation(
+            "Give rights of this member to another owner. Refused if it has fewer.",
+            amount=positive,
+            to=text,
+            ships=(text,),
+            additive=True,
+        ),
     }
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -189,7 +223,8 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
         self._unstable[owner] = self._unstable.get(owner, 0) + entry.content
 
     def reentered(self, entry: Entry) -> None:
-        text(entry.slot)
+        owner: Any = entry.slot
+        text(owner)
         _check_delta(entry.content)
         self.entered(entry)
 
@@ -213,7 +248,7 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
         return sum(self._stable.values()) + sum(self._unstable.values())
 
     @property
-    def value(self) -> dict[str, Any]:
+    def value(self) -> Rights:
         owners = sorted({*self._stable, *self._unstable})
         return {"total": self.total, "rights": {owner: self.rights(owner) for owner in owners}}
 

@@ -20,10 +20,12 @@ class EWFlag(PureOpCRDT[bool]):
 
     TYPE: ClassVar[str] = "flag_ew"
     OPERATIONS = {  # noqa: RUF012
-        "enable": Operation(additive=True),
-        "disable": Operation(),
-        "reset": Operation(sent_as="disable"),
-        "clear": Operation(sent_as="disable"),
+        "enable": Operation(
+            "Switch it on. This survives each disable that has not seen it.", additive=True
+        ),
+        "disable": Operation("Switch it off. A concurrent enable survives."),
+        "reset": Operation("The same as `disable`.", sent_as="disable"),
+        "clear": Operation("The same as `disable`.", sent_as="disable"),
     }
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -73,11 +75,11 @@ class DWFlag(PureOpCRDT[bool]):
 
     TYPE: ClassVar[str] = "flag_dw"
     OPERATIONS = {  # noqa: RUF012
-        "enable": Operation(),
+        "enable": Operation("Switch it on. A disable that has not seen this wins."),
         # It wins over enables that it has not seen, so issued again it takes back nothing more.
-        "disable": Operation(additive=True),
-        "reset": Operation(),
-        "clear": Operation(sent_as="reset"),
+        "disable": Operation("Switch it off. This wins over concurrent enables.", additive=True),
+        "reset": Operation("Forget all enables and disables seen. Concurrent ones survive."),
+        "clear": Operation("The same as `reset`.", sent_as="reset"),
     }
 
     def __init__(self, *, retain: int = 0) -> None:

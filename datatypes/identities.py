@@ -11,21 +11,24 @@ Identity: TypeAlias = tuple[str, int, int, int]
 message, the element's place in the operation.
 """
 
+Run: TypeAlias = tuple[str, int, int, int, int]
+"""Of neighbours from one operation: origin, counter, index, the first one's number, how many."""
+
 _LONGEST: Final = 2**24
 
 
-def identity(value: Any) -> Any:
+def identity(value: Identity | None) -> list[Any] | None:
     """[origin, counter, index, number], or None for the begin or end."""
     return None if value is None else identity_of_one(value)
 
 
-def identity_of_one(value: Any) -> Any:
+def identity_of_one(value: Identity) -> list[Any]:
     """[origin, counter, index, number]."""
     _natural_numbers(value, 4)
     return list(value)
 
 
-def run_of_identities(value: Any) -> Any:
+def run_of_identities(value: list[Run]) -> list[list[Any]]:
     """A list of [origin, counter, index, first number, how many]."""
     if type(value) is not list:
         raise ValueError(f"a {type(value).__name__} is no list of runs of identities")

@@ -11,7 +11,7 @@ is unstable sleeps (crdtcast.datatypes.asleep), and is an object again when an o
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.asleep import Asleep, Key, Object
@@ -21,16 +21,33 @@ from crdtcast.datatypes.flags import DWFlag, EWFlag
 from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.numbers import Number
-from crdtcast.datatypes.operations import MAX_DEPTH, Operation, element, positive, text
+from crdtcast.datatypes.operations import (
+    MAX_DEPTH,
+    Element,
+    Operation,
+    Several,
+    element,
+    positive,
+    text,
+)
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, Change, PureOpCRDT
 from crdtcast.datatypes.registers import LWWRegister, MVRegister
 from crdtcast.datatypes.scores import SortedMap
 from crdtcast.datatypes.sequence import SharedList
-from crdtcast.datatypes.sets import AWSet, Element, GSet, RWSet, TwoPhaseSet
+from crdtcast.datatypes.sets import AWSet, GSet, RWSet, TwoPhaseSet
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.texts import SharedText
 from crdtcast.exceptions import InvalidOperationError
+
+NestedType: TypeAlias = type[PureOpCRDT[Any]] | str
+"""The type of a value in a map: the class, or its TYPE."""
+NestedOperation: TypeAlias = list[Any] | tuple[Any, ...]
+"""An operation on a value: [name, argument, ...]."""
+NestedUpdate: TypeAlias = tuple[Element, NestedType, NestedOperation] | list[Any]
+"""Of a batch: [name, type, operation]."""
+NestedRemoval: TypeAlias = tuple[Element, NestedType] | list[Any]
+"""Of a batch: [name, type]."""
 
 
 class Piece(NamedTuple):
@@ -43,16 +60,17 @@ class Piece(NamedTuple):
     version: int = 1
 
 
-def type_name(value: Any) -> Any:
+def type_name(value: NestedType) -> str:
     """A type, or its name."""
     if isinstance(value, type) and issubclass(value, PureOpCRDT):
         return value.TYPE
     return text(value)
 
 
-def versioned_type(value: Any) -> Any:
+def versioned_type(value: NestedType) -> str | list[str | int]:
     """A type, its name, or [name, version] above version 1."""
-    if type(value) not in (list, tuple):
+    kind: type = type(value)
+    if kind not in (list, tuple):
         return type_name(value)
     name, version = _parts(value, text, positive)
     if version == 1:
@@ -65,7 +83,7 @@ def _name_and_version(type_of: Any) -> tuple[str, int]:
     return (type_of, 1) if type(type_of) is str else (type_of[0], type_of[1])
 
 
-def nested(value: Any) -> Any:
+def nested(value: NestedOperation) -> list[Any]:
     """An operation on a value: [name, argument, ...]."""
     if type(value) not in (list, tuple) or not value or type(value[0]) is not str:
         raise ValueError(f"{shown(value)} is no operation: give [name, argument, ...]")
@@ -83,14 +101,18 @@ def _check_depth(operation: Any) -> None:
     raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
 
 
-def _updates(value: Any) -> Any:
-    if type(value) not in (list, tuple):
+def _updates(value: Several[NestedUpdate]) -> list[list[Any]]:
+    """[[name, type, operation], ...]."""
+    kind: type = type(value)
+    if kind not in (list, tuple):
         raise ValueError("updates are a list of [name, type, operation]")
     return [_parts(each, element, versioned_type, nested) for each in value]
 
 
-def _removals(value: Any) -> Any:
-    if type(value) not in (list, tuple):
+def _removals(value: Several[NestedRemoval]) -> list[list[Any]]:
+    """[[name, type], ...]."""
+    kind: type = type(value)
+    if kind not in (list, tuple):
         raise ValueError("removals are a list of [name, type]")
     return [_parts(each, element, type_name) for each in value]
 
@@ -180,7 +202,10 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             if name == "update" and len(args) == 3:
                 args = self._prepared(_parts(args, element, versioned_type, nested), after)
             elif name == "batch" and len(args) == 2:
-                args = ([self._prepared(each, after) for each in _updates(args[0])], args[1])
+                args = (
+                    [self._prepared(each, after) for each in _updates(args[0])],
+                    args[1],
+                )
         except ValueError as refusal:
             raise InvalidOperationError(f"{self.TYPE}.{name}: {refusal}") from refusal
         return super().prepare(name, *args, after=after)
@@ -561,13 +586,18 @@ def _key(given: Any) -> Key | None:
 class GOMap(NestedMap):
     """A map whose keys only come; a key stays, however empty its value becomes.
 
-    Operations: `update(name, type, operation)` applies `[operation's name, argument, ...]` to the
-    value at that name and type. `type` is a class or its TYPE.
+    Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to
+    the value at that name and type. `crdt_type` is a class or its TYPE.
     """
 
     TYPE: ClassVar[str] = "map_go"
     OPERATIONS = {  # noqa: RUF012
-        "update": Operation(element, versioned_type, nested),
+        "update": Operation(
+            "Apply an operation, [name, argument, ...], to the value at a name and type.",
+            name=element,
+            crdt_type=versioned_type,
+            operation=nested,
+        ),
     }
 
     def shows(self, held: Object) -> bool:
@@ -578,19 +608,33 @@ class AWMap(NestedMap):
     """A map where an update wins over a concurrent removal of its key, and a removal resets what it
     has seen of the value and nothing else. A key whose value is that of a new object is not there.
 
-    Operations: `update(name, type, operation)` applies `[operation's name, argument, ...]` to the
-    value at that name and type, `remove(name, type)` resets it, `batch([[name, type, operation],
-    ...], [[name, type], ...])` does several at once, each to another key; `reset()` removes all
-    that it has seen. `type` is a class or its TYPE. Types without a `reset` cannot be removed: that
-    has no effect.
+    Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to
+    the value at that name and type, `remove(name, crdt_type)` resets it, `batch(updates, removals)`
+    with `[[name, type, operation], ...]` and `[[name, type], ...]` does several at once, each to
+    another key; `reset()` removes all that it has seen. A type is a class or its TYPE. Types
+    without a `reset` cannot be removed: that has no effect.
     """
 
     TYPE: ClassVar[str] = "map_aw"
     OPERATIONS = {  # noqa: RUF012
-        "update": Operation(element, versioned_type, nested),
-        "remove": Operation(element, type_name),
-        "batch": Operation(_updates, _removals),
-        "reset": Operation(),
+        "update": Operation(
+            "Apply an operation, [name, argument, ...], to the value at a name and type. It"
+            " survives a concurrent removal.",
+            name=element,
+            crdt_type=versioned_type,
+            operation=nested,
+        ),
+        "remove": Operation(
+            "Reset the value at a name and type. Concurrent updates survive.",
+            name=element,
+            crdt_type=type_name,
+        ),
+        "batch": Operation(
+            "Apply updates, [name, type, operation], and removals, [name, type], of different keys.",
+            updates=_updates,
+            removals=_removals,
+        ),
+        "reset": Operation("Reset all values. Concurrent updates survive."),
     }
 
     def shows(self, held: Object) -> bool:

@@ -18,7 +18,7 @@ from decimal import (
     InvalidOperation,
     Rounded,
 )
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 from crdtcast.datatypes.canonical import plain
 from crdtcast.datatypes.former import Former
@@ -28,6 +28,9 @@ from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
 from crdtcast.datatypes.shown import shown
 
 V = TypeVar("V")
+
+Numeric: TypeAlias = int | float | Decimal | str
+"""A number to send; as text, in digits."""
 
 DIGITS: Final = 40
 """Most significant digits of a number that is sent; sums may have more."""
@@ -40,7 +43,7 @@ _EXACT: Final = Context(
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
-def decimal(value: Any) -> Any:
+def decimal(value: Numeric) -> str:
     """A finite number, from int, float, Decimal or decimal text; sent as text, exactly.
 
     A float stands for the shortest decimal that gives it back.
@@ -48,13 +51,12 @@ def decimal(value: Any) -> Any:
     return plain(_finite(value))
 
 
-def score(value: Any) -> Any:
+def score(value: Numeric) -> str:
     """As `decimal`, or one of the infinities."""
-    kind = type(value)
     if (
-        (kind is float and math.isinf(value))
-        or (kind is Decimal and value.is_infinite())
-        or (kind is str and value in ("Infinity", "-Infinity"))
+        (type(value) is float and math.isinf(value))
+        or (type(value) is Decimal and value.is_infinite())
+        or (type(value) is str and value in ("Infinity", "-Infinity"))
     ):
         return str(Decimal(value))
     return decimal(value)
@@ -247,10 +249,16 @@ class Number(NumberSlots[Decimal | None]):
 
     TYPE: ClassVar[str] = "number"
     OPERATIONS = {  # noqa: RUF012
-        "set": Operation(decimal, ships=(natural,)),
-        "increment": Operation(decimal, defaults=(1,), additive=True),
-        "reset": Operation(),
-        "remove": Operation(sent_as="reset"),
+        "set": Operation(
+            "Write a number. Of concurrent ones the last wins; increments that they missed count.",
+            number=decimal,
+            ships=(natural,),
+        ),
+        "increment": Operation(
+            "Add a number, exactly; to 0 if it is absent.", by=decimal, defaults=(1,), additive=True
+        ),
+        "reset": Operation("The same as `remove`."),
+        "remove": Operation("Make it absent. Concurrent operations survive.", sent_as="reset"),
     }
 
     def slot_of(self, args: Sequence[Any]) -> Hashable:

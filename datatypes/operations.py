@@ -7,15 +7,56 @@ leave (1, 1.0 and True are one dictionary key) or fail on (integers beyond 64 bi
 surrogates).
 """
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from crdtcast.datatypes.shown import shown
 
 Check: TypeAlias = Callable[[Any], Any]
 """Takes one argument, gives what is sent for it, or raises ValueError with the reason. Must
-accept its own result.
+accept its own result. What it accepts is the annotation of its parameter: typed handles show it.
 """
+
+Element: TypeAlias = str | bytes | int
+"""Element of a set, key of a map: what `element` accepts."""
+
+Plain: TypeAlias = (
+    bool | int | float | str | bytes | list["Plain"] | dict[str | bytes, "Plain"] | None
+)
+"""A value as it arrives (`exact`)."""
+
+PlainLike: TypeAlias = (
+    bool
+    | int
+    | float
+    | str
+    | bytes
+    | Sequence["PlainLike"]
+    | Mapping[str, "PlainLike"]
+    | Mapping[bytes, "PlainLike"]
+    | Mapping[str | bytes, "PlainLike"]
+    | None
+)
+"""A value to send, to type checkers: lists and dictionaries may be variables of narrower types, as `list[str]`.
+`exact` takes no other sequences and mappings than these two.
+"""
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Several(Protocol[T_co]):
+    """Several values, to type checkers: a list, tuple, set or frozenset, and not a str or bytes object, whose `in`
+    takes less than any object.
+    """
+
+    def __contains__(self, value: object, /) -> bool: ...
+
+    def __iter__(self) -> Iterator[T_co]: ...
+
+    def __len__(self) -> int: ...
+
 
 MAX_DEPTH: Final = 32
 """Lists and dictionaries in an argument nest at most this deep (a parser's recursion is not a
@@ -28,9 +69,9 @@ _MAX_UNSIGNED: Final = 2**64 - 1
 
 
 class Operation:
-    """Declares one operation: a check for each argument, the values of trailing ones left out, the
-    name on the wire.
+    """Declares one operation: what it does, and a check for each argument, by the argument's name.
 
+    defaults: values of trailing arguments that are left out.
     sent_as: makes it another name for an operation of the same type (`clear` for `reset`).
     ships: checks of what the type sends behind the arguments, from `PureOpCRDT.ship` (a time, an
         identity). A pure operation ships nothing.
@@ -47,6 +88,8 @@ class Operation:
         "additive",
         "arguments",
         "defaults",
+        "doc",
+        "names",
         "sent_as",
         "ships",
         "since",
@@ -54,24 +97,36 @@ class Operation:
 
     def __init__(
         self,
-        *arguments: Check,
+        doc: str = "",
+        /,
+        *,
         defaults: tuple[Any, ...] = (),
         sent_as: str | None = None,
         ships: tuple[Check, ...] = (),
         additive: bool = False,
         since: int = 1,
+        **arguments: Check,
     ) -> None:
+        if type(doc) is not str:
+            raise TypeError(
+                f"{shown(doc)} is not a text: name the arguments, as in Operation(voter=text)"
+            )
+        for name, check in arguments.items():
+            if not callable(check):
+                raise TypeError(f"{name}={shown(check)}: give a check of that argument")
         if len(defaults) > len(arguments):
             raise TypeError(f"{len(defaults)} defaults for {len(arguments)} arguments")
-        self.arguments = arguments
+        self.doc = doc
+        self.names = tuple(arguments)
+        self.arguments = tuple(arguments.values())
         self.defaults = defaults
         self.sent_as = sent_as
         self.ships = ships
         self.additive = additive
         self.since = since
-        self._arriving = arguments + ships
+        self._arriving = self.arguments + ships
         # Most operations have one argument: the hot path.
-        self._only = arguments[0] if len(self._arriving) == 1 else None
+        self._only = self.arguments[0] if len(self._arriving) == 1 and arguments else None
         self._only_is_exact = self._only in _EXACT_CHECKS
 
     def check(self, given: tuple[Any, ...]) -> list[Any]:
@@ -106,14 +161,15 @@ class Operation:
         return f"takes {wanted} argument{'' if wanted == '1' else 's'}, {given} given"
 
 
-def exact(value: Any) -> Any:
+def exact(value: PlainLike) -> Plain:
     """A copy of `value`, which msgpack gives back unchanged at every replica; else ValueError.
 
     Allowed: None, bool, int from -2^63 to 2^64 - 1, float but NaN (it differs from itself), str,
     bytes, list, and dict with str or bytes keys. Subclasses count as other types: they would come
     back as their base. A copy, because what the caller changes later must not change the log.
     """
-    return _exact(value, 0)
+    copy: Plain = _exact(value, 0)
+    return copy
 
 
 def _exact(value: Any, depth: int) -> Any:
@@ -149,24 +205,25 @@ def _exact_key(key: Any) -> Any:
     return key
 
 
-def element(value: Any) -> Any:
+def element(value: Element) -> Element:
     """A set element or map key: str, bytes or a signed 64-bit integer.
 
     Not float, bool or None: 1, 1.0 and True are one element to Python but three to msgpack, and the
     one that stays would depend on the order of arrival.
     """
-    kind = type(value)
-    if kind is str:
+    if type(value) is str:
         if not value.isascii():
             _encodable(value)
-    elif kind is int:
+    elif type(value) is int:
         return integer(value)
-    elif kind is not bytes:
-        raise ValueError(f"{shown(value)} is a {kind.__name__}; an element is a str, bytes or int")
+    elif type(value) is not bytes:
+        raise ValueError(
+            f"{shown(value)} is a {type(value).__name__}; an element is a str, bytes or int"
+        )
     return value
 
 
-def integer(value: Any) -> Any:
+def integer(value: int) -> int:
     """A signed 64-bit integer; a bool is none."""
     if type(value) is not int:
         raise ValueError(f"{shown(value)} is a {type(value).__name__}, not an int")
@@ -175,21 +232,21 @@ def integer(value: Any) -> Any:
     return value
 
 
-def natural(value: Any) -> Any:
+def natural(value: int) -> int:
     """An integer from 0 to 2^63 - 1."""
     if integer(value) < 0:
         raise ValueError(f"{value} is negative")
     return value
 
 
-def positive(value: Any) -> Any:
+def positive(value: int) -> int:
     """An integer from 1 to 2^63 - 1."""
     if integer(value) < 1:
         raise ValueError(f"{value} is not positive")
     return value
 
 
-def text(value: Any) -> Any:
+def text(value: str) -> str:
     """A str that UTF-8 can encode."""
     if type(value) is not str:
         raise ValueError(f"{shown(value)} is a {type(value).__name__}, not a str")
@@ -201,26 +258,44 @@ _EXACT_CHECKS: Final = frozenset({exact, element, integer, natural, positive, te
 """What these give arrives as it is."""
 
 
-def collection_of(check: Check) -> Check:
+def collection_of(check: Callable[[T], T]) -> Callable[[Several[T]], list[T]]:
     """Several values, from a list, tuple, set or frozenset; sent as a list without repetitions, in
     the order given.
 
     A set has no order of its own: its values are sent in the order of their encodings, the same for
     every hash seed.
     """
+    return _Collection(check)
 
-    def collection(value: Any) -> list[Any]:
-        kind = type(value)
+
+class _Collection(Generic[T]):
+    """A check of several values, by the check of one."""
+
+    __slots__ = ("check",)
+
+    def __init__(self, check: Callable[[T], T]) -> None:
+        self.check = check
+
+    def __call__(self, value: Several[T]) -> list[T]:
+        kind: type = type(value)
         if kind not in (list, tuple, set, frozenset):
             raise ValueError(
                 f"{shown(value)} is a {kind.__name__}, not a list, tuple, set or frozenset"
             )
+        check = self.check
         checked = [check(item) for item in value]
         if kind is set or kind is frozenset:
             checked.sort(key=_order)
         return list(dict.fromkeys(checked))
 
-    return collection
+
+def accepted(check: Check) -> Any:
+    """The type of what a check accepts, as its parameter is annotated; Any if it is not."""
+    if isinstance(check, _Collection):
+        several: Any = Several
+        return several[accepted(check.check)]
+    parameter = next(iter(inspect.signature(check, eval_str=True).parameters.values()))
+    return Any if parameter.annotation is parameter.empty else parameter.annotation
 
 
 def _order(value: Any) -> tuple[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from crdtcast.datatypes.canonical import canonical, rank
 from crdtcast.datatypes.former import Former
-from crdtcast.datatypes.operations import Operation, exact, natural
+from crdtcast.datatypes.operations import Operation, Plain, exact, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
@@ -16,7 +16,7 @@ _OWN: Final = "own"
 """Notes what own operations have written, in `Former.noted`."""
 
 
-class MVRegister(PureOpCRDT[list[Any]]):
+class MVRegister(PureOpCRDT[list[Plain]]):
     """A register that shows all values written concurrently; the next write that has seen them
     replaces them.
 
@@ -26,9 +26,12 @@ class MVRegister(PureOpCRDT[list[Any]]):
 
     TYPE: ClassVar[str] = "register_mv"
     OPERATIONS = {  # noqa: RUF012
-        "assign": Operation(exact),
-        "reset": Operation(),
-        "clear": Operation(sent_as="reset"),
+        "assign": Operation(
+            "Write a value in the place of all those seen. Concurrent ones are shown, too.",
+            value=exact,
+        ),
+        "reset": Operation("Remove all values seen. Concurrent ones survive."),
+        "clear": Operation("The same as `reset`.", sent_as="reset"),
     }
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -56,7 +59,7 @@ class MVRegister(PureOpCRDT[list[Any]]):
         return _assigned_again(operation, present.value, former)
 
     @property
-    def value(self) -> list[Any]:
+    def value(self) -> list[Plain]:
         written = [entry.content for entry in self.log.in_slot(None)]
         return [exact(value) for value in _distinct([*self._stable, *written])]
 
@@ -93,7 +96,7 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
     return sorted({canonical(value): value for value in values}.values(), key=rank)
 
 
-class LWWRegister(PureOpCRDT[Any]):
+class LWWRegister(PureOpCRDT[Plain]):
     """A register that shows, of the values written concurrently, the one written last by the clock.
 
     Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`);
@@ -107,9 +110,13 @@ class LWWRegister(PureOpCRDT[Any]):
 
     TYPE: ClassVar[str] = "register_lww"
     OPERATIONS = {  # noqa: RUF012
-        "assign": Operation(exact, ships=(natural,)),
-        "reset": Operation(),
-        "clear": Operation(sent_as="reset"),
+        "assign": Operation(
+            "Write a value in the place of all those seen. Of concurrent ones the last is shown.",
+            value=exact,
+            ships=(natural,),
+        ),
+        "reset": Operation("Remove all values seen. Concurrent ones survive."),
+        "clear": Operation("The same as `reset`.", sent_as="reset"),
     }
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -161,7 +168,7 @@ class LWWRegister(PureOpCRDT[Any]):
         return [*stable, *(entry.content for entry in entries)]
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Plain:
         candidates = self._candidates(list(self.log.in_slot(None)))
         if not candidates:
             return None

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, cast
 
 from crdtcast.datatypes.canonical import canonical, plain
 from crdtcast.datatypes.numbers import NumberSlots, decimal, loaded, score
-from crdtcast.datatypes.operations import Operation, element, natural
+from crdtcast.datatypes.operations import Element, Operation, element, natural
 from crdtcast.datatypes.ordered import CountedTree
 from crdtcast.datatypes.polog import EVERYTHING, Everything
 from crdtcast.datatypes.pure import SLIGHT
-from crdtcast.datatypes.sets import Element
 from crdtcast.datatypes.shown import shown
 
 
@@ -30,10 +29,21 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
 
     TYPE: ClassVar[str] = "map_sorted"
     OPERATIONS = {  # noqa: RUF012
-        "set": Operation(element, score, ships=(natural,)),
-        "increment": Operation(element, decimal, defaults=(1,), additive=True),
-        "remove": Operation(element),
-        "reset": Operation(),
+        "set": Operation(
+            "Give a member a score. Of concurrent ones the last wins.",
+            member=element,
+            score=score,
+            ships=(natural,),
+        ),
+        "increment": Operation(
+            "Add to a member's score, exactly; to 0 if the member is absent.",
+            member=element,
+            by=decimal,
+            defaults=(1,),
+            additive=True,
+        ),
+        "remove": Operation("Take a member out. Concurrent operations survive.", member=element),
+        "reset": Operation("Take all members out. Concurrent operations survive."),
     }
 
     def __init__(self, *, retain: int = 0) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import index as as_index
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
@@ -31,7 +31,15 @@ from crdtcast.datatypes.identities import (
     run_of_identities,
     runs_of,
 )
-from crdtcast.datatypes.operations import Operation, exact, integer, natural
+from crdtcast.datatypes.operations import (
+    Operation,
+    Plain,
+    PlainLike,
+    Several,
+    exact,
+    integer,
+    natural,
+)
 from crdtcast.datatypes.ordered import Block
 from crdtcast.datatypes.polog import Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
@@ -40,6 +48,7 @@ from crdtcast.datatypes.stamps import Stamps
 from crdtcast.exceptions import InvalidOperationError
 
 V = TypeVar("V")
+T = TypeVar("T")
 
 LEFT: Final = "L"
 RIGHT: Final = "R"
@@ -56,24 +65,27 @@ _STAMPED: Final = frozenset({"place", "write"})
 """What counts for the stamps of later operations."""
 
 
-def side_of_parent(value: Any) -> Any:
+def side_of_parent(value: Literal["L", "R"]) -> Literal["L", "R"]:
+    """`L` or `R`."""
     if value not in (LEFT, RIGHT):
         raise ValueError(f"{shown(value)} is no side: {LEFT!r} or {RIGHT!r}")
     return value
 
 
-def _values(value: Any) -> Any:
-    if type(value) is not list and type(value) is not tuple:
-        raise ValueError(f"a {type(value).__name__} is no list or tuple of values to insert")
+def _values(value: Several[PlainLike]) -> Plain:
+    """A list or tuple of values."""
+    kind: type = type(value)
+    if kind is not list and kind is not tuple:
+        raise ValueError(f"a {kind.__name__} is no list or tuple of values to insert")
     return exact(list(value))
 
 
-_AT: Final = Operation(integer, exact)
-_FROM: Final = Operation(integer, integer, defaults=(1,))
+_AT: Final = Operation(index=integer, value=exact)
+_FROM: Final = Operation(index=integer, count=integer, defaults=(1,))
 """What callers give: an index and a value, an index and a count."""
 
 
-class Positions(PureOpCRDT[V]):
+class Positions(PureOpCRDT[V], Generic[V, T]):
     """What `SharedList` and `SharedText` share: all but what an element is and how it is shown."""
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -91,12 +103,13 @@ class Positions(PureOpCRDT[V]):
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         return (member.value for member in self._members.counted())
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> T:
         """The element at an index, from the end if it is negative. Logarithmic."""
-        return self._at(index).value
+        found: T = self._at(index).value
+        return found
 
     def identity_at(self, index: int) -> Identity:
         """What names the element at an index as long as it lives, whatever is inserted before it:
@@ -531,7 +544,8 @@ class Positions(PureOpCRDT[V]):
         self._stamps.load(stamps)
         for *first, values in runs:
             origin, counter, index, number = identity_of_one(first)
-            for at, value in enumerate([GONE] if values is None else exact(values), number):
+            worth: Any = [GONE] if values is None else exact(values)
+            for at, value in enumerate(worth, number):
                 member = Member((origin, counter, index, at), value, None)
                 self._elements.add(member)
                 _, last = self._members.ends()
@@ -609,13 +623,13 @@ def _recency(entry: Entry) -> tuple[Any, ...]:
     return entry.content[1], entry.tag.dot, entry.index
 
 
-class SharedList(Positions[list[Any]]):
+class SharedList(Positions[list[Plain], Plain]):
     """A list that many edit at once: what somebody inserts in one go stays together, and an element
     goes when anybody who saw it deletes it.
 
     Operations: `insert(index, value)`, `insert_all(index, values)` as list.insert takes indices,
     `replace(index, value)`, `delete(index, count=1)`, `reset()` deletes all that it has seen. By
-    identity: `place(parent, "L" or "R", values)`, `write(identity, value)`, `kill(runs)`. Values
+    identity: `place(parent, side, values)`, `write(identity, value)`, `kill(runs)`. Values
     are anything that arrives unchanged (`exact`). A replacement survives a deletion that had not
     seen it; of several, that of the greatest Lamport stamp is shown, which every replica works out for itself
     (crdtcast.datatypes.stamps). An element's identity is its message's dot.
@@ -623,19 +637,49 @@ class SharedList(Positions[list[Any]]):
 
     TYPE: ClassVar[str] = "sequence"
     OPERATIONS = {  # noqa: RUF012
-        "insert": Operation(integer, exact, sent_as="place"),
-        "insert_all": Operation(integer, _values, sent_as="place"),
-        "replace": Operation(integer, exact, sent_as="write"),
-        "delete": Operation(integer, integer, defaults=(1,), sent_as="kill"),
-        "place": Operation(identity, side_of_parent, _values),
-        "write": Operation(identity_of_one, exact),
-        "kill": Operation(run_of_identities),
-        "reset": Operation(),
+        "insert": Operation(
+            "Insert a value before the element at an index, as list.insert takes indices.",
+            index=integer,
+            value=exact,
+            sent_as="place",
+        ),
+        "insert_all": Operation(
+            "Insert several values before the element at an index. They stay together.",
+            index=integer,
+            values=_values,
+            sent_as="place",
+        ),
+        "replace": Operation(
+            "Give the element at an index another value. This survives a concurrent deletion.",
+            index=integer,
+            value=exact,
+            sent_as="write",
+        ),
+        "delete": Operation(
+            "Delete the element at an index, or `count` of them.",
+            index=integer,
+            count=integer,
+            defaults=(1,),
+            sent_as="kill",
+        ),
+        "place": Operation(
+            "Insert values to the left or right of an element, or (None) at an end.",
+            parent=identity,
+            side=side_of_parent,
+            values=_values,
+        ),
+        "write": Operation(
+            "Give an element, by its identity, another value.",
+            identity=identity_of_one,
+            value=exact,
+        ),
+        "kill": Operation("Delete elements by their identities.", runs=run_of_identities),
+        "reset": Operation("Delete all elements seen. Concurrent insertions survive."),
     }
 
     def inserted(self, name: str, given: Any) -> Any:
         return [given] if name == "insert" else given
 
     @property
-    def value(self) -> list[Any]:
+    def value(self) -> list[Plain]:
         return [exact(item) for item in self]

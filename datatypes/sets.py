@@ -5,15 +5,15 @@ Comprehensive Study of Convergent and Commutative Replicated Data Types", 2011, 
 
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, Self, cast
 
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.former import Former
-from crdtcast.datatypes.operations import Operation, collection_of, element
+from crdtcast.datatypes.operations import Element, Operation, collection_of, element
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
-Element: TypeAlias = str | bytes | int
+elements = collection_of(element)
 
 
 def _members(args: Sequence[Any]) -> Sequence[Element]:
@@ -70,7 +70,8 @@ class ElementSet(PureOpCRDT[frozenset[Element]]):
         return len(self._stable) <= SLIGHT
 
     def reentered(self, entry: Entry) -> None:
-        element(entry.slot)
+        member: Any = entry.slot
+        element(member)
         self.entered(entry)
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
@@ -83,24 +84,8 @@ class ElementSet(PureOpCRDT[frozenset[Element]]):
         self._stable = {element(member) for member in dumped}
 
 
-class GSet(ElementSet):
-    """A set that only grows.
-
-    Operations: `add(e)`, `add_all(es)`. Elements are str, bytes or signed 64-bit integers. When
-    everything is stable the state is a plain Python set.
-    """
-
-    TYPE: ClassVar[str] = "set_go"
-    OPERATIONS = {  # noqa: RUF012
-        "add": Operation(element, additive=True),
-        "add_all": Operation(collection_of(element), additive=True),
-    }
-
-    def arrival(self, operation: Arrived) -> Arrival:
-        added = _members(operation.args)
-        # An add replaces those of its element that it has seen: a container's reset that missed
-        # this one must not find the element gone.
-        return Arrival(added, [(member, None) for member in added])
+class AddSet(ElementSet):
+    """What `GSet` and `AWSet` share: an element is in iff an add of it is there."""
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
         if slot is EVERYTHING:
@@ -117,23 +102,56 @@ class GSet(ElementSet):
         return element in self._stable or element in self.log.slots
 
 
-class AWSet(GSet):
+class GSet(AddSet):
+    """A set that only grows.
+
+    Operations: `add(element)`, `add_all(elements)`. Elements are str, bytes or signed 64-bit
+    integers. When everything is stable the state is a plain Python set.
+    """
+
+    TYPE: ClassVar[str] = "set_go"
+    OPERATIONS = {  # noqa: RUF012
+        "add": Operation("Put an element in.", element=element, additive=True),
+        "add_all": Operation("Put several elements in.", elements=elements, additive=True),
+    }
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        added = _members(operation.args)
+        # An add replaces those of its element that it has seen: a container's reset that missed
+        # this one must not find the element gone.
+        return Arrival(added, [(member, None) for member in added])
+
+
+class AWSet(AddSet):
     """A set where an add wins over a concurrent remove: a removal removes only the adds that it has
     seen.
 
-    Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`, `reset()` (also `clear()`)
-    removes all that it has seen. Adding what is present counts: it survives a remove that did not
-    see it. Removals are never stored; when everything is stable the state is a plain Python set.
-    Elements are str, bytes or signed 64-bit integers.
+    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`,
+    `reset()` (also `clear()`) removes all that it has seen. Adding what is present counts: it
+    survives a remove that did not see it. Removals are never stored; when everything is stable the
+    state is a plain Python set. Elements are str, bytes or signed 64-bit integers.
     """
 
     TYPE: ClassVar[str] = "set_aw"
     OPERATIONS = {  # noqa: RUF012
-        **GSet.OPERATIONS,
-        "remove": Operation(element),
-        "remove_all": Operation(collection_of(element)),
-        "reset": Operation(),
-        "clear": Operation(sent_as="reset"),
+        "add": Operation(
+            "Put an element in. It survives each removal that has not seen this.",
+            element=element,
+            additive=True,
+        ),
+        "add_all": Operation(
+            "Put several elements in. They survive each removal that has not seen this.",
+            elements=elements,
+            additive=True,
+        ),
+        "remove": Operation(
+            "Take an element out. A concurrent add of it survives.", element=element
+        ),
+        "remove_all": Operation(
+            "Take several elements out. Concurrent adds of them survive.", elements=elements
+        ),
+        "reset": Operation("Take all elements out. Concurrent adds survive."),
+        "clear": Operation("The same as `reset`.", sent_as="reset"),
     }
 
     def arrival(self, operation: Arrived) -> Arrival:
@@ -211,21 +229,34 @@ class RWSet(RemovalKeepingSet):
     """A set where a remove wins over a concurrent add: an element is in when it has been added and
     each removal of it has been seen by some add.
 
-    Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`, `reset()` (also `clear()`).
-    Removing what is absent counts: it wins over an add that did not see it. `reset` forgets the
-    adds and removals that it has seen; it cannot name others, so a concurrent add survives it.
+    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`,
+    `reset()` (also `clear()`). Removing what is absent counts: it wins over an add that did not see
+    it. `reset` forgets the adds and removals that it has seen; it cannot name others, so a
+    concurrent add survives it.
     Removals stay in the log until they are stable; then the state is a plain Python set.
     """
 
     TYPE: ClassVar[str] = "set_rw"
     OPERATIONS = {  # noqa: RUF012
-        "add": Operation(element),
-        "add_all": Operation(collection_of(element)),
+        "add": Operation(
+            "Put an element in. A removal that has not seen this wins.", element=element
+        ),
+        "add_all": Operation(
+            "Put several elements in. Removals that have not seen this win.", elements=elements
+        ),
         # A removal wins over what it has not seen, so issued again it removes nothing more.
-        "remove": Operation(element, additive=True),
-        "remove_all": Operation(collection_of(element), additive=True),
-        "reset": Operation(),
-        "clear": Operation(sent_as="reset"),
+        "remove": Operation(
+            "Take an element out. It wins over concurrent adds, also of what is absent.",
+            element=element,
+            additive=True,
+        ),
+        "remove_all": Operation(
+            "Take several elements out. It wins over concurrent adds, also of what is absent.",
+            elements=elements,
+            additive=True,
+        ),
+        "reset": Operation("Forget all adds and removals seen. Concurrent adds survive."),
+        "clear": Operation("The same as `reset`.", sent_as="reset"),
     }
 
     def arrival(self, operation: Arrived) -> Arrival:
@@ -317,17 +348,29 @@ class RWSet(RemovalKeepingSet):
 class TwoPhaseSet(RemovalKeepingSet):
     """A set where a remove is final: no add of that element counts any more, whenever it comes.
 
-    Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`. A removed element stays
-    removed for ever, so its name is kept for ever: this is what the type means, and the one thing
-    of it that stability does not free.
+    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`. A
+    removed element stays removed for ever, so its name is kept for ever: this is what the type
+    means, and the one thing of it that stability does not free.
     """
 
     TYPE: ClassVar[str] = "set_2p"
     OPERATIONS = {  # noqa: RUF012
-        "add": Operation(element, additive=True),
-        "add_all": Operation(collection_of(element), additive=True),
-        "remove": Operation(element, additive=True),
-        "remove_all": Operation(collection_of(element), additive=True),
+        "add": Operation(
+            "Put an element in. Without effect once it has been removed.",
+            element=element,
+            additive=True,
+        ),
+        "add_all": Operation(
+            "Put several elements in. Without effect for those that have been removed.",
+            elements=elements,
+            additive=True,
+        ),
+        "remove": Operation(
+            "Take an element out forever, also one that is absent.", element=element, additive=True
+        ),
+        "remove_all": Operation(
+            "Take several elements out forever, also absent ones.", elements=elements, additive=True
+        ),
     }
 
     def arrival(self, operation: Arrived) -> Arrival:

@@ -7,20 +7,36 @@ from crdtcast.datatypes.operations import Operation, integer, text
 from crdtcast.datatypes.sequence import Positions, side_of_parent
 
 
-class SharedText(Positions[str]):
+class SharedText(Positions[str, str]):
     """A text: what somebody types in one go, forwards or backwards, stays together.
 
     Operations: `insert(index, text)`, `delete(index, count=1)`, `reset()`; by identity
-    `place(parent, "L" or "R", text)`, `kill(runs)`. Indices count code points, as in Python.
+    `place(parent, side, text)`, `kill(runs)`. Indices count code points, as in Python.
     """
 
     TYPE: ClassVar[str] = "text"
     OPERATIONS = {  # noqa: RUF012
-        "insert": Operation(integer, text, sent_as="place"),
-        "delete": Operation(integer, integer, defaults=(1,), sent_as="kill"),
-        "place": Operation(identity, side_of_parent, text),
-        "kill": Operation(run_of_identities),
-        "reset": Operation(),
+        "insert": Operation(
+            "Insert a text before the character at an index, as list.insert takes indices.",
+            index=integer,
+            text=text,
+            sent_as="place",
+        ),
+        "delete": Operation(
+            "Delete the character at an index, or `count` of them.",
+            index=integer,
+            count=integer,
+            defaults=(1,),
+            sent_as="kill",
+        ),
+        "place": Operation(
+            "Insert a text to the left or right of a character, or (None) at an end.",
+            parent=identity,
+            side=side_of_parent,
+            text=text,
+        ),
+        "kill": Operation("Delete characters by their identities.", runs=run_of_identities),
+        "reset": Operation("Delete all characters seen. Concurrent insertions survive."),
     }
 
     def load_stable(self, dumped: Any, version: int) -> None:

@@ -15,9 +15,9 @@ from crdtcast.testing import Call, Group
 class ModeratedPoll(PureOpCRDT[dict[str, int]]):
     TYPE: ClassVar[str] = "poll_moderated"
     OPERATIONS = {  # noqa: RUF012
-        "vote": Operation(text, text),
-        "strike": Operation(text),
-        "admit": Operation(text),
+        "vote": Operation("Vote, in the place of an earlier vote.", voter=text, option=text),
+        "strike": Operation("Strike an option off.", option=text),
+        "admit": Operation("Let an option back in.", option=text),
     }
 
     def __init__(self) -> None:

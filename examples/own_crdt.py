@@ -16,9 +16,9 @@ from crdtcast.testing import Call, Group
 class Poll(PureOpCRDT[dict[str, int]]):
     TYPE: ClassVar[str] = "poll_revisable"
     OPERATIONS = {  # noqa: RUF012
-        "vote": Operation(text, text),
-        "withdraw": Operation(text),
-        "close": Operation(),
+        "vote": Operation("Vote, in the place of an earlier vote.", voter=text, option=text),
+        "withdraw": Operation("Take a vote back.", voter=text),
+        "close": Operation("Forget all votes that have been seen."),
     }
 
     def __init__(self) -> None:

@@ -3,15 +3,15 @@
 Nobody sees a part of a batch: a replica applies a message between two turns of the other tasks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.exceptions import LocalProtocolError
+from crdtcast.replica.batch_handles import TypedBatch
 from crdtcast.replica.objects import Key, Objects, checked_name
 
 
@@ -70,28 +70,7 @@ class _Plan:
         self._before.setdefault(name, before).append(item.prepared)
 
 
-class BatchObject:
-    """An object within a batch. Every operation of its type is a method, which returns nothing."""
-
-    def __init__(self, batch: "Batch", name: str, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        self._batch = batch
-        self._key = (name, crdt_type.TYPE)
-        self._operations = crdt_type.OPERATIONS
-
-    def __getattr__(self, operation: str) -> Callable[..., None]:
-        if operation in self._operations:
-            return partial(self.perform, operation)
-        raise AttributeError(
-            f"{self._key[1]} has no operation {operation!r}; it has "
-            f"{', '.join(sorted(self._operations))}"
-        )
-
-    def perform(self, operation: str, *args: Any) -> None:
-        """An operation by its name. InvalidOperationError: refused, and not in the batch."""
-        self._batch.append(self._key, operation, args)
-
-
-class Batch:
+class Batch(TypedBatch):
     """A `with` block that collects operations and sends them as one message at its end.
 
     An exception in the block, or a refusal at its end, sends nothing and changes nothing. Nothing
@@ -107,10 +86,9 @@ class Batch:
         self._revision = replica.revision
         self._open = True
 
-    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> BatchObject:
-        """The object called `name`, to add operations for it to the batch."""
+    def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
+        """Know the type from now on, as `Replica.require`."""
         self._replica.require(crdt_type)
-        return BatchObject(self, checked_name(name), crdt_type)
 
     def delete(self, name: str) -> None:
         """Delete the object called `name`, as `Replica.delete`; operations that follow make it
@@ -119,7 +97,7 @@ class Batch:
         self._append(_Item((checked_name(name), ""), None))
 
     def append(self, key: Key, operation: str, args: tuple[Any, ...]) -> None:
-        """(For objects of the batch.)"""
+        """Add an operation. InvalidOperationError: refused, and not in the batch."""
         self._append(_Item(key, (operation, args)))
 
     def _append(self, item: _Item) -> None:

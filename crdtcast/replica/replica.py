@@ -1,4 +1,4 @@
-"""Replicated objects by name, whatever carries their messages: handles, batches, snapshots, waits, sessions.
+"""Replicated objects by name, whatever carries their messages: batches, snapshots, waits, sessions.
 
 What a message's operations mean is `crdtcast.replica.objects`. How they travel and what of them survives is for the two
 kinds of replicas to say: `FixedReplica` and `GroupReplica`, which `crdtcast.open_replica` makes.
@@ -6,10 +6,9 @@ kinds of replicas to say: `FixedReplica` and `GroupReplica`, which `crdtcast.ope
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import trio
 
@@ -20,6 +19,7 @@ from crdtcast.datatypes.shown import shown
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError
 from crdtcast.replica.batch import Batch
+from crdtcast.replica.handles import TypedObjects
 from crdtcast.replica.objects import (
     Key,
     ObjectInfo,
@@ -31,8 +31,6 @@ from crdtcast.replica.objects import (
 from crdtcast.replica.session import Token, token
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,81 +50,7 @@ class Snapshot:
     digest: str
 
 
-class Handle(Generic[V]):
-    """One object of a replica. Every operation of its type is an async method here.
-
-    `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its
-    `Tag`. It never waits for other replicas. If it is cancelled, nothing has happened.
-    `InvalidOperationError`: refused, nothing was sent.
-    `TypeClashError`: the name has another type, here or by a concurrent creation that has won.
-    `EndedError`, `StoreFullError`: this member can send nothing (now), and nothing has changed.
-    """
-
-    def __init__(self, replica: "Replica", key: Key) -> None:
-        self._replica = replica
-        self._key = key
-
-    @property
-    def name(self) -> str:
-        return self._key[0]
-
-    @property
-    def crdt(self) -> PureOpCRDT[V]:
-        """The object itself, to look at (`len`, `in`, `log_size`) but not to change. It is another
-        one after a deletion or an upgrade. Of an object that has lost its name to another type, its
-        content is still to be had here.
-        """
-        return self._replica.held.crdt(self._key)
-
-    @property
-    def value(self) -> V:
-        """What the object is worth here and now; that of a new object if there is none."""
-        self._replica.held.check_type(self._key)
-        return self.crdt.value
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is an operation on it that has not been deleted."""
-        return self._replica.held.get(self._key) is not None
-
-    @property
-    def unknown(self) -> int:
-        """Operations of newer programs that are stored and not in `value` (docs/replica.md)."""
-        held = self._replica.held.get(self._key)
-        return 0 if held is None else held.unread
-
-    async def changed(self) -> None:
-        """Return when an operation on the object has taken effect, own or other, or it has been
-        deleted; or when all objects are others, since this member was evicted and is back.
-
-        Nothing is missed by `while not condition(): await handle.changed()`.
-        """
-        await self._replica.object_changed(self._key)
-
-    async def perform(self, operation: str, *args: Any) -> Tag:
-        """An operation by its name: the same as the method of that name."""
-        # Cancelled before it has happened, or not at all: somebody may repeat it.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        tag = self._replica.perform(self._key, operation, *args)
-        # Other tasks get their turn, however fast somebody writes in a loop.
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        return tag
-
-    def __getattr__(self, operation: str) -> Callable[..., Awaitable[Tag]]:
-        crdt_type = self._replica.held.type_named(self._key[1])
-        assert crdt_type is not None
-        if operation in crdt_type.OPERATIONS:
-            return partial(self.perform, operation)
-        raise AttributeError(
-            f"{crdt_type.__name__} has no operation {operation!r}; it has "
-            f"{', '.join(sorted(crdt_type.OPERATIONS))}"
-        )
-
-    def __repr__(self) -> str:
-        return f"<{self.name!r} at {self._replica.name}: {self.crdt!r}>"
-
-
-class Replica(ABC):
+class Replica(TypedObjects, ABC):
     """Objects of one member. All of it belongs to the Trio thread.
 
     Once its `async with` block has ended, or the member has left its group, what the objects are worth can still be
@@ -184,16 +108,6 @@ class Replica(ABC):
         """A type has failed amid an operation: its object is neither what it was nor what it should be."""
 
     # Objects
-
-    def object(self, name: str, crdt_type: type[PureOpCRDT[V]]) -> Handle[V]:
-        """The object called `name` of that type; its first operation, here or elsewhere, makes it.
-
-        Raises TypeClashError if the name has another type.
-        """
-        self.require(crdt_type)
-        key = (checked_name(name), crdt_type.TYPE)
-        self.held.check_type(key)
-        return Handle(self, key)
 
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
         """Know the type from now on. LocalProtocolError if its name stands for another class, or it
@@ -275,7 +189,7 @@ class Replica(ABC):
         self._check_open()
 
     async def object_changed(self, key: Key) -> None:
-        """(For handles.)"""
+        """Return when an operation on the object has taken effect, or it was deleted: `Handle.changed`."""
         self._check_open()
         await self._watched.setdefault(key, trio.lowlevel.ParkingLot()).park()
         self._check_open()

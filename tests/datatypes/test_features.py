@@ -238,7 +238,7 @@ def test_what_a_later_operation_overwrites_is_not_sent(
 
 def test_a_type_that_ships_something_has_to_say_what() -> None:
     class Silent(AWSet):
-        OPERATIONS = {"add": Operation(natural, ships=(natural,))}  # noqa: RUF012
+        OPERATIONS = {"add": Operation(by=natural, ships=(natural,))}  # noqa: RUF012
 
     with pytest.raises(NotImplementedError, match="define ship"):
         Silent().prepare("add", 1)

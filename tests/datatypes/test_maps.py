@@ -553,7 +553,7 @@ class Whole(PureOpCRDT[str]):
     """Shows how a type is nested that has no `reset` and no cheap `blank`."""
 
     TYPE = "whole"
-    OPERATIONS = {"say": Operation(text)}  # noqa: RUF012
+    OPERATIONS = {"say": Operation(word=text)}  # noqa: RUF012
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)

@@ -35,7 +35,10 @@ class Register(PureOpCRDT[frozenset[bytes]]):
     """Takes any value that travels: a multi-value register over encodings."""
 
     TYPE: ClassVar[str] = "register_test"
-    OPERATIONS = {"assign": Operation(exact), "name": Operation(text, exact, defaults=(None,))}  # noqa: RUF012
+    OPERATIONS = {  # noqa: RUF012
+        "assign": Operation(value=exact),
+        "name": Operation(name=text, of=exact, defaults=(None,)),
+    }
 
     def arrival(self, operation: Arrived) -> Arrival:
         return Arrival((None,), ((None, operation.args),))
@@ -211,7 +214,14 @@ def test_an_alias_for_nothing_is_refused_when_the_class_is_made() -> None:
     ):
         type("Wrong", (AWSet,), {"OPERATIONS": {"vote": text}})
     with pytest.raises(TypeError, match="2 defaults for 1 argument"):
-        Operation(text, defaults=("a", "b"))
+        Operation(name=text, defaults=("a", "b"))
+
+
+def test_an_argument_without_a_name_or_a_check_is_refused() -> None:
+    with pytest.raises(TypeError, match="name the arguments"):
+        Operation(text)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="aditive=True: give a check"):
+        Operation(aditive=True)  # type: ignore[arg-type]
 
 
 def example() -> AWSet:

@@ -340,7 +340,7 @@ SLOW = pytest.mark.slow  # rare: costs seconds
         TextResetIsADeletionOfAll,
     ],
 )
-def test_the_harness_catches(mutant: type[Positions[Any]]) -> None:
+def test_the_harness_catches(mutant: type[Positions[Any, Any]]) -> None:
     case = cases.of(mutant, CASES)
     with pytest.raises((AssertionError, KeyError, UnusableInputError)) as caught:
         check_crdt(

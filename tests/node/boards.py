@@ -10,8 +10,8 @@ class OldBoard(AWSet):
 
     TYPE: ClassVar[str] = "board_example"
     OPERATIONS = {  # noqa: RUF012
-        "add": Operation(text),
-        "remove": Operation(text),
+        "add": Operation(note=text),
+        "remove": Operation(note=text),
     }
 
 
@@ -21,7 +21,7 @@ class NewBoard(OldBoard):
     VERSION = 2
     OPERATIONS = {  # noqa: RUF012
         **OldBoard.OPERATIONS,
-        "rewrite": Operation(text, text),
+        "rewrite": Operation(note=text, to=text),
     }
 
     def arrival(self, operation: Arrived) -> Arrival:

@@ -300,7 +300,7 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
     async with regions("a", types=[NewBoard, Likes]) as present:
         a = present.up["a"]
         await a.object("board", NewBoard).add("x")
-        await a.object("board", NewBoard).rewrite("x", "y")
+        await a.object("board", NewBoard).perform("rewrite", "x", "y")
         await a.object("likes", Likes).increment(3)
         # A joiner gets a state that it cannot read, and keeps it, also over a crash.
         b = await present.start("b", types=[OldBoard])

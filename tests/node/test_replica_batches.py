@@ -70,7 +70,7 @@ def test_an_exception_or_a_refusal_sends_nothing() -> None:
                     batch.object("cart", AWSet).add(bytes([number]) * 2**21)
             with eu.batch() as empty:
                 pass
-            with pytest.raises(AttributeError, match="no operation 'push'"), eu.batch() as batch:
+            with pytest.raises(AttributeError, match="no method 'push'"), eu.batch() as batch:
                 batch.object("cart", AWSet).push("x")
             assert batch.tag is None and empty.tag is None
             assert eu.objects() == [] and eu.engine.counters().sent == 0

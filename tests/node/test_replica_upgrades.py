@@ -94,7 +94,7 @@ def test_replicas_are_upgraded_one_by_one(tmp_path: Path) -> None:
             board = eu.object("board", NewBoard)
             us, asia = group.running["us"], group.running["asia"]
             await level([eu, us, asia])
-            await board.rewrite("a", "A")
+            await board.perform("rewrite", "a", "A")
             await eu.object("likes", Likes).increment(3)
             await level([eu, us, asia])
             old = us.object("board", OldBoard)
@@ -117,7 +117,7 @@ def test_replicas_are_upgraded_one_by_one(tmp_path: Path) -> None:
             assert us.object("board", NewBoard).value == {"b", "c"}
             assert us.object("board", NewBoard).unknown == 0
             assert us.object("likes", Likes).value == 3
-            await us.object("board", NewBoard).rewrite("c", "C")
+            await us.object("board", NewBoard).perform("rewrite", "c", "C")
 
             asia = await group.restart("asia", NEW)
             await asia.object("likes", Likes).increment()
@@ -173,7 +173,7 @@ def test_a_running_program_can_learn(caplog: pytest.LogCaptureFixture) -> None:
         async with replicas(types) as group:
             eu, us, asia = group
             await eu.object("board", NewBoard).add("a")
-            await eu.object("board", NewBoard).rewrite("a", "A")
+            await eu.object("board", NewBoard).perform("rewrite", "a", "A")
             await eu.object("likes", Likes).increment()
             await settle(group)
             old = us.object("board", OldBoard)
@@ -189,7 +189,7 @@ def test_a_running_program_can_learn(caplog: pytest.LogCaptureFixture) -> None:
                     us.object("board", NewBoard)
                 us.upgrade(*NEW)
             assert old.value == us.object("board", NewBoard).value == {"A"}
-            await old.rewrite("A", "B")
+            await old.perform("rewrite", "A", "B")
             with pytest.raises(LocalProtocolError, match="raise its VERSION"):
                 us.upgrade(OldBoard)
             await level(group)

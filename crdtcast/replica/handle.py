@@ -1,0 +1,174 @@
+"""What a program holds of an object: on a replica, and within a batch.
+
+The handles of this package's types have their operations as methods: `crdtcast.replica.handles` and
+`crdtcast.replica.batch_handles`, which are generated from the types (`crdtcast.replica.handle_source`).
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import trio
+
+from crdtcast.causality.tags import Tag
+from crdtcast.datatypes import PureOpCRDT
+from crdtcast.replica.objects import Key, Objects, checked_name
+
+V = TypeVar("V")
+H = TypeVar("H")
+C_co = TypeVar("C_co", bound=PureOpCRDT[Any], covariant=True)
+
+
+class ObjectOwner(Protocol):
+    """What a handle asks of its replica."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in the group."""
+
+    @property
+    @abstractmethod
+    def held(self) -> Objects:
+        """The objects."""
+
+    @abstractmethod
+    def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
+        """Know the type from now on."""
+
+    @abstractmethod
+    def perform(self, key: Key, operation: str, *args: Any) -> Tag:
+        """Prepare, tag, apply and send one operation."""
+
+    @abstractmethod
+    async def object_changed(self, key: Key) -> None:
+        """Return when an operation on the object has taken effect, or it was deleted."""
+
+
+class Handle(Generic[C_co]):
+    """One object of a replica: `perform` issues its operations, and `AWSetHandle` and the others
+    have a method for each.
+
+    `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its
+    `Tag`. It never waits for other replicas. If it is cancelled, nothing has happened.
+    `InvalidOperationError`: refused, nothing was sent.
+    `TypeClashError`: the name has another type, here or by a concurrent creation that has won.
+    `EndedError`, `StoreFullError`: this member can send nothing (now), and nothing has changed.
+
+    A subclass can give a type of your own such methods: `PollHandle(replica, "lunch", Poll)`
+    (docs/replica.md).
+    """
+
+    def __init__(self, replica: ObjectOwner, name: str, crdt_type: type[C_co]) -> None:
+        """Raises TypeClashError if the name has another type, LocalProtocolError for what is no
+        data type.
+        """
+        replica.require(crdt_type)
+        self._key = (checked_name(name), crdt_type.TYPE)
+        replica.held.check_type(self._key)
+        self._replica = replica
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self._key[0]
+
+    @property
+    def crdt(self) -> C_co:
+        """The object itself, to look at (`len`, `in`, `log_size`) but not to change. It is another
+        one after a deletion or an upgrade. Of an object that has lost its name to another type, its
+        content is still to be had here.
+        """
+        crdt: Any = self._replica.held.crdt(self._key)
+        found: C_co = crdt
+        return found
+
+    @property
+    def value(self: "Handle[PureOpCRDT[V]]") -> V:
+        """What the object is worth here and now; that of a new object if there is none."""
+        self._replica.held.check_type(self._key)
+        return self.crdt.value
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is an operation on it that has not been deleted."""
+        return self._replica.held.get(self._key) is not None
+
+    @property
+    def unknown(self) -> int:
+        """Operations of newer programs that are stored and not in `value` (docs/replica.md)."""
+        held = self._replica.held.get(self._key)
+        return 0 if held is None else held.unread
+
+    async def changed(self) -> None:
+        """Return when an operation on the object has taken effect, own or other, or it has been
+        deleted; or when all objects are others, since this member was evicted and is back.
+
+        Nothing is missed by `while not condition(): await handle.changed()`.
+        """
+        await self._replica.object_changed(self._key)
+
+    async def perform(self, operation: str, *args: object) -> Tag:
+        """An operation by its name: the same as the method of that name."""
+        # Cancelled before it has happened, or not at all: somebody may repeat it.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        tag = self._replica.perform(self._key, operation, *args)
+        # Other tasks get their turn, however fast somebody writes in a loop.
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return tag
+
+    if not TYPE_CHECKING:  # to a type checker, any name would be an attribute then
+
+        def __getattr__(self, name: str) -> Any:
+            raise _no_method(self, name)
+
+    def __repr__(self) -> str:
+        return f"<{self.name!r} at {self._replica.name}: {self.crdt!r}>"
+
+
+class BatchOwner(Protocol):
+    """What a handle within a batch asks of the batch."""
+
+    @abstractmethod
+    def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
+        """Know the type from now on."""
+
+    @abstractmethod
+    def append(self, key: Key, operation: str, args: tuple[Any, ...]) -> None:
+        """Add an operation to the batch."""
+
+
+class BatchHandle:
+    """One object within a batch: `perform` adds an operation to the batch and returns nothing, and
+    `AWSetBatchHandle` and the others have a method for each.
+    """
+
+    def __init__(self, batch: BatchOwner, name: str, crdt_type: type[PureOpCRDT[Any]]) -> None:
+        batch.require(crdt_type)
+        self._batch = batch
+        self._key = (checked_name(name), crdt_type.TYPE)
+
+    def perform(self, operation: str, *args: object) -> None:
+        """An operation by its name. InvalidOperationError: refused, and not in the batch."""
+        self._batch.append(self._key, operation, args)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _no_method(self, name)
+
+
+def _no_method(handle: object, name: str) -> AttributeError:
+    kind = type(handle)
+    why = f"{kind.__name__} has no method {name!r}"
+    if kind in (Handle, BatchHandle):
+        why += f": use perform({name!r}, …), or a handle class of your own (docs/replica.md)"
+    return AttributeError(why, name=name, obj=handle)
+
+
+def nearest(
+    crdt_type: type[Any], handles: Mapping[type[Any], type[H]], general: type[H]
+) -> type[H]:
+    """The handle class of a type: that of the nearest of its base classes that has one."""
+    bases = getattr(crdt_type, "__mro__", ())  # what is no type is refused by the general handle
+    return next((handles[base] for base in bases if base in handles), general)
