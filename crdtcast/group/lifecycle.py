@@ -14,6 +14,7 @@ from crdtcast.engine import GroupEngine, How, Parked, Standing
 from crdtcast.engine.founding import Begun
 from crdtcast.exceptions import (
     ConfigurationError,
+    CrdtcastError,
     EndedError,
     LocalProtocolError,
     RolledBackError,
@@ -70,14 +71,15 @@ class Living(Broadcasting):
     def engine(self) -> SpillingEngine:
         """Of its life now. NotReadyError: its group has not begun yet."""
         if self._engine is None:
-            raise self._not_begun()
+            raise self.why_outside()
         return self._engine
 
     @engine.setter
     def engine(self, engine: SpillingEngine) -> None:
         self._engine = engine
 
-    def _not_begun(self) -> Exception:
+    def why_outside(self) -> CrdtcastError:
+        """Why this is no member: whom the founding waits for, or that its links are closed."""
         if self._founding is not None and not self._closed:
             return self._founding.why_not()
         return self._is_over()

@@ -218,7 +218,7 @@ class GroupMember(Living):
 
     def _broadcast(self, payload: bytes, after: Sequence[Tag] | None) -> Tag:
         if not self._started:
-            raise self._not_begun()
+            raise self.why_outside()
         if self._catching_up:
             raise NotReadyError(
                 f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
