@@ -254,7 +254,7 @@ async def open_group(
     name: str,
     *,
     found: bool = False,
-    founders: Mapping[str, str | Address] | None = None,
+    founders: Mapping[str, str | Address | None] | None = None,
     join: str | Address | Sequence[str | Address] = (),
     group: str = "default",
     process: Process | None = None,
@@ -272,7 +272,8 @@ async def open_group(
     """A member of a group whose members come and go, for as long as the `with` block runs. End it by
     `leave`, unless the others shall take this member for dead, or it goes on from its journal.
 
-    founders: all who found the group, name -> where it listens, the same at each of them. The group begins when all
+    founders: all who found the group, the same names at each of them, name -> where it listens; None: it dials us, or
+        others tell where it is. The group begins when all
         have been up at the same time: `member.ready()` returns then, and until then nothing can be sent. Who starts
         again later comes back in its own place; others `join`. `listen` is by default this node's own address in it.
     found: be the first member of a new group alone. join: where a member can be dialled, any one, as
@@ -289,7 +290,7 @@ async def open_group(
             f"node {name!r}: peers= is for members that are fixed, open_node(name, peers=…); a group whose "
             "members come and go has found=True for its first one, join='host:port' for the others"
         )
-    contacts: Mapping[str, str | Address] | Sequence[str | Address] = _addresses(join)
+    contacts: Mapping[str, str | Address | None] | Sequence[str | Address] = _addresses(join)
     if (founders is not None) + found + bool(contacts) > 1:
         raise ConfigurationError(
             f"node {name!r}: give one of founders=, found=True and join=: founders= to all who found a group together"
@@ -301,7 +302,8 @@ async def open_group(
                 "address of any of them"
             )
         contacts = {other: at for other, at in founders.items() if other != name}
-        links.setdefault("listen", _text(founders[name]))
+        if (own := founders[name]) is not None:
+            links.setdefault("listen", own if isinstance(own, str) else format_address(own))
     elif not found and not contacts and journal is None:
         raise ConfigurationError(
             f"node {name!r}: give founders={{name: 'host:port', …}} to all who found a group together, or "
@@ -368,7 +370,3 @@ def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Add
 
 def _address(given: str | Address) -> Address:
     return parse_address(given) if isinstance(given, str) else given
-
-
-def _text(address: str | Address) -> str:
-    return address if isinstance(address, str) else format_address(address)

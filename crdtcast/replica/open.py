@@ -59,7 +59,7 @@ def open_replica(
 def open_replica(
     name: str,
     *,
-    founders: Mapping[str, str | Address] | None = ...,
+    founders: Mapping[str, str | Address | None] | None = ...,
     found: bool = ...,
     join: str | Address | Sequence[str | Address] = ...,
     journal: AnyJournal | None = ...,
