@@ -14,9 +14,10 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         replicas = {}
         for name in NAMES:  # on a free port each; dials those that are up, is dialled by the rest
-            peers = {n: replicas[n].address if n in replicas else None for n in NAMES if n != name}
-            replicas[name] = await stack.enter_async_context(open_replica(name, peers=peers))
-        for name, replica in replicas.items():  # nobody has heard of anybody yet
+            founders = {n: replicas[n].address if n in replicas else None for n in NAMES}
+            replicas[name] = await stack.enter_async_context(open_replica(name, founders=founders))
+        # The first write waits until all three are up.
+        for name, replica in replicas.items():
             await replica.object("cart:42", AWSet).add(f"milk from {name}")
             await replica.object("visits", ResettableCounter).increment(10)
         for replica in replicas.values():

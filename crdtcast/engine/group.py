@@ -58,11 +58,16 @@ class GroupEngine(MembershipChanges):
         """
         everybody = sorted({me, *founders})
         voters = set(witnesses)
-        members = tuple(Member(founder, founder in voters, reads) for founder in everybody)
-        vector = dict.fromkeys(everybody, 0)
-        view = View.first(everybody, reads.lowest)
-        state = GroupState(vector=vector, members=members, view=view, agreed=view.level)
-        return cls(me, state, reads)
+        members = [Member(founder, founder in voters, reads) for founder in everybody]
+        return cls(me, cls.first_state(members, reads.lowest), reads)
+
+    @staticmethod
+    def first_state(members: Iterable[Member], level: int) -> GroupState:
+        """That of each founder of a new group with these members, whose format level is that."""
+        founders = tuple(sorted(members, key=lambda member: member.incarnation))
+        vector = {founder.incarnation: 0 for founder in founders}
+        view = View.first(vector, level)
+        return GroupState(vector=vector, members=founders, view=view, agreed=view.level)
 
     # Who is in the group
 

@@ -4,21 +4,24 @@ new incarnation.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 import trio
 
-from crdtcast.causality.member_id import fresh_incarnation, name_of
+from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, How, Parked, Standing
+from crdtcast.engine.founding import Begun
 from crdtcast.exceptions import (
     ConfigurationError,
+    CrdtcastError,
     EndedError,
     LocalProtocolError,
     RolledBackError,
 )
 from crdtcast.group.broadcast import Broadcasting
 from crdtcast.group.events import Evicted, Joined
+from crdtcast.group.founding import GroupFounding
 from crdtcast.group.join_client import Entering
 from crdtcast.group.join_server import Contact
 from crdtcast.group.journaling import Recording, Resumed
@@ -36,7 +39,6 @@ from crdtcast.wire.state import Entry, Happened
 class Living(Broadcasting):
     """Of a `GroupMember`, which makes what is declared here."""
 
-    engine: SpillingEngine
     channel: Channel
     witness: bool
     parked: Parked | None
@@ -49,6 +51,8 @@ class Living(Broadcasting):
     _entering: Entering
     _returning: Returning
     _recording: Recording | None
+    _founding: GroupFounding | None
+    _engine: SpillingEngine | None
     _bound: Bound
     _engine_type: type[SpillingEngine]
     _news: deque[Evicted | Joined]
@@ -62,6 +66,23 @@ class Living(Broadcasting):
     _left: trio.Event
     _changed: trio.lowlevel.ParkingLot
     _looked: trio.lowlevel.ParkingLot
+
+    @property
+    def engine(self) -> SpillingEngine:
+        """Of its life now. NotReadyError: its group has not begun yet."""
+        if self._engine is None:
+            raise self.why_outside()
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: SpillingEngine) -> None:
+        self._engine = engine
+
+    def why_outside(self) -> CrdtcastError:
+        """Why this is no member: whom the founding waits for, or that its links are closed."""
+        if self._founding is not None and not self._closed:
+            return self._founding.why_not()
+        return self._is_over()
 
     @property
     def group(self) -> str:
@@ -83,26 +104,65 @@ class Living(Broadcasting):
         return None if self.standing.can_send else self._entering.kept_out
 
     async def ready(self) -> None:
-        """Return when this member can send: at once, unless it is on its way back after an eviction.
+        """Return when this member can send: at once, unless its group has not begun, or it is on its way back after an
+        eviction.
 
         EndedError: it has left.
         """
-        await trio.lowlevel.checkpoint()
+        await self.begun()
         while self._closed or self._is_leaving or self._catching_up or not self.standing.can_send:
+            if self._closed:
+                raise self._is_over()
+            await self._changed.park()
+
+    async def begun(self) -> None:
+        """Return when this is, or was, a member: once all founders have been up at the same time.
+
+        EndedError: its links are closed before that.
+        """
+        await trio.lowlevel.checkpoint()
+        while not self._started:
             if self._closed:
                 raise self._is_over()
             await self._changed.park()
 
     # Coming and going
 
-    def found(self) -> None:
-        """Be the first member of a new group; or go on, if there is a journal with a former life."""
+    def found(self, founders: Collection[str] = ()) -> None:
+        """Found a new group, with these others; or go on, if there is a journal with a former life.
+
+        Where there are others this returns before the group has begun: see `begun`. If the group has begun without this
+        process, it joins that in its name's place.
+        """
         recording = self._recording
         if recording is not None and self._resume(recording, recording.load()):
             return
-        self.channel.founding = fresh_incarnation(self.name)
-        alone = GroupEngine.found(self.channel.founding, [])
-        engine = self._engine_type(alone.me, alone.state())
+        self._founding = GroupFounding(
+            self.channel, founders, witness=self.witness, logger=self._logger
+        )
+        if isinstance(begun := self._founding.outcome_now, Begun):
+            self._begin_as(begun)
+        else:
+            self.channel.shared.spawn(self._await_founding)
+
+    async def _await_founding(self) -> None:
+        assert self._founding is not None
+        outcome = await self._founding.outcome()
+        if self._closed:
+            return
+        if isinstance(outcome, Begun):
+            self._begin_as(outcome)
+            return
+        self._logger.info(
+            "group %s has begun without %s: it joins in its name's place", self.group, self.name
+        )
+        with self._join_scope:
+            entered = await self._entering.enter((self.name,), self.witness, copies=self._copies)
+            await self._become(*entered)
+
+    def _begin_as(self, begun: Begun) -> None:
+        self.channel.founding = begun.group_id
+        engine = self._engine_type(begun.me, GroupEngine.first_state(begun.members, begun.level))
         engine.resumed = False
         self._begin(engine)
 

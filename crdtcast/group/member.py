@@ -58,6 +58,7 @@ class GroupMember(Living):
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(channel)
+        self._engine = self._founding = None
         self.channel = channel
         self.witness = witness
         self.parked: Parked | None = None
@@ -216,6 +217,8 @@ class GroupMember(Living):
             raise
 
     def _broadcast(self, payload: bytes, after: Sequence[Tag] | None) -> Tag:
+        if not self._started:
+            raise self.why_outside()
         if self._catching_up:
             raise NotReadyError(
                 f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
@@ -279,6 +282,8 @@ class GroupMember(Living):
 
     def _gone(self, link: Link) -> None:
         self._entering.gone(link)
+        if self._founding is not None:
+            self._founding.gone(link)
         self._contact.gone(link)
 
     def _answer(self, link: Link, frame: InGroup) -> None:

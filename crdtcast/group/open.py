@@ -26,7 +26,13 @@ from crdtcast.group.state_machine import Process, checked
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.host import SharedLinks
-from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
+from crdtcast.transport.options import (
+    Address,
+    NodeOptions,
+    format_address,
+    parse_address,
+    peer_addresses,
+)
 from crdtcast.transport.peers import LinkStatus
 
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
@@ -100,18 +106,22 @@ class GroupLinks:
         self,
         name: str,
         *,
+        founders: Iterable[str] = (),
         process: Process | None = None,
+        witness: bool = False,
         journal: AnyJournal | None = None,
         compact_bytes: int = COMPACT_BYTES,
         limits: StoreLimits | None = None,
         event_logs: str | os.PathLike[str] | None = None,
         rotation: Rotation = ROTATION,
     ) -> GroupMember:
-        """Be the first member of a new group whose members come and go; the others `join`.
+        """Found a new group, alone or together with others; whoever comes later joins it.
 
-        Only one process may do that, and only once: a second founder has another group of the same
-        name, which has nothing to do with the first one; both say so in their logs.
-
+        founders: the names of all processes that found it, each of which gives the same list; the own one may be
+            missing. It returns at once, and the group begins when all of them have been up at the same time: wait for
+            that with `GroupMember.ready`. A founder that starts again later joins in its own place. Without founders
+            this one is the first member alone, which only one process may do, and only once: a second one has another
+            group of the same name, which has nothing to do with the first one; both say so in their logs.
         journal: see `join`. One that holds a former life is gone on from; it is read at once, while
             everything else in this thread waits.
         """
@@ -119,6 +129,7 @@ class GroupLinks:
         member = GroupMember(
             self._open(name),
             process=process,
+            witness=witness,
             journal=_journal(journal),
             compact_bytes=compact_bytes,
             limits=limits,
@@ -126,7 +137,7 @@ class GroupLinks:
         )
         self._opened[name] = member
         try:
-            member.found()
+            member.found(list(founders))
         except BaseException:
             member.channel.close()
             raise
@@ -243,6 +254,7 @@ async def open_group(
     name: str,
     *,
     found: bool = False,
+    founders: Mapping[str, str | Address | None] | None = None,
     join: str | Address | Sequence[str | Address] = (),
     group: str = "default",
     process: Process | None = None,
@@ -260,38 +272,58 @@ async def open_group(
     """A member of a group whose members come and go, for as long as the `with` block runs. End it by
     `leave`, unless the others shall take this member for dead, or it goes on from its journal.
 
-    found: be the first member of a new group. join: where a member can be dialled, any one, as
+    founders: all who found the group, the same names at each of them, name -> where it listens; None: it dials us, or
+        others tell where it is. The group begins when all
+        have been up at the same time: `member.ready()` returns then, and until then nothing can be sent. Who starts
+        again later comes back in its own place; others `join`. `listen` is by default this node's own address in it.
+    found: be the first member of a new group alone. join: where a member can be dialled, any one, as
         "host:port" or its `address`; several to be safe. This node's own address among them does not count, so
         that all members may be given the same ones. The other arguments are those of `GroupLinks.join`
         and `open_links`.
 
-    Raises ConfigurationError if neither `found` nor `join` is given (none is needed if the
-    journal holds a former life), HandshakeError, with the reason, if no member lets this one in.
-    While nobody answers at these addresses it waits, and says so in the log.
+    Raises ConfigurationError if none of `founders`, `found` and `join` is given (none is needed if the journal holds a
+    former life), and, inside of the block, if the founders' lists differ; HandshakeError, with the reason, if no member
+    lets this one in. While nobody answers at these addresses it waits, and says so in the log.
     """
     if "peers" in links:
         raise ConfigurationError(
             f"node {name!r}: peers= is for members that are fixed, open_node(name, peers=…); a group whose "
             "members come and go has found=True for its first one, join='host:port' for the others"
         )
-    contacts = _addresses(join)
-    if not found and not contacts and journal is None:
+    contacts: Mapping[str, str | Address | None] | Sequence[str | Address] = _addresses(join)
+    if (founders is not None) + found + bool(contacts) > 1:
         raise ConfigurationError(
-            f"node {name!r}: give found=True, for the first member of a new group, or "
-            "join='host:port', the address of any other member"
+            f"node {name!r}: give one of founders=, found=True and join=: founders= to all who found a group together"
+        )
+    if founders is not None:
+        if name not in founders:
+            raise ConfigurationError(
+                f"node {name!r} is none of the founders {', '.join(sorted(founders))}: add it, or give join= with the "
+                "address of any of them"
+            )
+        contacts = {other: at for other, at in founders.items() if other != name}
+        if (own := founders[name]) is not None:
+            links.setdefault("listen", own if isinstance(own, str) else format_address(own))
+    elif not found and not contacts and journal is None:
+        raise ConfigurationError(
+            f"node {name!r}: give founders={{name: 'host:port', …}} to all who found a group together, or "
+            "join='host:port', the address of any member, or found=True to found one alone"
         )
     async with open_links(name, peers=contacts, network=group, **links) as opened:
-        if found:
+        if found or founders is not None:
             member = opened.found(
                 group,
+                founders=founders or (),
                 process=process,
+                witness=witness,
                 journal=journal,
                 compact_bytes=compact_bytes,
                 limits=limits,
                 event_logs=event_logs,
                 rotation=rotation,
             )
-            await member.ready()
+            if founders is None:
+                await member.ready()
         else:
             member = await opened.join(
                 group,

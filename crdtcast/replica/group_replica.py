@@ -50,12 +50,32 @@ class GroupReplica(Replica):
         self.shelf.comparing.on_news = self._answered
         self._answers = trio.lowlevel.ParkingLot()
         self._member: GroupMember | None = None
+        self._has_begun = False
 
     def speak_for(self, member: GroupMember) -> None:
         """This is its place in the group, to which the shelf was given as the process."""
         self._member = member
-        self.shelf.speak_for(member)
+        if not member.is_outside:
+            self._begin()
         member.channel.shared.spawn(self._end_with_member)
+
+    async def begun(self) -> None:
+        await super().begun()
+        if not self._has_begun:
+            await self.member.begun()
+            self._begin()
+
+    async def ready(self) -> None:
+        """Return when this replica can issue operations: at once, unless its group has not begun, or its member is on
+        its way back after an eviction. EndedError: it has left.
+        """
+        await self.begun()
+        await self.member.ready()
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self.shelf.speak_for(self.member)
 
     @property
     def member(self) -> GroupMember:
@@ -94,6 +114,7 @@ class GroupReplica(Replica):
     # Waiting
 
     async def wait_quiet(self) -> None:
+        await self.begun()
         await self.member.wait_until(self._is_quiet)
 
     def _is_quiet(self) -> bool:
@@ -110,6 +131,7 @@ class GroupReplica(Replica):
         await self.member.wait_durable()
 
     async def _seen(self, token: Token) -> None:
+        await self.begun()
         await self.member.wait_until(lambda: all(map(self._has_seen, token.dots)))
 
     def _has_seen(self, dot: Dot) -> bool:
@@ -144,6 +166,9 @@ class GroupReplica(Replica):
     # What is issued
 
     def _send(self, entries: Sequence[list[Any]]) -> Tag:
+        if not self._has_begun:
+            _ = self._engine  # NotReadyError, which says who is missing
+            self._begin()
         most = self.member.channel.max_payload
         payload = self._fitting(self.shelf.packed(entries), entries, most)
         try:
@@ -187,6 +212,7 @@ class GroupReplica(Replica):
     async def _end_with_member(self) -> None:
         try:
             with suppress(EndedError):
+                await self.begun()
                 while True:
                     await self.member.changed()
         finally:

@@ -37,6 +37,10 @@ class ObjectOwner(Protocol):
         """Know the type from now on."""
 
     @abstractmethod
+    async def begun(self) -> None:
+        """Return when the group has begun."""
+
+    @abstractmethod
     def perform(self, key: Key, operation: str, *args: Any) -> Tag:
         """Prepare, tag, apply and send one operation."""
 
@@ -50,7 +54,7 @@ class Handle(Generic[C_co]):
     have a method for each.
 
     `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its
-    `Tag`. It never waits for other replicas. If it is cancelled, nothing has happened.
+    `Tag`. Once the group has begun it never waits for other replicas. If it is cancelled, nothing has happened.
     `InvalidOperationError`: refused, nothing was sent.
     `TypeClashError`: the name has another type, here or by a concurrent creation that has won.
     `EndedError`, `StoreFullError`: this member can send nothing (now), and nothing has changed.
@@ -111,7 +115,7 @@ class Handle(Generic[C_co]):
     async def perform(self, operation: str, *args: object) -> Tag:
         """An operation by its name: the same as the method of that name."""
         # Cancelled before it has happened, or not at all: somebody may repeat it.
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._replica.begun()
         tag = self._replica.perform(self._key, operation, *args)
         # Other tasks get their turn, however fast somebody writes in a loop.
         await trio.lowlevel.cancel_shielded_checkpoint()

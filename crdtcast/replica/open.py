@@ -25,6 +25,7 @@ Types: TypeAlias = Iterable[type[PureOpCRDT[Any]]]
 
 _OF_FIXED = "state", "event_log"
 _OF_GROUPS = (
+    "founders",
     "found",
     "join",
     "journal",
@@ -58,6 +59,7 @@ def open_replica(
 def open_replica(
     name: str,
     *,
+    founders: Mapping[str, str | Address | None] | None = ...,
     found: bool = ...,
     join: str | Address | Sequence[str | Address] = ...,
     journal: AnyJournal | None = ...,
@@ -100,7 +102,12 @@ def open_replica(
     if peers is not None:
         _refuse(name, options, _OF_GROUPS, "members that come and go", "those in peers= are fixed")
         return _open_fixed(name, peers=peers, **options)
-    if not (options.get("found") or options.get("join") or options.get("journal")):
+    if not (
+        options.get("founders")
+        or options.get("found")
+        or options.get("join")
+        or options.get("journal")
+    ):
         raise ConfigurationError(
             f"replica {name!r}: say who the others are: peers={{name: 'host:port'}} where members are fixed; "
             "where they come and go found=True for the first one, join='host:port' for all others"

@@ -149,14 +149,15 @@ class Replica(TypedObjects, ABC):
         """Delete the object called `name`: all operations on it, of whatever type, that have been
         seen here. Operations that are concurrent with the deletion survive it, everywhere.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self.begun()
         tag = self.commit([[checked_name(name), None]])
         await trio.lowlevel.cancel_shielded_checkpoint()
         return tag
 
     def batch(self) -> Batch:
         """`with replica.batch() as batch:` collects operations on several objects, which travel as
-        one message and take effect together. `batch.object(name, Type).add(…)`; no `await`.
+        one message and take effect together. `batch.object(name, Type).add(…)`; no `await`. Before the group has
+        begun it raises `NotReadyError`, and sends nothing.
         """
         return Batch(self)
 
@@ -182,6 +183,10 @@ class Replica(TypedObjects, ABC):
 
     # Waiting
 
+    async def begun(self) -> None:
+        """Return when the group has begun: at once, unless this replica waits for other founders."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+
     async def changed(self) -> None:
         """Return when another replica's operation has been applied, or something became stable."""
         self._check_open()
@@ -202,7 +207,7 @@ class Replica(TypedObjects, ABC):
         """What this replica has seen. Another one that is `at_least` there shows a client all that
         it has read and written here: read your writes, monotonic reads, writes in their order.
         """
-        await trio.lowlevel.checkpoint()
+        await self.begun()
         return self._token()
 
     async def at_least(self, token: Token) -> None:

@@ -48,7 +48,7 @@ def _with_options(command: F, kind: type[Any]) -> F:
                 f"{each.flag}/--no-{each.flag[2:]}", each.key, default=None, help=about
             )
         else:
-            many = each.kind in (Kind.ADDRESSES, Kind.NAMES)
+            many = each.kind in (Kind.ADDRESSES, Kind.NAMED_ADDRESSES, Kind.NAMES)
             decorate = click.option(
                 each.flag,
                 each.key,

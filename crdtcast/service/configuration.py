@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from crdtcast.causality.member_id import valid_name
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.private_files import check_private
 from crdtcast.quantities import seconds, size
@@ -38,6 +39,7 @@ class Kind(enum.Enum):
     ADDRESS = "HOST:PORT"
     ADDRESSES = "HOST:PORT,…"
     NAMES = "NAME,…"
+    NAMED_ADDRESSES = "NAME=HOST:PORT,…"
     PATH = "PATH"
     FLAG = "yes|no"
     SECONDS = "DURATION"
@@ -243,6 +245,14 @@ def _read(kind: Kind, value: Any) -> Any:
                 for each in listed:
                     parse_address(each.strip())
                 return tuple(each.strip() for each in listed)
+        case Kind.NAMED_ADDRESSES:
+            if isinstance(value, dict):
+                value = [f"{name}={address}" for name, address in value.items()]
+            listed = [value] if isinstance(value, str) else value
+            if isinstance(listed, (list, tuple)) and all(isinstance(each, str) for each in listed):
+                return tuple(
+                    _named_address(one.strip()) for each in listed for one in each.split(",")
+                )
         case Kind.NAMES:
             listed = value.split(",") if isinstance(value, str) else value
             if isinstance(listed, (list, tuple)) and all(isinstance(each, str) for each in listed):
@@ -264,6 +274,14 @@ def _read(kind: Kind, value: Any) -> Any:
     raise ConfigurationError(f"{value!r:.300} is no {_NAMES[kind]}")
 
 
+def _named_address(text: str) -> str:
+    name, equals, address = text.partition("=")
+    if not equals or not valid_name(name):
+        raise ConfigurationError(f"{text!r:.300} is no named address: write name=host:port")
+    parse_address(address)
+    return text
+
+
 def _number(value: Any) -> int | None:
     try:
         number = int(str(value))
@@ -276,6 +294,7 @@ _NAMES = {
     Kind.TEXT: "text",
     Kind.ADDRESS: "address: write host:port",
     Kind.ADDRESSES: 'list of addresses: write host:port, in a file ["host:port", …]',
+    Kind.NAMED_ADDRESSES: 'list of named addresses: write name=host:port, in a file {name = "host:port", …}',
     Kind.NAMES: 'list of names: in a file ["name", …]',
     Kind.PATH: "path",
     Kind.FLAG: "flag: write true or false",

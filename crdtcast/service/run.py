@@ -61,6 +61,7 @@ class NodeProcess:
         self.replica: GroupReplica | None = None
         if not settings.witness:
             self.replica = GroupReplica(settings.name, clock_ms=clock_ms, logger=self._logger)
+        self._founding: GroupMember | None = None
         self._member: GroupMember | None = None
         self._stop = trio.Event()
         self._scope = trio.CancelScope()
@@ -73,6 +74,8 @@ class NodeProcess:
     def member(self) -> GroupMember:
         """Raises NotReadyError until it is one."""
         if self._member is None:
+            if self._founding is not None and self._founding.is_outside:
+                raise self._founding.why_outside()
             here, of = self.copied
             copied = f", {here:,} of {of:,} bytes are copied" if of else ""
             raise NotReadyError(
@@ -150,6 +153,8 @@ class NodeProcess:
 
     async def _take_part(self, nursery: trio.Nursery) -> None:
         async with open_group(self.settings.name, **self._group_options()) as member:
+            self._founding = member
+            await member.begun()
             self._member = member
             if self.replica is not None:
                 self.replica.speak_for(member)
@@ -194,6 +199,7 @@ class NodeProcess:
     def _group_options(self) -> dict[str, Any]:
         settings = self.settings
         return {
+            "founders": settings.founding or None,
             "found": settings.found,
             "join": settings.contacts,
             "group": settings.group,

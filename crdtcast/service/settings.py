@@ -186,6 +186,11 @@ class NodeSettings(MemberSettings):
     """Of `crdtcast node`."""
 
     listen: str = option(Kind.ADDRESS, "Where other members connect.", "127.0.0.1:7001")
+    founders: tuple[str, ...] = option(
+        Kind.NAMED_ADDRESSES,
+        "All who found the group, this node included: the same list at each. It begins when all have been up once.",
+        (),
+    )
     witness: bool = option(Kind.FLAG, "Vote and store, but hold no objects.", False)
     journal: str | None = option(
         Kind.PATH, "Directory of the journal; without it everything is in memory only.", None
@@ -213,11 +218,17 @@ class NodeSettings(MemberSettings):
     def wrong(self) -> list[str]:
         """What contradicts itself, one line each."""
         lines = []
-        if not self.found and not self.join and self.journal is None:
+        given = [what for what in ("founders", "found", "join") if getattr(self, what)]
+        if not given and self.journal is None:
             lines.append(
-                "neither found nor join is given: found = true for the first member of a new group, "
-                'join = ["host:port"] for every other one'
+                'none of founders, found and join is given: founders = {name = "host:port", …} for all who found a '
+                'group together, join = ["host:port"] for every later one, or found = true to found one alone'
             )
+        if "founders" in given and len(given) > 1:
+            lines.append(
+                f"founders and {given[1]} are given: those who found a group together join nobody"
+            )
+        lines += self._wrong_founders()
         if self.advertise is None:
             lines += cannot_be_dialled("listen", self.listen, self.contacts)
         if self.found and (self.witness or self.replaces):
@@ -235,6 +246,24 @@ class NodeSettings(MemberSettings):
                 "store_memory_bytes is above store_most_bytes: what is in memory is a part of the whole"
             )
         return [*lines, *self.wrong_in_common()]
+
+    def _wrong_founders(self) -> list[str]:
+        if not self.founders:
+            return []
+        own = self.founding.get(self.name)
+        if own is None:
+            return [f"founders does not name {self.name!r} itself: give all founders the same list"]
+        if own not in (self.listen, self.advertise):
+            return [
+                f"founders says that {self.name!r} is at {own}, and it listens on {self.listen}: give listen or "
+                "advertise that address"
+            ]
+        return []
+
+    @property
+    def founding(self) -> dict[str, str]:
+        """`founders`: where each of them is, by name."""
+        return {name: at for name, _, at in (each.partition("=") for each in self.founders)}
 
     @property
     def member_listen(self) -> str:

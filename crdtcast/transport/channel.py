@@ -14,6 +14,7 @@ from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Digest, Ended, Message, Transmit
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
+from crdtcast.engine.founding import Announcement
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import (
     CrdtcastError,
@@ -45,6 +46,7 @@ class Channel(Driving):
     engine: None until there is one; set it by `start`, and another one by `start` again. founding:
         see `Here`; to be set before.
     on_rolled_back: a peer remembers more of this incarnation than it does itself; the node ends then.
+    on_founding: a peer founds a group of that name. on_here: a peer says who it is while there is no engine.
     on_asked: takes frames of the dialogue by which members join. on_gone: whoever was in it on that
         link is not any more, or has become a member.
     """
@@ -59,6 +61,10 @@ class Channel(Driving):
         """Numbers for what this member asks its peers for."""
         self.on_asked: Callable[[Link, InGroup], None] = _not_asked
         self.on_gone: Callable[[Link], None] = _nothing_of_it
+        self.announcement: Announcement | None = None
+        """How far the founding of the group is, as seen from this process; None: it does not take part in that."""
+        self.on_founding: Callable[[Link, Announcement], None] = _no_founder
+        self.on_here: Callable[[Link, Here], None] = _not_yet
         self.on_rolled_back: Callable[[RolledBackError], None] = self.ended
         self.closed = False
         self.here: dict[str, str] = {}
@@ -162,11 +168,16 @@ class Channel(Driving):
 
     # Peers
 
+    def heard_founding(self, link: Link, announcement: Announcement) -> None:
+        """The peer founds a group of that name."""
+        self.on_founding(link, announcement)
+
     def heard_here(self, link: Link, here: Here) -> None:
         """The peer has said who it is in this group."""
         engine = self.engine
         if engine is None:
-            return  # `start` looks at who is there
+            self.on_here(link, here)  # `start` looks at who is there, too
+            return
         incarnation = here.incarnation
         before = self.here.get(link.name)
         if before is not None and before != incarnation:
@@ -311,7 +322,7 @@ class Channel(Driving):
 
 
 def _other_founding(name: str, founding: str, own: Channel) -> str:
-    kinds = [f"founded by {f}" if f else "of fixed members" for f in (founding, own.founding)]
+    kinds = [f"with the id {f}" if f else "of fixed members" for f in (founding, own.founding)]
     return (
         f"two groups are called {own.group!r}: {name} is in one {kinds[0]}, {own.name} in one "
         f"{kinds[1]}: stop one side, and let it join the other"
@@ -319,4 +330,12 @@ def _other_founding(name: str, founding: str, own: Channel) -> str:
 
 
 def _nothing_of_it(link: Link) -> None:
+    pass
+
+
+def _no_founder(link: Link, announcement: Announcement) -> None:
+    pass  # it hears that the group is there
+
+
+def _not_yet(link: Link, here: Here) -> None:
     pass

@@ -14,6 +14,7 @@ import trio
 from crdtcast.causality.member_id import fresh_incarnation, name_of, valid_name
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
+from crdtcast.engine.founding import Announcement
 from crdtcast.exceptions import (
     ConfigurationError,
     LocalProtocolError,
@@ -32,7 +33,16 @@ from crdtcast.transport.options import (
     parse_address,
 )
 from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
-from crdtcast.wire.group_frames import MAX_KNOWN, Apart, Grouped, GroupFrame, Here, InGroup, Known
+from crdtcast.wire.group_frames import (
+    MAX_KNOWN,
+    Apart,
+    Founding,
+    Grouped,
+    GroupFrame,
+    Here,
+    InGroup,
+    Known,
+)
 from crdtcast.wire.handshake import Reason, outranked
 
 _MOST_GROUPS = 10_000
@@ -50,6 +60,8 @@ class LinkedGroup(Protocol):
     """What stands for it in frames to others."""
     founding: str
     """See `Here`."""
+    announcement: Announcement | None
+    """How far its founding is, as seen from this process; None: it does not take part in that."""
 
     @property
     def engine(self) -> Core | None:
@@ -58,6 +70,9 @@ class LinkedGroup(Protocol):
     @property
     def here(self) -> Mapping[str, str]:
         """Name -> incarnation, of those who are linked and say that they are in the group."""
+
+    def heard_founding(self, link: Link, announcement: Announcement) -> None:
+        """The peer founds a group of that name."""
 
     def heard_here(self, link: Link, here: Here) -> None:
         """The peer has said who it is in this group."""
@@ -116,6 +131,7 @@ class SharedLinks(Endpoint):
         self._rarely = Throttle(self._logger, _REPEAT)
         self._numbers = 0
         self._said: dict[Link, dict[int, Here]] = {}
+        self._founds: dict[Link, dict[str, Founding]] = {}
         self._waiting: list[Callable[[], Awaitable[None]]] = []
         self._news = trio.lowlevel.ParkingLot()
 
@@ -149,6 +165,19 @@ class SharedLinks(Endpoint):
     def announce(self, channel: LinkedGroup) -> None:
         """(For channels.) Say to everybody who this process is in a group."""
         self._tell_all(self._here(channel))
+
+    def announce_founding(self, channel: LinkedGroup) -> None:
+        """(For channels.) Say to everybody how far the founding of a group is."""
+        for frame in self._founding(channel):
+            self._tell_all(frame)
+
+    def founders(self, group: str) -> dict[Link, Founding]:
+        """The links with those who found a group of that name, and what they have said last."""
+        return {link: said[group] for link, said in self._founds.items() if group in said}
+
+    def _founding(self, channel: LinkedGroup) -> list[Founding]:
+        announcement = channel.announcement
+        return [] if announcement is None else [Founding(channel.group, announcement)]
 
     def present(self, group: str) -> dict[Link, Here]:
         """The links with those who are in a group, and what they have said about it."""
@@ -286,9 +315,11 @@ class SharedLinks(Endpoint):
 
     def link_up(self, link: Link) -> None:
         """(For links.)"""
-        self._said[link] = {}
+        self._said[link], self._founds[link] = {}, {}
         for channel in self.channels.values():
             self.tell(link, self._here(channel))
+            for frame in self._founding(channel):
+                self.tell(link, frame)
         self._learn(link.name, link.peer.address)
         self.tell(link, Known({name: format_address(a) for name, a in self.known.items()}))
         if link.peer.address:
@@ -301,6 +332,7 @@ class SharedLinks(Endpoint):
     def link_down(self, link: Link) -> None:
         """(For links.)"""
         self._said.pop(link, None)
+        self._founds.pop(link, None)
         for channel in list(self.channels.values()):
             channel.link_down(link)
         self._news.unpark_all()
@@ -351,6 +383,8 @@ class SharedLinks(Endpoint):
                     channel = self.channels.get(frame.group)
                     if channel is not None:
                         channel.heard_apart(link, frame)
+                elif type(frame) is Founding:
+                    self._heard_founding(link, frame)
                 elif type(frame) is Known:
                     self.learn(frame.addresses)
                     self._news.unpark_all()
@@ -379,6 +413,19 @@ class SharedLinks(Endpoint):
             text = f"{link.name} has group {here.group!r}, which is not open here"
             self.say(text, logging.INFO, text)
         self._news.unpark_all()
+
+    def _heard_founding(self, link: Link, frame: Founding) -> None:
+        if link.name not in frame.announcement.founders:
+            raise RemoteProtocolError(
+                f"{link.name} founds a group, and does not say who it is there"
+            )
+        said = self._founds[link]
+        said[frame.group] = frame
+        if len(said) > _MOST_GROUPS:
+            raise RemoteProtocolError(f"{link.name} founds more than {_MOST_GROUPS:,} groups")
+        channel = self.channels.get(frame.group)
+        if channel is not None:
+            channel.heard_founding(link, frame.announcement)
 
     def tell(self, link: Link, frame: GroupFrame) -> None:
         """(For channels.) Queue a frame about groups."""

@@ -48,6 +48,7 @@ class FrameKind(enum.IntEnum):
     ASK = 19
     SECTION = 20
     VIEWS = 21
+    FOUNDING = 22
 
 
 Numbers: TypeAlias = Mapping[str, int]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked, unpacked_within
 from crdtcast.wire.fields import MAX_IDENTIFIER, FrameKind
-from crdtcast.wire.group_frames import MAX_REPLACED
+from crdtcast.wire.group_frames import MAX_FOUNDERS, MAX_REPLACED
 from crdtcast.wire.offer_frames import MAX_QUESTION, PART_BYTES
 from crdtcast.wire.sections import SECTION_BYTES
 
@@ -32,6 +32,7 @@ _SHAPES: dict[int, Shape] = {
     FrameKind.MESSAGE: Shape(None, 1),
     FrameKind.DIGEST: Shape(None, 3),
     FrameKind.KNOWN: Shape(None, 2),
+    FrameKind.FOUNDING: Shape(MAX_FOUNDERS * (MAX_IDENTIFIER + 80) + _MARGIN, MAX_FOUNDERS + 3),
     FrameKind.NAMED: Shape(None, 1),
     FrameKind.SECTION: Shape(SECTION_BYTES + _MARGIN, 1),
     FrameKind.ASK: Shape(MAX_QUESTION + _MARGIN, 1),

@@ -42,7 +42,7 @@ from crdtcast.wire.fields import (
 )
 from crdtcast.wire.fields import FrameKind as FrameKind
 from crdtcast.wire.frame_shapes import SHORT, unpacked_frame
-from crdtcast.wire.group_frames import Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire.group_frames import Apart, Founding, Grouped, GroupFrame, Here, Known
 from crdtcast.wire.offer_frames import ASKING, Asking, asking_fields
 
 PROTOCOL_VERSION = 3
@@ -195,7 +195,7 @@ def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
     match frame:
         case Digest():
             return digest_fields(frame, numbers)
-        case Here() | Apart() | Known():
+        case Here() | Apart() | Founding() | Known():
             return group_frames.fields_of(frame)
         case Named():
             return named_fields(frame)

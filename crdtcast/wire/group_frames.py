@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from crdtcast.causality.member_id import valid_name
+from crdtcast.causality.member_id import joined_by, name_of, valid_name
 from crdtcast.causality.messages import Digest, Ended, Message
+from crdtcast.engine.founding import Announcement, Founder
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
 from crdtcast.engine.views import Views
@@ -35,13 +36,14 @@ MAX_KNOWN = 4096
 """Addresses in one frame, and that one process remembers."""
 MAX_REPLACED = 1000
 """Whose place one joiner can take."""
+MAX_FOUNDERS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
     """The sender's group `number` is `group`, in which it is `incarnation`; None: it has no such
-    group any more, or is not a member yet. founding: which of several groups of one name, by the
-    incarnation that founded it; empty for a group of fixed members.
+    group any more, or is not a member yet. founding: the group's id, which tells it from others of one name; empty
+    for a group of fixed members.
     """
 
     number: int
@@ -57,6 +59,14 @@ class Apart:
     group: str
     reason: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Founding:
+    """The sender takes part in founding `group`: see `crdtcast.engine.founding`."""
+
+    group: str
+    announcement: Announcement
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,7 @@ class Grouped(NamedTuple):
     frame: InGroup
 
 
-GroupFrame: TypeAlias = Here | Apart | Known | Grouped
+GroupFrame: TypeAlias = Here | Apart | Founding | Known | Grouped
 
 
 def grouped_fields(grouped: Grouped, numbers: Numbers | None = None) -> list[object]:
@@ -106,13 +116,16 @@ def grouped_fields(grouped: Grouped, numbers: Numbers | None = None) -> list[obj
     return [9, number, *inner_fields(frame, numbers)]
 
 
-def fields_of(frame: Here | Apart | Known) -> list[object]:
+def fields_of(frame: Here | Apart | Founding | Known) -> list[object]:
     """The same for other frames."""
     match frame:
         case Here(number, group, incarnation, founding):
             return [int(FrameKind.HERE), number, group, incarnation, founding]
         case Apart(group, reason, text):
             return [int(FrameKind.APART), group, reason, text]
+        case Founding(group, (names, founders, confirms)):
+            told = {name: [f.incarnation, f.witness, *f.reads] for name, f in founders.items()}
+            return [int(FrameKind.FOUNDING), group, list(names), told, confirms]
         case Known(addresses):
             return [int(FrameKind.KNOWN), dict(addresses)]
 
@@ -154,6 +167,28 @@ def _read_here(fields: list[Any]) -> Here:
 def _read_apart(fields: list[Any]) -> Apart:
     shaped(fields, 4, "an apart")
     return Apart(_group(fields[1]), read_text(fields[2], "a reason"), sentence(fields[3]))
+
+
+def _read_founding(fields: list[Any]) -> Founding:
+    shaped(fields, 5, "a founding")
+    _, group, names, told, confirms = fields
+    if type(names) is not list or type(told) is not dict or type(confirms) is not bool:
+        raise RemoteProtocolError("a founding frame of the wrong types")
+    if len(names) > MAX_FOUNDERS or any(type(n) is not str or not valid_name(n) for n in names):
+        raise RemoteProtocolError("a founding frame without a list of names")
+    if names != sorted(set(names)) or not set(told) <= set(names):
+        raise RemoteProtocolError("a founding frame whose list and founders do not fit")
+    founders = {name: _read_founder(name, each) for name, each in told.items()}
+    return Founding(_group(group), Announcement(tuple(names), founders, confirms))
+
+
+def _read_founder(name: str, fields: object) -> Founder:
+    if type(fields) is not list or len(fields) != 4 or type(fields[1]) is not bool:
+        raise RemoteProtocolError(f"not a founder: {fields!r:.80}")
+    incarnation = read_incarnation(fields[0])
+    if name_of(incarnation) != name or joined_by(incarnation) is not None:
+        raise RemoteProtocolError(f"{incarnation} is no id that {name!r} has chosen")
+    return Founder(incarnation, fields[1], _span(fields[2:]))
 
 
 def _read_known(fields: list[Any]) -> Known:
@@ -221,5 +256,6 @@ _INNER: dict[int, Callable[[list[Any]], InGroup]] = {
 DECODERS: dict[int, Callable[[list[Any]], GroupFrame]] = {
     int(FrameKind.HERE): _read_here,
     int(FrameKind.APART): _read_apart,
+    int(FrameKind.FOUNDING): _read_founding,
     int(FrameKind.KNOWN): _read_known,
 }

@@ -23,6 +23,7 @@ from crdtcast.wire.fields import (
     read_incarnation,
     read_message,
     read_number,
+    read_text,
     read_vector,
 )
 from crdtcast.wire.view_frames import (
@@ -206,7 +207,7 @@ def _entry(packed: bytes) -> Entry:
     incarnation, founding, state, since = unpacked(packed)
     return Entry(
         read_incarnation(incarnation),
-        read_incarnation(founding),
+        read_text(founding, "a group's id"),
         _state(state),
         tuple(map(_happened, since)),
     )

@@ -214,7 +214,7 @@ def checked(**given: Any) -> tuple[str, ...]:
 
 def test_a_node_needs_a_group_to_found_or_to_join() -> None:
     assert checked(found=True) == checked(join=["127.0.0.1:1"]) == checked(journal="/x") == ()
-    assert "neither found nor join" in checked()[0]
+    assert "none of founders, found and join" in checked()[0]
     # One file for all machines names the founder among those to join, too.
     assert checked(found=True, join=["127.0.0.1:1"]) == ()
     assert "without witness" in checked(found=True, witness=True)[0]

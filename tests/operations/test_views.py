@@ -267,7 +267,7 @@ def log_restored() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["node", "--name", "eu"], "neither found nor join is given"),
+        (["node", "--name", "eu"], "none of founders, found and join is given"),
         (["node", "--name", "eu", "--found", "--when-full", "panic"], "choose refuse or evict"),
         (["gateway", "--name", "eu", "--state-dir", "/x", "--peer", "us"], "'us' is no peer"),
         (

@@ -1,0 +1,197 @@
+"""How a group is founded with a list: nobody writes before all founders of the list were up once.
+
+Each founder chooses a fresh id and announces it on every link, with all ids that it knows. Once it has heard every
+founder of the list it *confirms* that set of ids; who has the confirmations of all founders for one set *begins*, and
+says so by being a member of the group, whose id is the hash of the set. Who hears of a group that it has confirmed
+itself begins, too; who hears of any other joins it in its name's place.
+
+Two sets never both begin, since nobody goes back: of each name the ids only rise, and who has begun confirms nothing
+else. So of two sets that both have all confirmations, a founder that is in both has confirmed the smaller one first;
+and whoever began with the smaller one never confirmed the greater. Its next life has a greater id, and may: but then
+nobody who began with the smaller set is alive and in the greater one.
+
+Ids are never derived from names: a founder that starts again would use numbers of messages twice.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgpack
+
+from crdtcast.engine.level import PROGRAM, Span
+from crdtcast.engine.membership import Member
+from crdtcast.exceptions import ConfigurationError
+
+MOST_RENEWALS = 3
+"""Fresh ids that one founder takes, since others know a greater one of its name: one would do, after a clock that went
+back. Two processes of one name would take turns for ever.
+"""
+
+
+class Founder(NamedTuple):
+    """One of the list, as it says itself. reads: the format levels that its program reads."""
+
+    incarnation: str
+    witness: bool = False
+    reads: Span = PROGRAM
+
+
+class Announcement(NamedTuple):
+    """What a founder says on every link, anew whenever it changes.
+
+    names: its list, sorted. founders: those that it knows, by name; of its own name the newest, which is itself.
+    confirms: whether it has heard all of them, as they are here.
+    """
+
+    names: tuple[str, ...]
+    founders: Mapping[str, Founder]
+    confirms: bool = False
+
+
+class Begun(NamedTuple):
+    """The round is over, and this founder one of the first members."""
+
+    me: str
+    group_id: str
+    members: tuple[Member, ...]
+    level: int
+
+
+class Late(NamedTuple):
+    """A group has begun without this founder: it joins that in its name's place."""
+
+    group_id: str
+
+
+class FoundingRound:
+    """The part of one founder. It is told what comes on its links, and who is gone.
+
+    names: the list. fresh: makes an id that is greater than the one given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        names: Collection[str],
+        fresh: Callable[[str | None], str],
+        *,
+        witness: bool = False,
+        reads: Span = PROGRAM,
+    ) -> None:
+        self.name = name
+        self.names = tuple(sorted({name, *names}))
+        self.outcome: Begun | Late | None = None
+        self._fresh = fresh
+        self._renewals = 0
+        self._founders = {name: Founder(fresh(None), witness, reads)}
+        self._heard: dict[str, Announcement] = {}  # the newest on each link
+        self._confirms = False
+        self._confirmed: dict[
+            str, Begun
+        ] = {}  # by the group's id: all sets with the own id as it is now
+        self._settle()
+
+    @property
+    def me(self) -> str:
+        """The own id. It changes if others know a greater one of this name."""
+        return self._founders[self.name].incarnation
+
+    def announcement(self) -> Announcement:
+        """What to say on each link, whenever it is not what was said there last."""
+        return Announcement(self.names, dict(self._founders), self._confirms)
+
+    def missing(self) -> list[str]:
+        """The founders that are not heard, or have not confirmed yet."""
+        mine = self._founders
+        return [
+            name
+            for name in self.names
+            if name != self.name
+            and (
+                (said := self._heard.get(name)) is None
+                or not said.confirms
+                or said.founders != mine
+            )
+        ]
+
+    def heard(self, name: str, said: Announcement) -> None:
+        """What the process of that name says on its link.
+
+        Raises ConfigurationError if its list is another one, or if somebody else has this founder's name.
+        """
+        if self.outcome is not None:
+            return
+        if said.names != self.names:
+            raise ConfigurationError(
+                f"{name!r} founds the group with {', '.join(said.names)}, and {self.name!r} with "
+                f"{', '.join(self.names)}: give all founders the same list"
+            )
+        self._heard[name] = said
+        known, theirs = self._founders.get(name), said.founders[name]
+        if known is None or theirs.incarnation > known.incarnation:
+            self._founders[name] = theirs
+            self._changed()
+        mine = said.founders.get(self.name)
+        if mine is not None and mine.incarnation > self.me:
+            self._renew(name, mine.incarnation)
+        self._settle()
+
+    def gone(self, name: str) -> None:
+        """The link with it is down. What this founder has confirmed stays confirmed."""
+        self._heard.pop(name, None)
+
+    def heard_of_group(self, group_id: str) -> None:
+        """Whoever is linked is a member of that group."""
+        if self.outcome is None:
+            self.outcome = self._confirmed.get(group_id) or Late(group_id)
+
+    def _renew(self, name: str, known: str) -> None:
+        """A former life has had a later clock; or another process has this name."""
+        self._renewals += 1
+        if self._renewals > MOST_RENEWALS:
+            raise ConfigurationError(
+                f"{name!r} knows another process that calls itself {self.name!r} and founds the group: each founder "
+                "needs a name of its own, so stop one of them"
+            )
+        mine = self._founders[self.name]
+        self._founders[self.name] = mine._replace(incarnation=self._fresh(known))
+        self._confirmed.clear()
+        self._changed()
+
+    def _changed(self) -> None:
+        self._confirms = False
+
+    def _settle(self) -> None:
+        mine = self._founders
+        others = [name for name in self.names if name != self.name]
+        if not self._confirms and all(
+            (said := self._heard.get(name)) is not None and said.founders[name] == mine[name]
+            for name in others
+        ):
+            begun = _begun(self.me, mine)
+            self._confirmed[begun.group_id] = begun
+            self._confirms = True
+        if self._confirms and not self.missing():
+            self.outcome = _begun(self.me, mine)
+
+
+def _begun(me: str, founders: Mapping[str, Founder]) -> Begun:
+    """Raises ConfigurationError if their programs read no format level in common."""
+    everybody = sorted(founders.values())
+    lowest, highest = (
+        max(f.reads.lowest for f in everybody),
+        min(f.reads.highest for f in everybody),
+    )
+    if lowest > highest:
+        told = ", ".join(f"{name}: {founder.reads}" for name, founder in sorted(founders.items()))
+        raise ConfigurationError(
+            f"the founders' programs read no format level in common ({told}): start the same version everywhere"
+        )
+    packed = msgpack.packb([[f.incarnation, f.witness, *f.reads] for f in everybody])
+    return Begun(
+        me,
+        blake2b(packed, digest_size=8).hexdigest(),
+        tuple(Member(*founder) for founder in everybody),
+        lowest,
+    )

@@ -1,0 +1,102 @@
+"""Founds a group on links: one process's part in the founding round (`crdtcast.engine.founding`)."""
+
+import logging
+from collections.abc import Collection
+from functools import partial
+
+import trio
+
+from crdtcast.causality.member_id import fresh_incarnation
+from crdtcast.engine.founding import Announcement, Begun, FoundingRound, Late
+from crdtcast.exceptions import ConfigurationError, NotReadyError
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.link import Link
+from crdtcast.wire.group_frames import Here
+
+_REPEAT = 10.0
+"""Seconds between two log lines that say who is missing."""
+_UNTIL_ALL_HEARD = 1.0
+"""Seconds for which a founder stays whose list is another one than others', so that these hear of it, too."""
+
+
+class GroupFounding:
+    """Until the group has begun. names: of all founders; the own one may be missing."""
+
+    def __init__(
+        self, channel: Channel, names: Collection[str], *, witness: bool, logger: logging.Logger
+    ) -> None:
+        self._channel = channel
+        self._logger = logger
+        self._over = trio.Event()
+        self._wrong: ConfigurationError | None = None
+        fresh = partial(_fresh, channel.name)
+        self._round = FoundingRound(channel.name, names, fresh, witness=witness)
+        channel.on_founding = self._heard
+        channel.on_here = self._heard_here
+        shared = channel.shared
+        for link, here in shared.present(channel.group).items():
+            self._heard_here(link, here)
+        for link, founding in shared.founders(channel.group).items():
+            self._heard(link, founding.announcement)
+        self._look()
+
+    async def outcome(self) -> Begun | Late:
+        """Return when the group has begun; meanwhile the log says who is missing.
+
+        ConfigurationError: the founders' lists differ, or two processes have one name.
+        """
+        while not self._over.is_set():
+            with trio.move_on_after(_REPEAT):
+                await self._over.wait()
+                continue
+            self._logger.warning("%s", self.why_not())
+        if self._wrong is not None:
+            await trio.sleep(_UNTIL_ALL_HEARD)
+            raise self._wrong
+        assert self._round.outcome is not None
+        return self._round.outcome
+
+    @property
+    def outcome_now(self) -> Begun | Late | None:
+        """None while somebody is missing."""
+        return self._round.outcome
+
+    def why_not(self) -> NotReadyError:
+        """Whom the founding waits for."""
+        up, missing = self._channel.shared.links().up, self._round.missing()
+        away = [name for name in missing if name not in up]
+        waits_for = f"a link with {', '.join(away)}" if away else ", ".join(missing)
+        return NotReadyError(
+            f"group {self._channel.group!r} has not begun: {self._channel.name!r} waits for {waits_for}; all founders "
+            "have to be up once, at the same time"
+        )
+
+    def gone(self, link: Link) -> None:
+        """That link is down."""
+        self._round.gone(link.name)
+
+    def _heard(self, link: Link, announcement: Announcement) -> None:
+        try:
+            self._round.heard(link.name, announcement)
+        except ConfigurationError as error:
+            self._wrong = error
+            self._over.set()
+        self._look()
+
+    def _heard_here(self, link: Link, here: Here) -> None:
+        if here.founding and here.incarnation is not None:
+            self._round.heard_of_group(here.founding)
+            self._look()
+
+    def _look(self) -> None:
+        announcement = self._round.announcement()
+        if self._round.outcome is not None:
+            self._channel.announcement = None  # it is a member, and says so
+            self._over.set()
+        elif announcement != self._channel.announcement:
+            self._channel.announcement = announcement
+            self._channel.shared.announce_founding(self._channel)
+
+
+def _fresh(name: str, previous: str | None) -> str:
+    return fresh_incarnation(name, previous=previous)
