@@ -43,7 +43,8 @@ import hiredis
 import trio
 
 import crdtcast
-from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
+from crdtcast.adapters.redis.gateway import Gateway
+from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.store.effects import READS

@@ -55,10 +55,6 @@ UPWARD = {
 """Imports that point up, until members with fixed names are no kind of their own."""
 
 CYCLES_OF_TYPES = """
-adapters.redis.compare.verify adapters.redis.gateway adapters.redis.group.fixed
-adapters.redis.group.lifecycle adapters.redis.ops.admin adapters.redis.ops.probes
-adapters.redis.transfer.giver
-
 group.join_server group.journaling group.lifecycle group.member group.reissue
 """
 """Modules that import each other where imports below TYPE_CHECKING count; a blank line between two such circles. At

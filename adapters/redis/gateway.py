@@ -12,17 +12,16 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import trio
 
-from crdtcast.adapters.redis.clients.client import Limits
 from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clients.passthrough import Passthrough
 from crdtcast.adapters.redis.clients.session import ServerIdentity, Session
 from crdtcast.adapters.redis.clients.subscriptions import Subscriptions
+from crdtcast.adapters.redis.clock import Clock
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.committer import Committer
@@ -33,7 +32,7 @@ from crdtcast.adapters.redis.compare.rounds import CompareRounds
 from crdtcast.adapters.redis.deadlines.index import unpinning
 from crdtcast.adapters.redis.group.fixed import FixedMember
 from crdtcast.adapters.redis.group.format_level import FormatLevel
-from crdtcast.adapters.redis.group.lifecycle import Belonging, GroupOptions
+from crdtcast.adapters.redis.group.lifecycle import Belonging
 from crdtcast.adapters.redis.group.peers import GroupPeers
 from crdtcast.adapters.redis.group.preimages import Aside
 from crdtcast.adapters.redis.group.questions import Questions
@@ -41,17 +40,17 @@ from crdtcast.adapters.redis.group.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.ops.admin import Admin
 from crdtcast.adapters.redis.ops.held_log import HeldLog
 from crdtcast.adapters.redis.ops.recorder import Read, Recorder
+from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.recorded.answer import Derived, ended_by
 from crdtcast.adapters.redis.recorded.derivation import derived
 from crdtcast.adapters.redis.server.access_rights import check_rights, note_denied
 from crdtcast.adapters.redis.server.address import SentinelService, ServerAddress
-from crdtcast.adapters.redis.server.connection import ServerConnection, Words
+from crdtcast.adapters.redis.server.connection import ServerConnection
 from crdtcast.adapters.redis.server.inspection import Inspection, inspect, no_room
-from crdtcast.adapters.redis.server.monitor import PATIENCE_SECONDS, Sections, ServerMonitor
+from crdtcast.adapters.redis.server.monitor import Sections, ServerMonitor
 from crdtcast.adapters.redis.server.poller import Poller
 from crdtcast.adapters.redis.server.resp import ReplyError
-from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
-from crdtcast.adapters.redis.store import effects, metadata
+from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.local_file import LocalFile, check_state_directory
 from crdtcast.adapters.redis.store.metadata import StoredState
@@ -64,7 +63,7 @@ from crdtcast.causality.tags import Dot, Vector, covers
 from crdtcast.engine import Durability as EngineDurability
 from crdtcast.engine import Engine, EngineState, GroupEngine
 from crdtcast.eventlog.group_log import GroupLog
-from crdtcast.eventlog.writer import ROTATION, EventLog, Rotation, check_directory
+from crdtcast.eventlog.writer import EventLog, check_directory
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -74,7 +73,7 @@ from crdtcast.exceptions import (
     ServerReadOnlyError,
     SupersededError,
 )
-from crdtcast.fixed.node import Node, NodeOptions
+from crdtcast.fixed.node import Node
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.log_throttle import Throttle, ahead
@@ -97,48 +96,6 @@ _LONG_GRACE_MS = 20_000
 """The same while somebody tells: many keys that expire together take a while, and are told once."""
 _LOOK_AGAIN_SECONDS = 2.0
 """Between two attempts to restore keys that were overwritten."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayOptions:
-    """Everything an operator may choose. `node` holds name, group, peers and the options of the links."""
-
-    node: NodeOptions
-    listen: Address
-    server: ServerAddress | SentinelService
-    state_dir: Path
-    log_dir: Path | None = None
-    rotation: Rotation = ROTATION
-    """Of the event logs there."""
-    metadata_db: int = 15
-    password: str | None = None
-    limits: Limits = field(default_factory=Limits)
-    """Of the clients."""
-    tls: TlsFiles | None = None
-    """What the clients' port shows, if it is to speak TLS."""
-    member: GroupOptions | None = None
-    """Where members come and go; None: the group's members are fixed, and all of them are named in `node`."""
-    compare_seconds: float = 600.0
-    """How long a round over all keys takes, in which they are compared with another member's; 0: only on request."""
-    server_patience: float = PATIENCE_SECONDS
-    """Seconds without an answer of the server after which the connections to it are given up."""
-    admin_commands: bool = False
-    """Whether clients may cut links and move the clock: for tests and demonstrations."""
-
-
-class Clock:
-    """The wall clock, which an administrator may move for tests."""
-
-    def __init__(self) -> None:
-        self.offset_ms = 0
-
-    def ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000 + self.offset_ms
-
-    def us(self) -> int:
-        """Microseconds since the epoch."""
-        return time.time_ns() // 1000 + self.offset_ms * 1000
 
 
 class Gateway:
@@ -196,7 +153,7 @@ class Gateway:
             options.node.name,
             self.committer,
             ask=self.questions.ask,
-            read=self.ask,
+            read=self.committer.ask,
             linked=self.linked,
             members=self._members_with_data,
         )
@@ -211,7 +168,7 @@ class Gateway:
         )
         self.comparison.on_look = self.rounds.look
         self.committer.on_looked_up = self.rounds.looked_up
-        self._fixed = FixedMember(self)
+        self._fixed = FixedMember(options, self.committer, self.clock.us, self.begin_anew)
         self.belonging: Belonging | None = None
         if options.member is not None:
             self.belonging = Belonging(self, options.member, self._log)
@@ -229,7 +186,7 @@ class Gateway:
             refuse_growth=lambda: self.committer.refusals.growth,
             refuse_elsewhere=lambda: self.committer.refusals.elsewhere,
         )
-        self.front = Front(
+        self.front: Front = Front(
             self._poller,
             self.table,
             self.session,
@@ -478,48 +435,6 @@ class Gateway:
             left_out={} if self.belonging is None else self.belonging.left_out,
             left=left,
         ).write(self.options.state_dir)
-
-    async def claim(
-        self,
-        connection: ServerConnection,
-        fence: int,
-        epoch: int,
-        state: StoredState | None,
-        more: Sequence[Words] = (),
-    ) -> None:
-        """Take the fence, which was `fence`, and write the identity, if given, and `more`, in one transaction. The
-        connection is on our own database for that.
-        """
-        watched = await connection.call(
-            [
-                ("SELECT", self.options.metadata_db),
-                ("WATCH", metadata.FENCE),
-                ("GET", metadata.FENCE),
-            ]
-        )
-        if isinstance(watched[2], Exception):
-            raise ServerError(f"the server refuses to tell its fence: {watched[2]}")
-        if int(watched[2] or 0) != fence:
-            raise ServerError("another gateway is taking this server at this moment")
-        identity: list[Words] = [] if state is None else [("SET", metadata.STATE, state.encode())]
-        identity += more
-        replies = await connection.call(
-            [
-                ("MULTI",),
-                ("SET", metadata.FENCE, epoch),
-                *identity,
-                ("EXEC",),
-                ("WATCH", metadata.FENCE),
-                ("SELECT", 0),
-            ]
-        )
-        executed = replies[2 + len(identity)]
-        if executed is None:
-            raise ServerError("another gateway is taking this server at this moment")
-        # What could not be queued says why; the error of EXEC only says that there was such a one.
-        failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        if failed is not None:
-            raise ServerReadOnlyError(f"the server refuses to store metadata: {failed}")
 
     def _resume(
         self,
@@ -853,10 +768,6 @@ class Gateway:
     def reads(self) -> list[Read]:
         """(For the committer.)"""
         return self.recorder.reads()
-
-    def ask(self, reads: list[Read]) -> None:
-        """Own reads of database 0, behind the next commit, all at one instant."""
-        self.committer.ask(reads)
 
     def begin_anew(self, reason: str) -> None:
         """Give up the connection with the server, and find out again who this is."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crdtcast.adapters.redis.clients.client import Limits
-from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.group.format_level import check_fixed
-from crdtcast.adapters.redis.group.lifecycle import GroupOptions
+from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.server.address import SentinelService, ServerAddress, parse_server
 from crdtcast.adapters.redis.server.census import not_a_kind
 from crdtcast.adapters.redis.server.monitor import LEAST_PATIENCE_SECONDS, PATIENCE_SECONDS

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.compare.digests import digest_of, key_sum, presence_hash
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS, unpinned
+from crdtcast.adapters.redis.ops.recorder import Recorder
 from crdtcast.adapters.redis.server.census import is_replicated
 from crdtcast.adapters.redis.server.own_reads import at_once, read_together, replies_to
 from crdtcast.adapters.redis.server.sizes import portions, weighing, weight_of
@@ -32,9 +34,6 @@ from crdtcast.adapters.redis.store.value_pages import ValuePages
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, NativeType
 from crdtcast.causality.tags import Vector
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.gateway import Gateway
 
 _SLICE = 500
 _MINUTE_MS = 60_000
@@ -56,24 +55,26 @@ class _Held(NamedTuple):
 _Key: TypeAlias = tuple[type[NativeType], bytes]
 
 
-async def _held(gateway: Gateway, weighed: Sequence[tuple[_Key, int]]) -> list[_Held]:
+async def _held(
+    committer: Committer, recorder: Recorder, weighed: Sequence[tuple[_Key, int]]
+) -> list[_Held]:
     """What these hold; a large value is read in pages, unless it is written all the time."""
     some = [key for key, _ in weighed]
     (native, name), weight = weighed[0]
     if weight > PAGE_BYTES and native.get is not None:
         for _ in range(_WALKS):
-            if (held := await _held_in_pages(gateway, native, name)) is not None:
+            if (held := await _held_in_pages(committer, recorder, native, name)) is not None:
                 return [held]
     found: list[_Held] = []
 
     def take(told: list[tuple[int, Content | None]]) -> None:
         for (native, name), (until, content) in zip(some, told, strict=True):
             total = None
-            if content and name not in gateway.committer.keyspace.hidden:
+            if content and name not in committer.keyspace.hidden:
                 total = _sum(name, {native.type: content}, until)
-            found.append(_Held(name, total, until, gateway.recorder.vector_of(name)))
+            found.append(_Held(name, total, until, recorder.vector_of(name)))
 
-    await read_together(gateway.ask, at_once(_reading(some), take))
+    await read_together(committer.ask, at_once(_reading(some), take))
     return found
 
 
@@ -92,10 +93,12 @@ def _reading(some: Sequence[_Key]) -> Steps[list[tuple[int, Content | None]]]:
     ]
 
 
-async def _held_in_pages(gateway: Gateway, native: type[NativeType], name: bytes) -> _Held | None:
+async def _held_in_pages(
+    committer: Committer, recorder: Recorder, native: type[NativeType], name: bytes
+) -> _Held | None:
     """None if it was written meanwhile, or a slot has come twice."""
-    home, read = home_of(name), partial(replies_to, gateway.ask)
-    vector = gateway.recorder.vector_of(name)
+    home, read = home_of(name), partial(replies_to, committer.ask)
+    vector = recorder.vector_of(name)
     walk = ValuePages(native, home)
     count = total = 0
     while walk.following is not None:
@@ -105,8 +108,8 @@ async def _held_in_pages(gateway: Gateway, native: type[NativeType], name: bytes
             total += key_sum(name, {native.type: page.content})
     (native_until,) = await taken(in_home(home, [[b"PEXPIRETIME", home.key]]), read)
     until = unpinned(native_until)
-    is_same = vector == gateway.recorder.vector_of(name) and until != NOT_THERE
-    if not is_same or count != walk.count or name in gateway.committer.keyspace.hidden:
+    is_same = vector == recorder.vector_of(name) and until != NOT_THERE
+    if not is_same or count != walk.count or name in committer.keyspace.hidden:
         return None
     return _Held(name, total + _sum(name, {}, until), until, vector)
 
@@ -115,7 +118,7 @@ def _sum(name: bytes, contents: Contents, until: int) -> int:
     return key_sum(name, contents if until < 0 else with_deadline(contents, until))
 
 
-async def digest_everything(gateway: Gateway) -> dict[str, Any]:
+async def digest_everything(committer: Committer, recorder: Recorder) -> dict[str, Any]:
     """`{"keys": n, "digest": hex, "vector": {…}, "with_deadlines": {"keys": n, "digest": hex, "until": ms},
     "not_replicated": {type: n}}`.
 
@@ -123,14 +126,13 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
     digest. Keys with a deadline count apart, and only if that is behind `until`, so that two digests of one `until` are
     of the same keys, although clocks differ.
     """
-    recorder = gateway.recorder
-    databases = gateway.committer.keyspace.databases
-    read_words = partial(replies_to, gateway.ask)
+    databases = committer.keyspace.databases
+    read_words = partial(replies_to, committer.ask)
     read = by_name(read_words)
-    vector = dict(gateway.committer.engine.vector) if gateway.committer.engine else {}
+    vector = dict(committer.engine.vector) if committer.engine else {}
     total = keys = 0
     foreign: Counter[str] = Counter()
-    horizon = _horizon(gateway.committer.keyspace.dates.now)
+    horizon = _horizon(committer.keyspace.dates.now)
     lasting, lasting_keys = 0, 0
     at = BEGIN
     while True:
@@ -148,7 +150,7 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
         ]
         weights = list(map(weight_of, await read([weighing(name) for _, name in found])))
         for some in portions(list(zip(found, weights, strict=True)), weights, PAGE_BYTES):
-            for name, sum_, until, of in await _held(gateway, some):
+            for name, sum_, until, of in await _held(committer, recorder, some):
                 if sum_ is None:
                     recorder.touch_again(name)  # told when it has been read with what it hides
                     continue

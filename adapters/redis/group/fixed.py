@@ -5,10 +5,13 @@ See `recovery` for the decision itself, and `belonging` for groups whose members
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.commit.committer import Committer
+from crdtcast.adapters.redis.group.fence import claim
 from crdtcast.adapters.redis.group.recovery import Identity, decide
+from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.recorded.answer import message_of
 from crdtcast.adapters.redis.recorded.derivation import derived
 from crdtcast.adapters.redis.recorded.record import Record
@@ -25,15 +28,21 @@ from crdtcast.causality.tags import covers
 from crdtcast.engine import Engine
 from crdtcast.exceptions import RolledBackError
 
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.gateway import Gateway
-
 
 class FixedMember:
-    """One of them. Made by `Gateway`, and calls it."""
+    """One of them. begin_anew: gives up the connection with the server, to find out again who this is."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        options: GatewayOptions,
+        committer: Committer,
+        clock_us: Callable[[], int],
+        begin_anew: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._committer = committer
+        self._clock_us = clock_us
+        self._begin_anew = begin_anew
         self._renew = False
         self._kept: tuple[str, list[Message]] = "", []
 
@@ -44,7 +53,7 @@ class FixedMember:
 
         Raises ConfigurationError where nothing is safe, ServerError.
         """
-        gateway, options = self._gateway, self._gateway.options
+        options = self._options
         group, name = options.node.group, options.node.name
         file = LocalFile.read(options.state_dir, name)
         level = options.node.level
@@ -52,7 +61,7 @@ class FixedMember:
         if inspection.found.state is not None:
             # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
             # was read before that may be out of date already, and would be written over it.
-            await gateway.claim(connection, inspection.fence, epoch, None)
+            await claim(connection, options.metadata_db, inspection.fence, epoch, None)
             inspection = await inspect(connection, options.metadata_db)
             identity = decide(group, name, file, inspection.found, level)
         if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
@@ -61,13 +70,13 @@ class FixedMember:
         more: list[Words] = []
         if identity is Identity.RENEWED and inspection.record is not None:
             state, inspection, more = _hand_on(state, inspection, inspection.record)
-        await gateway.claim(connection, inspection.fence, epoch, state, more)
+        await claim(connection, options.metadata_db, inspection.fence, epoch, state, more)
         self._renew = False
         return identity, state, inspection
 
     def _answered_more(self, inspection: Inspection) -> bool:
         """Whether the server has lost own messages whose clients have got their answers: their dots are used up."""
-        committer, found = self._gateway.committer, inspection.found.state
+        committer, found = self._committer, inspection.found.state
         engine = committer.engine
         if engine is None or found is None:
             return False
@@ -80,14 +89,14 @@ class FixedMember:
         self, identity: Identity, inspection: Inspection, file: LocalFile | None
     ) -> StoredState:
         """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
-        node = self._gateway.options.node
+        node = self._options.node
         found = inspection.found.state
         if identity is Identity.SAME:
             assert found is not None
             return found
         incarnation = fresh_incarnation(
             node.name,
-            self._gateway.clock.us,
+            self._clock_us,
             # The file may know a later one than a server that came back with less.
             max((known.incarnation for known in (found, file) if known is not None), default=None),
         )
@@ -116,7 +125,7 @@ class FixedMember:
         ended, kept = self._kept
         if before.me != engine.me:
             ended, kept = before.me, [*kept, *before.state().unstable]
-        unsure = self._gateway.committer.unsure
+        unsure = self._committer.unsure
         kept = [m for m in kept if m.dot not in unsure and not covers(engine.vector, m.dot)]
         for message in kept:
             engine.receive(ended, message)
@@ -125,7 +134,7 @@ class FixedMember:
     def rolled_back(self, error: RolledBackError) -> None:
         """A peer remembers more than the server beside us: this incarnation has ended."""
         self._renew = True
-        self._gateway.begin_anew(str(error))
+        self._begin_anew(str(error))
 
 
 def _hand_on(

@@ -7,18 +7,25 @@ one that was left. See docs/redis-groups.md.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
-from crdtcast.adapters.redis.commit.durability import Mark
+from crdtcast.adapters.redis.clock import Clock
+from crdtcast.adapters.redis.commit.committer import Committer
+from crdtcast.adapters.redis.commit.durability import DurabilityProbe, Mark
+from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.group.fence import claim
 from crdtcast.adapters.redis.group.join_refusal import JoinRefusal
 from crdtcast.adapters.redis.group.peers import GroupPeers
+from crdtcast.adapters.redis.group.questions import Questions
 from crdtcast.adapters.redis.group.recovery import Found, Way, decide_member
 from crdtcast.adapters.redis.group.reissue import Returning
+from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.recorded.answer import ParkedRecord, message_of
 from crdtcast.adapters.redis.server.census import described
 from crdtcast.adapters.redis.server.connection import ServerConnection
@@ -30,6 +37,7 @@ from crdtcast.adapters.redis.store.metadata import StoredState
 from crdtcast.adapters.redis.store.synced_file import Synced
 from crdtcast.adapters.redis.transfer.giver import Giver
 from crdtcast.adapters.redis.transfer.joiner import Arriving, Writer, stored_state
+from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import fresh_incarnation, member_named, name_of
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
@@ -40,42 +48,51 @@ from crdtcast.group.status import change_wanted, turnover
 from crdtcast.service.admin.administered import departed
 from crdtcast.service.admin.reserved import unreserved
 from crdtcast.transport.link import Link
-from crdtcast.transport.options import Address, format_address, parse_address
+from crdtcast.transport.options import format_address, parse_address
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Asking, Fetch
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.commit.round import Commit
-    from crdtcast.adapters.redis.gateway import Gateway
 
 _PROGRESS_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOptions:
-    """How to get into a group whose members come and go.
+class MemberHost(Protocol):
+    """The gateway that a membership is of: what it consists of, and what it does for its member."""
 
-    founds: be its first member, if this is none yet; otherwise it joins through `NodeOptions.peers`, of which one that
-        lives is enough.
-    level: the format level that a group begins with which this gateway founds; None: the highest that it reads.
-    replaces: names or incarnations that the operator declares lost: they go with this gateway's first join.
-    advertise: where the others reach this gateway, if it listens on a wildcard.
-    leave_out: types of keys that the copy of its first join need not have.
-    leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
-    """
+    @property
+    def options(self) -> GatewayOptions: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def hlc(self) -> HLC: ...
+    @property
+    def committer(self) -> Committer: ...
+    @property
+    def questions(self) -> Questions: ...
+    @property
+    def durability(self) -> DurabilityProbe: ...
+    def on_work(self) -> None:
+        """Something may be deliverable or stable, or a tick has passed."""
 
-    founds: bool
-    level: int | None = None
-    replaces: tuple[str, ...] = ()
-    advertise: Address | None = None
-    leave_out: tuple[str, ...] = ()
-    leave_within: float | None = None
+    def write_file(self, state: StoredState, found: Found) -> None:
+        """Note in the local file which incarnation goes on beside which server."""
+
+    def note(self, *, left: bool = False) -> None:
+        """Rewrite the local file: addresses or the format level have changed, or it has left its group."""
+
+    def begin_anew(self, reason: str) -> None:
+        """Give up the connection with the server, and find out again who this is."""
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run something beside the rest until the gateway ends. It must handle its own errors."""
+
+    def fatal(self, error: Exception) -> None:
+        """End the gateway with this error."""
 
 
 class Belonging:
-    """The membership of one gateway. Made by `Gateway`, and calls it."""
+    """The membership of one gateway."""
 
-    def __init__(self, gateway: Gateway, options: GroupOptions, logger: logging.Logger) -> None:
+    def __init__(self, gateway: MemberHost, options: GroupOptions, logger: logging.Logger) -> None:
         self._gateway = gateway
         self._options = options
         self._log = logger
@@ -89,7 +106,7 @@ class Belonging:
             logger=logger,
         )
         self.peers.channel.serials = gateway.questions.serials
-        self._giver = Giver(gateway, self.peers)
+        self._giver = Giver(committer, self.peers, gateway.hlc, gateway.spawn)
         self._returning = Returning(
             committer,
             gateway.options.node.group,
@@ -162,13 +179,13 @@ class Belonging:
             state = self._founded(file, inspection.found.state)
             if way is Way.CONVERT:
                 gateway.write_file(state, inspection.found)  # first, as at the end of a join
-            await gateway.claim(connection, inspection.fence, epoch, state)
+            await claim(connection, db, inspection.fence, epoch, state)
             self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
             inspection = await inspect(connection, db)
         else:
             # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
             # read before that may be out of date already, and would be written over it.
-            await gateway.claim(connection, inspection.fence, epoch, None)
+            await claim(connection, db, inspection.fence, epoch, None)
             self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
             inspection = await inspect(connection, db)
             if way is Way.SAME:

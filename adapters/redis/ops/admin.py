@@ -8,23 +8,25 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from crdtcast.adapters.redis.clients.client import Request
+from crdtcast.adapters.redis.clients.listener import Front
+from crdtcast.adapters.redis.clock import Clock
 from crdtcast.adapters.redis.commit.durability import PROMISES
 from crdtcast.adapters.redis.compare.verify import digest_everything
-from crdtcast.adapters.redis.ops.probes import member_status
+from crdtcast.adapters.redis.group.lifecycle import Belonging
+from crdtcast.adapters.redis.group.peers import GroupPeers
+from crdtcast.adapters.redis.ops.probes import Observed, member_status
+from crdtcast.adapters.redis.ops.recorder import Recorder
 from crdtcast.adapters.redis.server.resp import OK, ReplyError
 from crdtcast.adapters.redis.store import metadata
 from crdtcast.adapters.redis.store.databases import name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
+from crdtcast.fixed.node import Node
 from crdtcast.group.status import as_json
 from crdtcast.service.policy import level_to_raise
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.clients.client import Request
-    from crdtcast.adapters.redis.gateway import Gateway
-    from crdtcast.adapters.redis.group.lifecycle import Belonging
 
 _LAST_MS = 130 * 365 * 86_400_000
 _FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE", b"SKEW"})
@@ -40,10 +42,31 @@ _HELP = (
 )
 
 
+class AdministeredGateway(Observed, Protocol):
+    """A gateway, as far as operators have a say in it."""
+
+    @property
+    def node(self) -> Node | GroupPeers | None:
+        """None before there are links."""
+
+    @property
+    def belonging(self) -> Belonging | None:
+        """None where the members are fixed."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def front(self) -> Front: ...
+    @property
+    def recorder(self) -> Recorder: ...
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run something beside the rest until the gateway ends. It must handle its own errors."""
+
+
 class Admin:
     """Answers the requests that the table calls ADMIN."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: AdministeredGateway) -> None:
         self._gateway = gateway
         self._guarded: dict[bytes, Callable[[bytes], None]] = {
             b"CUT": self._cut,
@@ -173,7 +196,7 @@ class Admin:
             request.answer(reply if isinstance(reply, Exception) else OK)
             self._gateway.front.flush()
 
-        self._gateway.ask([([b"PING"], answer)])
+        self._gateway.committer.ask([([b"PING"], answer)])
 
     def _skew(self, argument: bytes) -> None:
         """The gateway's clock is off; deadlines go by the server's."""
@@ -183,7 +206,10 @@ class Admin:
         self._gateway.clock.offset_ms += offset
 
     def _verify(self, request: Request) -> None:
-        self._answer_later(request, "VERIFY", lambda: digest_everything(self._gateway))
+        self._answer_later(request, "VERIFY", self._digest)
+
+    async def _digest(self) -> dict[str, Any]:
+        return await digest_everything(self._gateway.committer, self._gateway.recorder)
 
     def _repair(self, request: Request, key: bytes | None, source: str | None) -> None:
         if not self._gateway.options.admin_commands:

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
+from crdtcast.adapters.redis.commit.committer import Committer
+from crdtcast.adapters.redis.commit.durability import DurabilityProbe
+from crdtcast.adapters.redis.compare.rounds import CompareRounds
+from crdtcast.adapters.redis.group.format_level import FormatLevel
+from crdtcast.adapters.redis.options import GatewayOptions
+from crdtcast.causality.hlc import HLC
 from crdtcast.exceptions import NotReadyError
+from crdtcast.fixed.node import Node
 from crdtcast.group.status import Status, status
 from crdtcast.service.admin.probes import Probes
 from crdtcast.service.readiness import Readiness
+from crdtcast.transport.channel import Channel
+from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.options import Address
 from crdtcast.transport.tcp import listen
 
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.gateway import Gateway
+
+class Observed(Protocol):
+    """A gateway, as far as its state is told."""
+
+    @property
+    def options(self) -> GatewayOptions: ...
+    @property
+    def committer(self) -> Committer: ...
+    @property
+    def durability(self) -> DurabilityProbe: ...
+    @property
+    def formats(self) -> FormatLevel: ...
+    @property
+    def hlc(self) -> HLC: ...
+    @property
+    def rounds(self) -> CompareRounds: ...
+    @property
+    def runtime(self) -> Node | Channel | None:
+        """What moves the engine's messages; None before there is an engine."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The links. NotReadyError before there are any."""
 
 
 class GatewayProbes:
@@ -22,7 +52,7 @@ class GatewayProbes:
     present incarnation.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Observed) -> None:
         self._gateway = gateway
         self._readiness = Readiness()
 
@@ -45,7 +75,7 @@ class GatewayProbes:
         return member_status(self._gateway)
 
 
-def member_status(gateway: Gateway) -> Status:
+def member_status(gateway: Observed) -> Status:
     """What every member tells, whatever it runs (docs/operations.md). Its journal is its server.
 
     Raises NotReadyError until it is a member.
@@ -66,14 +96,14 @@ def member_status(gateway: Gateway) -> Status:
     )
 
 
-def not_in(gateway: Gateway) -> str:
+def not_in(gateway: Observed) -> str:
     """What is said while it is no member yet."""
     node = gateway.options.node
     return f"gateway {node.name!r} is not in group {node.group!r} yet: wait, or look into its log"
 
 
 async def serve_probes(
-    gateway: Gateway,
+    gateway: Observed,
     own: GatewayProbes,
     address: Address,
     *,

@@ -14,7 +14,7 @@ from crdtcast.exceptions import ServerError
 
 T = TypeVar("T")
 Ask = Callable[[list[Read]], None]
-"""`Gateway.ask`: has these reads done behind the next commit."""
+"""`Committer.ask`: has these reads done behind the next commit."""
 
 
 class Pending:

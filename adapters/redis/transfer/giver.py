@@ -8,11 +8,13 @@ the join. Nothing of an admission leaves before that commit is synced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.commit.committer import Committer
+from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.group.peers import GroupPeers
 from crdtcast.adapters.redis.server.census import take_census
 from crdtcast.adapters.redis.server.own_reads import Pending, replies_to
 from crdtcast.adapters.redis.server.steps import taken
@@ -20,17 +22,13 @@ from crdtcast.adapters.redis.store.databases import Databases, described, select
 from crdtcast.adapters.redis.store.effects import Effect
 from crdtcast.adapters.redis.transfer.region_copy import RegionCopy
 from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice
+from crdtcast.causality.hlc import HLC
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
 from crdtcast.group.join_server import Guest, Hosting, check_crowd, whose_place
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy
 from crdtcast.wire.state import Entry, pack_entry
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.commit.round import Commit
-    from crdtcast.adapters.redis.gateway import Gateway
-    from crdtcast.adapters.redis.group.peers import GroupPeers
 
 
 class _Guest(Guest):
@@ -61,12 +59,23 @@ class _Guest(Guest):
 
 
 class Giver(Hosting[_Guest]):
-    """Answers joiners on behalf of one gateway."""
+    """Answers joiners on behalf of one gateway.
 
-    def __init__(self, gateway: Gateway, peers: GroupPeers) -> None:
+    clock: what a joiner's clock has to be past. spawn: runs something beside the rest, until the gateway ends.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        peers: GroupPeers,
+        clock: HLC,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> None:
         super().__init__(lambda link, frame: peers.channel.send_to([link.name], frame))
-        self._gateway = gateway
+        self._committer = committer
         self._peers = peers
+        self._clock = clock
+        self._spawn = spawn
 
     def committed(self, commit: Commit) -> None:
         """The keys of this commit have other values now."""
@@ -76,8 +85,8 @@ class Giver(Hosting[_Guest]):
 
     def _check_giving(self) -> None:
         """Raises NotReadyError if something stands against giving anything away now."""
-        committer = self._gateway.committer
-        me = self._gateway.options.node.name
+        committer = self._committer
+        me = self._peers.channel.name
         if committer.engine is None or not committer.serving:
             raise NotReadyError(f"the server beside {me} does not answer")
         keyspace = committer.keyspace
@@ -88,13 +97,13 @@ class Giver(Hosting[_Guest]):
 
     @property
     def _databases(self) -> Databases:
-        return self._gateway.committer.keyspace.databases
+        return self._committer.keyspace.databases
 
     # The copy
 
     def _copy(self, link: Link, frame: Copy) -> None:
         self._check_giving()
-        engine = self._gateway.committer.engine
+        engine = self._committer.engine
         assert isinstance(engine, GroupEngine)
         engine.check_reader(link.name, frame.reads)  # the level may rise between two slices
         guest = self._guest(link) or self._receive(_Guest(link))
@@ -118,7 +127,7 @@ class Giver(Hosting[_Guest]):
         is_enough = guest.copy is not None and guest.copy.is_enough
         if not guest.busy and guest.ready is None and (guest.wants or not is_enough):
             guest.busy = True
-            self._gateway.spawn(partial(self._read_slice, guest))
+            self._spawn(partial(self._read_slice, guest))
 
     async def _read_slice(self, guest: _Guest) -> None:
         try:
@@ -132,7 +141,7 @@ class Giver(Hosting[_Guest]):
 
     async def _slice(self, guest: _Guest) -> Slice:
         if guest.copy is None:
-            guest.copy = copy = RegionCopy(self._gateway.committer.keyspace)
+            guest.copy = copy = RegionCopy(self._committer.keyspace)
             databases = self._databases
             each = [words for db in databases.clients for words in ([*select(db)], [b"DBSIZE"])]
             told = await self._ask([*each, [*select(0)]])
@@ -148,7 +157,7 @@ class Giver(Hosting[_Guest]):
         return slice_
 
     async def _read(self, commands: list[list[bytes]]) -> list[object]:
-        return await replies_to(self._gateway.ask, commands)
+        return await replies_to(self._committer.ask, commands)
 
     async def _ask(self, commands: list[list[bytes]]) -> list[object]:
         replies = await self._read(commands)
@@ -171,8 +180,8 @@ class Giver(Hosting[_Guest]):
         if guest is None or has_more or guest.copy is None or not guest.copy.is_enough:
             raise NotReadyError("copy the keys first")
         self._check_flushed(guest)
-        self._gateway.committer.at_its_end(partial(self._let_in, guest, frame))
-        self._gateway.committer.kick()
+        self._committer.at_its_end(partial(self._let_in, guest, frame))
+        self._committer.kick()
 
     def _let_in(
         self,
@@ -185,7 +194,7 @@ class Giver(Hosting[_Guest]):
         if not self._is_here(guest) or copy is None:
             return
         copy.touched(_effects(commit), commit.repaired)
-        committer = self._gateway.committer
+        committer = self._committer
         engine = committer.engine
         assert isinstance(engine, GroupEngine)
         try:
@@ -205,7 +214,7 @@ class Giver(Hosting[_Guest]):
         reads, rows = copy.closing()
         pending = Pending(reads)
         commit.after += pending.reads
-        clock = self._gateway.hlc.latest
+        clock = self._clock.latest
 
         async def give() -> None:
             await pending.done.wait()
@@ -218,7 +227,7 @@ class Giver(Hosting[_Guest]):
             if self._is_here(guest):
                 self._offer(guest, frame.serial, Ending(packed, clock, rows).encode())
 
-        self._gateway.spawn(give)
+        self._spawn(give)
 
 
 def _effects(commit: Commit) -> Iterator[Effect]:

@@ -6,8 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
-from crdtcast.adapters.redis.gateway import GatewayOptions
-from crdtcast.adapters.redis.group.lifecycle import GroupOptions
+from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient

@@ -12,7 +12,8 @@ from typing import Any
 import trio
 
 from crdtcast.adapters.redis.cluster import Region
-from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
+from crdtcast.adapters.redis.gateway import Gateway
+from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.adapters.redis.store.effects import READS

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from crdtcast.adapters.redis.commit.durability import Mark
-from crdtcast.adapters.redis.gateway import GatewayOptions
-from crdtcast.adapters.redis.group.lifecycle import Belonging, GroupOptions
+from crdtcast.adapters.redis.group.lifecycle import Belonging
 from crdtcast.adapters.redis.group.recovery import Durability
+from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.store import metadata, value_pages

@@ -19,7 +19,7 @@ import trustme
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from crdtcast.adapters.redis.gateway import GatewayOptions
+from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.server.access_rights import _OUTSIDE, _QUEUED
 from crdtcast.adapters.redis.server.address import (
     SentinelService,

@@ -1,0 +1,18 @@
+"""The clock of a gateway."""
+
+import time
+
+
+class Clock:
+    """The wall clock, which an administrator may move for tests."""
+
+    def __init__(self) -> None:
+        self.offset_ms = 0
+
+    def ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000 + self.offset_ms
+
+    def us(self) -> int:
+        """Microseconds since the epoch."""
+        return time.time_ns() // 1000 + self.offset_ms * 1000
