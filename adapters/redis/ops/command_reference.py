@@ -47,7 +47,8 @@ For those who write clients: what each command of the server does behind a gatew
 itself; what differs is said, and for a refused command what to use instead. In every region all writes mean what
 [redis-rules.md](redis-rules.md) says. A refused command is an error that says the same, and changes nothing.
 
-Made from the gateway's own table and the list of {server} by `{program}`.
+Made from the gateway's own table and the list of {server} by
+`{program}`.
 Reads that a later server brings pass through; its writes are refused until the gateway knows them.
 """
 
