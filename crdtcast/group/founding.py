@@ -84,8 +84,8 @@ class GroupFounding:
         self._look()
 
     def _heard_here(self, link: Link, here: Here) -> None:
-        if here.founding and here.incarnation is not None:
-            self._round.heard_of_group(here.founding)
+        if here.group_id and here.incarnation is not None:
+            self._round.heard_of_group(here.group_id)
             self._look()
 
     def _look(self) -> None:

@@ -186,7 +186,7 @@ class Entering:
                 copy, entry = await self._joining.through(link, wish)
                 self._entries += 1
                 self._let_in[link.name] = self._entries
-                self._channel.founding = entry.founding
+                self._channel.group_id = entry.group_id
                 self._said.clear()
                 return copy, entry
             except HandshakeError as error:
@@ -228,7 +228,7 @@ class Entering:
             present = {
                 link.name: link
                 for link, here in shared.present(group).items()
-                if here.founding and self._channel.founding in ("", here.founding)
+                if here.group_id and self._channel.group_id in ("", here.group_id)
             }
             # Who has let us in before may have been cut off with us and not know it, so that we are out again.
             willing = sorted(

@@ -259,7 +259,7 @@ class Contact(Hosting[_Guest]):
             guest = self._receive(_Guest(link, {}))
         entry = Entry(
             admission.incarnation,
-            self._member.channel.founding,
+            self._member.channel.group_id,
             admission.state,
             tuple(guest.since),
         )

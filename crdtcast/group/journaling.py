@@ -346,7 +346,7 @@ class Recording:
         saved = Saved(
             channel.group,
             channel.name,
-            channel.founding,
+            channel.group_id,
             engine.me,
             member.witness,
             engine.state(),

@@ -161,7 +161,7 @@ class Living(Broadcasting):
             await self._become(*entered)
 
     def _begin_as(self, begun: Begun) -> None:
-        self.channel.founding = begun.group_id
+        self.channel.group_id = begun.group_id
         engine = self._engine_type(begun.me, GroupEngine.first_state(begun.members, begun.level))
         engine.resumed = False
         self._begin(engine)
@@ -325,7 +325,7 @@ class Living(Broadcasting):
             same = is_whole(saved, resumed.damage, has_process=self._process is not None)
             self.witness = saved.witness
             self.parked = saved.parked
-            self.channel.founding = saved.founding
+            self.channel.group_id = saved.group_id
             self.channel.shared.learn(saved.life.addresses)
             engine = self._engine_type(saved.incarnation, saved.state)
             if saved.application is not None:

@@ -48,7 +48,7 @@ class Saved:
 
     group: str
     name: str
-    founding: str = ""
+    group_id: str = ""
     incarnation: str = ""
     witness: bool = False
     state: GroupState = field(default_factory=GroupState)
@@ -143,7 +143,7 @@ def pack_saved(saved: Saved) -> bytes:
             _FORMAT,
             saved.group,
             saved.name,
-            saved.founding,
+            saved.group_id,
             saved.incarnation,
             saved.witness,
             pack_state(saved.state),
@@ -160,11 +160,11 @@ def unpack_saved(packed: bytes, where: str) -> Saved:
     try:
         version, *rest = msgpack.unpackb(packed)
         check_format(where, version, _FORMAT)
-        group, name, founding, incarnation, witness, state, application, parked, life = rest
+        group, name, group_id, incarnation, witness, state, application, parked, life = rest
         return Saved(
             group,
             name,
-            founding,
+            group_id,
             incarnation,
             witness,
             unpack_state(state),

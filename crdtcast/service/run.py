@@ -199,7 +199,7 @@ class NodeProcess:
     def _group_options(self) -> dict[str, Any]:
         settings = self.settings
         return {
-            "founders": settings.founding or None,
+            "founders": settings.founder_addresses or None,
             "found": settings.found,
             "join": settings.contacts,
             "group": settings.group,

@@ -250,7 +250,7 @@ class NodeSettings(MemberSettings):
     def _wrong_founders(self) -> list[str]:
         if not self.founders:
             return []
-        own = self.founding.get(self.name)
+        own = self.founder_addresses.get(self.name)
         if own is None:
             return [f"founders does not name {self.name!r} itself: give all founders the same list"]
         if own not in (self.listen, self.advertise):
@@ -261,7 +261,7 @@ class NodeSettings(MemberSettings):
         return []
 
     @property
-    def founding(self) -> dict[str, str]:
+    def founder_addresses(self) -> dict[str, str]:
         """`founders`: where each of them is, by name."""
         return {name: at for name, _, at in (each.partition("=") for each in self.founders)}
 

@@ -43,7 +43,7 @@ def _not_asked(link: Link, frame: InGroup) -> None:
 class Channel(Driving):
     """A group of one process. ConfigurationError for what is no name, LocalProtocolError if the group is open already.
 
-    engine: None until there is one; set it by `start`, and another one by `start` again. founding:
+    engine: None until there is one; set it by `start`, and another one by `start` again. group_id:
         see `Here`; to be set before.
     on_rolled_back: a peer remembers more of this incarnation than it does itself; the node ends then.
     on_founding: a peer founds a group of that name. on_here: a peer says who it is while there is no engine.
@@ -56,7 +56,7 @@ class Channel(Driving):
         self.shared = shared
         self.group = group
         self.engine: AnyEngine | None = None
-        self.founding = ""
+        self.group_id = ""
         self.serials: Iterator[int] = count(1)
         """Numbers for what this member asks its peers for."""
         self.on_asked: Callable[[Link, InGroup], None] = _not_asked
@@ -187,8 +187,8 @@ class Channel(Driving):
         if name_of(incarnation) != link.name:
             text = f"incarnation {incarnation} does not belong to a node called {link.name}"
             self._part(link, Reason.WRONG_NAME, text)
-        elif here.founding != self.founding:
-            self._part(link, Reason.GROUP, _other_founding(link.name, here.founding, self))
+        elif here.group_id != self.group_id:
+            self._part(link, Reason.GROUP, _other_group(link.name, here.group_id, self))
         elif self._is_welcome(engine, link, incarnation):
             self.here[link.name] = incarnation
             self.on_gone(link)
@@ -321,8 +321,8 @@ class Channel(Driving):
         self.shared.relieve()
 
 
-def _other_founding(name: str, founding: str, own: Channel) -> str:
-    kinds = [f"with the id {f}" if f else "of fixed members" for f in (founding, own.founding)]
+def _other_group(name: str, group_id: str, own: Channel) -> str:
+    kinds = [f"with the id {f}" if f else "of fixed members" for f in (group_id, own.group_id)]
     return (
         f"two groups are called {own.group!r}: {name} is in one {kinds[0]}, {own.name} in one "
         f"{kinds[1]}: stop one side, and let it join the other"

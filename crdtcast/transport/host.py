@@ -1,7 +1,7 @@
 """Links that several groups share: one connection for each pair of processes, whatever groups they
 have in common.
 
-Each process says which groups it has (`wire_groups`); what belongs to a group goes only to those who
+Each process says which groups it has (`crdtcast.wire.group_frames`); what belongs to a group goes only to those who
 have it, too. Processes tell each other where others can be dialled.
 """
 
@@ -58,7 +58,7 @@ class LinkedGroup(Protocol):
     """Its name."""
     number: int
     """What stands for it in frames to others."""
-    founding: str
+    group_id: str
     """See `Here`."""
     announcement: Announcement | None
     """How far its founding is, as seen from this process; None: it does not take part in that."""
@@ -153,7 +153,7 @@ class SharedLinks(Endpoint):
             )
         self._numbers += 1
         self.channels[group] = channel
-        self._tell_all(Here(self._numbers, group, None, channel.founding))
+        self._tell_all(Here(self._numbers, group, None, channel.group_id))
         return self._numbers
 
     def closed(self, channel: LinkedGroup) -> None:
@@ -190,7 +190,7 @@ class SharedLinks(Endpoint):
 
     def _here(self, channel: LinkedGroup) -> Here:
         me = None if channel.engine is None else channel.engine.me
-        return Here(channel.number, channel.group, me, channel.founding)
+        return Here(channel.number, channel.group, me, channel.group_id)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """(For groups.) Run something beside the links. An exception of it ends them."""

@@ -49,7 +49,7 @@ PROTOCOL_VERSION = 3
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
 it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
 Version 3 brought proofs of a shared secret, numbers in the place of incarnation ids, questions of applications
-(`wire_offers`), and sections of long frames (`sections`).
+(`crdtcast.wire.offer_frames`), and sections of long frames (`crdtcast.wire.sections`).
 """
 NUMBERED_VERSION = 3
 """From which on ids are numbered."""
@@ -78,8 +78,8 @@ class Hello:
     the same name, and a node from itself. `fence` is the epoch of whoever owns the server beside a
     gateway (0 without one); between two owners the higher one is right. `max_frame` is what the
     sender accepts. `clock_ms` is its wall clock, when drift is watched. `shared`: its links carry
-    several groups (`wire_groups`); `group` then names the set of links, and `incarnation` the process, or the
-    server that it owns.
+    several groups (`crdtcast.wire.group_frames`); `group` then names the set of links, and `incarnation` the process,
+    or the server that it owns.
     `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
     a secret to prove and demands that the other side proves it (`wire/auth.py`); else empty. `zstd`: it
     understands compressed frames. `level`, `reads`: where the members are fixed, the format level that it sends in, and

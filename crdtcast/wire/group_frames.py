@@ -42,14 +42,14 @@ MAX_FOUNDERS = 100
 @dataclass(frozen=True, slots=True)
 class Here:
     """The sender's group `number` is `group`, in which it is `incarnation`; None: it has no such
-    group any more, or is not a member yet. founding: the group's id, which tells it from others of one name; empty
+    group any more, or is not a member yet. group_id: which tells it from others of one name; empty
     for a group of fixed members.
     """
 
     number: int
     group: str
     incarnation: str | None
-    founding: str = ""
+    group_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ def grouped_fields(grouped: Grouped, numbers: Numbers | None = None) -> list[obj
 def fields_of(frame: Here | Apart | Founding | Known) -> list[object]:
     """The same for other frames."""
     match frame:
-        case Here(number, group, incarnation, founding):
-            return [int(FrameKind.HERE), number, group, incarnation, founding]
+        case Here(number, group, incarnation, group_id):
+            return [int(FrameKind.HERE), number, group, incarnation, group_id]
         case Apart(group, reason, text):
             return [int(FrameKind.APART), group, reason, text]
         case Founding(group, (names, founders, confirms)):
@@ -161,7 +161,7 @@ def _read_here(fields: list[Any]) -> Here:
     shaped(fields, 5, "a here")
     number, group = read_number(fields[1], "a group's number"), _group(fields[2])
     incarnation = None if fields[3] is None else read_incarnation(fields[3])
-    return Here(number, group, incarnation, read_text(fields[4], "a founding"))
+    return Here(number, group, incarnation, read_text(fields[4], "a group's id"))
 
 
 def _read_apart(fields: list[Any]) -> Apart:

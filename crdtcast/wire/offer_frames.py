@@ -1,5 +1,5 @@
 """Frames by which a peer asks another one for something, and fetches it, beside messages: a question of an application
-here, a copy or an admission in `wire_groups`.
+here, a copy or an admission in `crdtcast.wire.group_frames`.
 
 Who asks numbers its requests. The answer is an offer of so many bytes, or why there is none, under the same number. The
 asker fetches them part by part, so they fill no queue. Nothing of it is ordered with messages, stored, or repaired: who

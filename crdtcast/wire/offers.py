@@ -1,4 +1,5 @@
-"""One thing after another that a peer asks for, is offered, and fetches in parts: both sides of it (`wire_offers`).
+"""One thing after another that a peer asks for, is offered, and fetches in parts: both sides of it
+(`crdtcast.wire.offer_frames`).
 
 Used by those who join, and by gateways that ask each other. Who asks keeps what has come when a link breaks, and may go
 on where it was over the next one with the same process.

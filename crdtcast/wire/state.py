@@ -53,12 +53,12 @@ class Happened:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What a contact gives to the one that it lets in: its id, which group this is (see
-    `wire_groups.Here`), the group's state at that instant, and what has happened to the application
+    `wire.group_frames.Here`), the group's state at that instant, and what has happened to the application
     since it was copied.
     """
 
     incarnation: str
-    founding: str
+    group_id: str
     state: GroupState
     since: Sequence[Happened]
 
@@ -97,7 +97,7 @@ def pack_entry(entry: Entry) -> bytes:
     """`entry` as bytes."""
     since = [[*_pack_tag(happened.tag), happened.payload] for happened in entry.since]
     packed: bytes = msgpack.packb(
-        [entry.incarnation, entry.founding, pack_state(entry.state), since]
+        [entry.incarnation, entry.group_id, pack_state(entry.state), since]
     )
     return packed
 
@@ -204,10 +204,10 @@ def _state(packed: Any) -> GroupState:
 
 
 def _entry(packed: bytes) -> Entry:
-    incarnation, founding, state, since = unpacked(packed)
+    incarnation, group_id, state, since = unpacked(packed)
     return Entry(
         read_incarnation(incarnation),
-        read_text(founding, "a group's id"),
+        read_text(group_id, "a group's id"),
         _state(state),
         tuple(map(_happened, since)),
     )

@@ -17,7 +17,7 @@ def test_older_program_refuses_a_journal_and_leaves_it_whole(tmp_path: Path) -> 
     me = "a.00640a3bcc5a0f001"
     state = GroupEngine.found(me, [], reads=Span(1, 2)).state()
     state = replace(state, view=replace(state.view, level=2))
-    saved = Saved("g", "a", founding=me, incarnation=me, state=state)
+    saved = Saved("g", "a", group_id=me, incarnation=me, state=state)
     journal = FileJournal(tmp_path / "journal")
     journal.load()
     journal.compact(pack_saved(saved))

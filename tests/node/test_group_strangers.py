@@ -116,9 +116,9 @@ def test_a_linked_stranger_disturbs_nobody(
                     1,
                     "g",
                     data.draw(st.none() | st.just(incarnation("b"))),
-                    data.draw(st.just(a.up.channel.founding) | st.just("")),
+                    data.draw(st.just(a.up.channel.group_id) | st.just("")),
                 ),
-                *data.draw(st.lists(frames(a.up.incarnation, a.up.channel.founding), max_size=8)),
+                *data.draw(st.lists(frames(a.up.incarnation, a.up.channel.group_id), max_size=8)),
             ]
             near, far = trio.testing.memory_stream_pair()
             async with trio.open_nursery() as nursery:

@@ -63,10 +63,10 @@ class GroupPeers:
         assert engine is None or isinstance(engine, GroupEngine)
         return engine
 
-    def start(self, engine: GroupEngine, founding: str) -> None:
+    def start(self, engine: GroupEngine, group_id: str) -> None:
         """Take part with this engine, whose state was just read from the server and may not be synced."""
         self.gate.begin(self._number() - 1)
-        self.channel.founding = founding
+        self.channel.group_id = group_id
         self.channel.start(engine)
 
     def flush(self) -> None:

@@ -208,7 +208,7 @@ class Giver(Hosting[_Guest]):
             self._refuse(guest.link, frame.serial, error)
             return
         packed = pack_entry(
-            Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
+            Entry(admission.incarnation, self._peers.channel.group_id, admission.state, ())
         )
         guest.offered_on = None
         reads, rows = copy.closing()

@@ -266,6 +266,6 @@ def stored_state(group: str, name: str, entry: Entry, clock: int) -> StoredState
         clock=clock,
         order=len(state.unstable),
         level=max(state.view.level, state.agreed),
-        founding=entry.founding,
+        founding=entry.group_id,
         membership=metadata.pack_membership(state),
     )
