@@ -1,4 +1,4 @@
-"""Bytes and time of messages with spelled and with numbered ids, and of long frames with and without zstd.
+"""Bytes and time of messages and digests, and of long frames with and without zstd.
 
     python benchmarks/frames.py [--rounds N]
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.wire.decoder import FrameDecoder
-from crdtcast.wire.encoder import Encoder, Form
+from crdtcast.wire.encoder import Encoder, Piece
 from crdtcast.wire.frames import encode
 
 CONTEXTS = {4: 3, 32: 27, 128: 95}
@@ -31,18 +31,23 @@ def best(step: Callable[[], object], rounds: int) -> float:
     return min(runs)
 
 
-def compare(what: str, frame: Message | Digest, rounds: int, *forms: Form) -> None:
-    for form in forms:
+def stream_of(piece: Piece) -> bytes:
+    stream = piece.stream
+    if isinstance(stream, bytes):
+        return stream
+    return b"".join(map(stream.section, range(stream.sections)))
+
+
+def compare(what: str, frame: Message | Digest, rounds: int, *, compresses: bool = False) -> None:
+    for zstd in (False, True) if compresses else (False,):
         encoder, decoder = Encoder(), FrameDecoder()
-        decoder.numbered, decoder.zstd = form
-        encoded = next(encoder.pieces([frame], form)).stream
-        if form.numbered:
-            decoder.feed(b"".join(map(encode, encoder.numbering.names(0))))
-        out = best(lambda: next(encoder.pieces([frame], form)), rounds)  # noqa: B023
+        decoder.zstd = zstd
+        encoded = stream_of(next(encoder.pieces([frame], zstd)))
+        decoder.feed(b"".join(map(encode, encoder.numbering.names(0))))
+        out = best(lambda: stream_of(next(encoder.pieces([frame], zstd))), rounds)  # noqa: B023
         back = best(lambda: decoder.feed(encoded), rounds)  # noqa: B023
-        ids = "numbered" if form.numbered else "spelled"
         print(
-            f"{what:>34} {ids:>9} {'zstd' if form.zstd else '':>5} {len(encoded):>8,} bytes "
+            f"{what:>34} {'zstd' if zstd else '':>5} {len(encoded):>8,} bytes "
             f"{out:>7.1f} us to encode {back:>7.1f} us to decode"
         )
 
@@ -51,21 +56,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=4000)
     rounds = parser.parse_args().rounds
-    plain, numbered = Form(), Form(numbered=True)
     for members, context in CONTEXTS.items():
         names = [f"node{n}.0006400000abc{n:04x}" for n in range(members)]
         dots = tuple(Dot(name, 1000 + n) for n, name in enumerate(names[1 : context + 1]))
         message = Message(Dot(names[0], 1234), dots, bytes(64))
-        compare(f"message, {members} members", message, rounds, plain, numbered)
+        compare(f"message, {members} members", message, rounds)
         digest = Digest(DigestKind.NEWS, {name: 1000 + n for n, name in enumerate(names)})
-        compare(f"digest, {members} members", digest, rounds, plain, numbered)
+        compare(f"digest, {members} members", digest, rounds)
     text = json.dumps(
         [{"order": n, "customer": f"c{n % 97}", "total": n * 3} for n in range(10_000)]
     )
     for length in (4096, 65_536, 262_144):
         message = Message(Dot("node0.0006400000abc0000", 1), (), text[:length].encode())
-        zstd = Form(numbered=True, zstd=True)
-        compare(f"payload of {length:,} bytes of JSON", message, rounds // 20, numbered, zstd)
+        compare(f"payload of {length:,} bytes of JSON", message, rounds // 20, compresses=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """Numbers for ids and compression: whatever is sent comes back, on every link, whenever it began."""
 
-import itertools
-
 import msgpack
 import pytest
 from hypothesis import given, settings
@@ -13,14 +11,15 @@ from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.transport.options import MIN_FRAME
 from crdtcast.wire import compression, id_table
 from crdtcast.wire.decoder import FrameDecoder
-from crdtcast.wire.encoder import PIECE_BYTES, Encoder, Form, Piece
+from crdtcast.wire.encoder import PIECE_BYTES, Encoder, Piece
 from crdtcast.wire.fields import MAX_ORIGINS, Named, Section
 from crdtcast.wire.frames import Frame, encode
 from crdtcast.wire.group_frames import Grouped
 from crdtcast.wire.id_table import KnownNames, Numbering
 from crdtcast.wire.sections import SECTION_BYTES, LongFrame
 
-FORMS = [Form(*choice) for choice in itertools.product([False, True], repeat=2)]
+FORMS = [False, True]
+"""Whether long frames are compressed."""
 ids = st.integers(0, 30).map("n{}.0006400000abc".format)
 dots = st.builds(Dot, ids, st.integers(1, 2**63 - 1))
 messages = st.builds(
@@ -55,15 +54,15 @@ def stream_of(piece: Piece) -> bytes:
 class Link:
     """What a sender and a receiver keep for one link."""
 
-    def __init__(self, form: Form) -> None:
-        self.form = form
+    def __init__(self, zstd: bool) -> None:
+        self.zstd = zstd
         self.told = 0
         self.sent_bytes = 0
         self.decoder = FrameDecoder()
-        self.decoder.numbered, self.decoder.zstd = form
+        self.decoder.zstd = zstd
 
     def receive(self, encoder: Encoder, encoded: bytes) -> list[Frame]:
-        names = list(encoder.numbering.names(self.told)) if self.form.numbered else []
+        names = list(encoder.numbering.names(self.told))
         for named in names:
             self.told = named.first + len(named.ids)
         stream = b"".join(map(encode, names)) + encoded
@@ -74,16 +73,16 @@ class Link:
 def send(encoder: Encoder, links: list[Link], sent: list[Frame]) -> None:
     for link in links:
         received: list[Frame] = []
-        for piece in encoder.pieces(sent, link.form):
+        for piece in encoder.pieces(sent, link.zstd):
             frames = link.receive(encoder, stream_of(piece))
             assert len(frames) == piece.frames
             received += frames
         assert received == sent
 
 
-def encoded(frame: Frame, form: Form, encoder: Encoder | None = None) -> bytes:
+def encoded(frame: Frame, zstd: bool, encoder: Encoder | None = None) -> bytes:
     """A frame alone."""
-    (piece,) = (encoder or Encoder()).pieces([frame], form)
+    (piece,) = (encoder or Encoder()).pieces([frame], zstd)
     return stream_of(piece)
 
 
@@ -95,15 +94,15 @@ def encoded(frame: Frame, form: Form, encoder: Encoder | None = None) -> bytes:
 )
 @settings(deadline=None)
 def test_every_link_gets_every_frame_though_links_begin_at_any_time(
-    steps: list[list[Frame] | Form], renewal: int
+    steps: list[list[Frame] | bool], renewal: int
 ) -> None:
     """With a renewal after two ids nearly every frame begins anew."""
     encoder = Encoder()
-    links = [Link(form) for form in FORMS]
+    links = [Link(zstd) for zstd in FORMS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(id_table, "RENEWAL", renewal)
         for step in steps:
-            if isinstance(step, Form):
+            if isinstance(step, bool):
                 links.append(Link(step))
             else:
                 send(encoder, links, step)
@@ -145,9 +144,8 @@ def test_a_newcomer_hears_of_those_in_use_only() -> None:
     ],
 )
 def test_numbers_that_stand_for_nobody_are_refused(frame: Frame) -> None:
-    stream = encoded(frame, Form(numbered=True))
+    stream = encoded(frame, False)
     decoder = FrameDecoder()
-    decoder.numbered = True
     with pytest.raises(RemoteProtocolError, match="numbers that no incarnation has been told for"):
         decoder.feed(stream)
 
@@ -168,7 +166,7 @@ def test_any_fields_after_numbers_were_told_are_frames_or_a_protocol_error(
     said: list[tuple[int, list[object]]],
 ) -> None:
     decoder = FrameDecoder()
-    decoder.numbered = decoder.zstd = True
+    decoder.zstd = True
     names = Named(0, 0, tuple(f"n{n}.0006400000abc" for n in range(64)))
     assert decoder.feed(encode(names)) == []
     try:
@@ -182,11 +180,6 @@ def test_any_fields_after_numbers_were_told_are_frames_or_a_protocol_error(
     assert len(decoder._names) <= 64 + 4 * 8
 
 
-def test_numbers_are_told_only_where_both_ends_use_them() -> None:
-    with pytest.raises(RemoteProtocolError, match="where they are not used"):
-        FrameDecoder().feed(encode(Named(0, 0, ("n1.00",))))
-
-
 def test_a_peer_cannot_fill_our_memory_with_names() -> None:
     known = KnownNames()
     most = id_table.RENEWAL + MAX_ORIGINS + 1
@@ -198,28 +191,27 @@ def test_a_peer_cannot_fill_our_memory_with_names() -> None:
 def test_numbers_save_most_of_a_message() -> None:
     names = [f"member{n}.0006400000abcdef{n:x}" for n in range(32)]
     message = Message(Dot(names[0], 999), tuple(Dot(name, 999) for name in names[1:]), bytes(64))
-    spelled, numbered = (len(encoded(message, Form(numbered=n))) for n in (False, True))
-    assert numbered < spelled / 4
+    assert len(encoded(message, False)) < len(encode(message)) / 4
 
 
 def test_a_frame_above_the_limit_is_not_sent_in_any_form() -> None:
     message = Message(Dot("a.1", 1), (), bytes(20_000))
-    for form in FORMS:
+    for zstd in FORMS:
         with pytest.raises(LocalProtocolError, match="limited to 10,000 bytes"):
-            encoded(message, form, Encoder(10_000))
+            encoded(message, zstd, Encoder(10_000))
 
 
 def test_a_frame_above_the_limit_keeps_no_other_one_back() -> None:
     short, long = (Message(Dot("a.1", 1), (), bytes(n)) for n in (10, 20_000))
     refused: list[LocalProtocolError] = []
-    pieces = Encoder(10_000).pieces([short, long, short], Form(), refused.append)
+    pieces = Encoder(10_000).pieces([short, long, short], False, refused.append)
     assert [piece.frames for piece in pieces] == [2]
     assert len(refused) == 1
 
 
 def test_a_long_frame_goes_alone_since_not_every_peer_may_take_it() -> None:
     short, long = (Message(Dot("a.1", 1), (), bytes(n)) for n in (10, PIECE_BYTES + 1))
-    pieces = list(Encoder().pieces([short, short, long, short], Form(zstd=True)))
+    pieces = list(Encoder().pieces([short, short, long, short], True))
     assert [piece.frames for piece in pieces] == [2, 1, 1]
     assert [piece.longest > PIECE_BYTES for piece in pieces] == [False, True, False]
     assert PIECE_BYTES <= MIN_FRAME, "what may be put together, every peer must take"
@@ -238,9 +230,7 @@ def test_short_frames_and_those_that_gain_little_stay_as_they_are() -> None:
     noise = random.Random(7).randbytes(20_000)
     for payload, gains in [(bytes(3000), False), (bytes(20_000), True), (noise, False)]:
         message = Message(Dot("a.1", 1), (), payload)
-        (plain,), (packed,) = (
-            Encoder().pieces([message], Form(zstd=zstd)) for zstd in (False, True)
-        )
+        (plain,), (packed,) = (Encoder().pieces([message], zstd) for zstd in (False, True))
         assert packed.longest == plain.longest == len(plain.stream) - 4
         assert (len(packed.stream) < len(plain.stream) / 2) is gains
         assert gains or packed == plain
@@ -266,7 +256,7 @@ def test_a_compressed_frame_that_was_not_agreed_on_is_refused() -> None:
 @given(st.binary(max_size=300) | st.binary(max_size=300).map(compression.MAGIC.__add__))
 def test_whatever_claims_to_be_compressed_is_a_frame_or_a_protocol_error(body: bytes) -> None:
     decoder = FrameDecoder(limit=10_000)
-    decoder.zstd = decoder.numbered = True
+    decoder.zstd = True
     try:
         decoder.feed(len(body).to_bytes(4, "big") + body)
     except RemoteProtocolError:
@@ -278,7 +268,7 @@ def test_a_flipped_byte_of_a_compressed_frame_is_a_frame_or_a_protocol_error(
     at: int, value: int
 ) -> None:
     message = Message(Dot("a.1", 1), (), b"abcdefgh" * 1000)
-    body = bytearray(encoded(message, Form(zstd=True))[4:])
+    body = bytearray(encoded(message, True)[4:])
     body[at % len(body)] = value
     decoder = FrameDecoder()
     decoder.zstd = True
@@ -291,21 +281,16 @@ def test_a_flipped_byte_of_a_compressed_frame_is_a_frame_or_a_protocol_error(
 def test_a_frame_that_fits_a_section_goes_whole() -> None:
     fits = Message(Dot("n.0", 1), (), bytes(SECTION_BYTES - 100))
     cut = Message(Dot("n.0", 2), (), bytes(SECTION_BYTES))
-    short, long = Encoder().pieces([fits, cut], Form(numbered=True))
+    short, long = Encoder().pieces([fits, cut], False)
     assert isinstance(short.stream, bytes)
     assert isinstance(long.stream, LongFrame)
     assert long.stream.sections == 2
     assert long.longest == len(long.stream)
 
 
-def test_a_peer_of_an_older_version_gets_long_frames_whole() -> None:
-    (piece,) = Encoder().pieces([Message(Dot("n.0", 1), (), bytes(SECTION_BYTES))], Form())
-    assert isinstance(piece.stream, bytes)
-
-
 def test_each_section_is_compressed_by_itself() -> None:
     message = Message(Dot("n.0", 1), (), b"again " * SECTION_BYTES)
-    (piece,) = Encoder().pieces([message], Form(numbered=True, zstd=True))
+    (piece,) = Encoder().pieces([message], True)
     assert isinstance(piece.stream, LongFrame)
     for number in range(piece.stream.sections - 1):  # the last one may be too short to gain
         assert piece.stream.section(number)[4:8] == compression.MAGIC

@@ -76,8 +76,8 @@ def test_levels_that_both_read_must_be_the_same_where_members_are_fixed() -> Non
 
 
 def test_a_version_that_still_knows_ours_is_welcome() -> None:
-    assert judge(OWN, replace(PEER, version=3, oldest=2)) is None
-    assert judge(OWN, replace(PEER, version=1, oldest=1)) is None
+    assert judge(OWN, replace(PEER, version=2, oldest=1)) is None
+    assert judge(replace(OWN, version=3, oldest=2), replace(PEER, version=2, oldest=1)) is None
 
 
 def test_a_clock_behind_is_welcome() -> None:

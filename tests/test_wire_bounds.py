@@ -21,7 +21,7 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import TooManyError, unpacked
 from crdtcast.wire import compression
 from crdtcast.wire.decoder import FrameDecoder
-from crdtcast.wire.encoder import Encoder, Form
+from crdtcast.wire.encoder import Encoder
 from crdtcast.wire.fields import FrameKind, Named
 from crdtcast.wire.frame_shapes import SHORT
 from crdtcast.wire.frames import MAX_FRAME, decode, framed
@@ -99,16 +99,15 @@ def test_what_a_compressed_frame_claims_is_believed_up_to_a_section() -> None:
         fed(body)
 
 
-@pytest.mark.parametrize("numbered", [False, True])
 @pytest.mark.parametrize("size", [SECTION_BYTES - 100, SECTION_BYTES, 3 * SECTION_BYTES, MEGABYTE])
-def test_what_an_encoder_makes_is_within_the_bounds(size: int, numbered: bool) -> None:
+def test_what_an_encoder_makes_is_within_the_bounds(size: int) -> None:
     zstd = compression.available()
     message = Message(Dot(ID, 1), (), bytes(size))
     encoder = Encoder()
     decoder = FrameDecoder()
-    decoder.numbered, decoder.zstd = numbered, zstd
+    decoder.zstd = zstd
     got = []
-    for piece in encoder.pieces([message], Form(numbered=numbered, zstd=zstd)):
+    for piece in encoder.pieces([message], zstd):
         for named in encoder.numbering.names(0):
             decoder.feed(framed(msgpack.packb([18, named.oldest, named.first, *named.ids])))
         parts = (
@@ -144,11 +143,11 @@ def test_large_frames_of_honest_members_fit(frame: InGroup | Known) -> None:
     """All kinds that may be long, as they are made."""
     whole = frame if isinstance(frame, Known) else Grouped(2**40, frame)
     encoder = Encoder()
-    for numbered in (False, True):
+    for zstd in (False, True):
         decoder = FrameDecoder()
-        decoder.numbered = numbered
-        (piece,) = encoder.pieces([whole], Form(numbered=numbered))
-        for named in encoder.numbering.names(0) if numbered else ():
+        decoder.zstd = zstd
+        (piece,) = encoder.pieces([whole], zstd)
+        for named in encoder.numbering.names(0):
             decoder.feed(framed(msgpack.packb([18, named.oldest, named.first, *named.ids])))
         stream = piece.stream
         parts = (

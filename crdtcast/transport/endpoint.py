@@ -150,10 +150,10 @@ class Endpoint(LinkHost):
         """Queue frames of one kind on some links, and say so if one drops some, or if one is too long."""
         if len(links) == 1 and links[0].has_large:  # it may be a repair of what is still on its way
             frames = [f for f in frames if not links[0].is_under_way(_large_name(f))]
-        forms = {link.form for link in links}
-        for form in forms:
-            alike = links if len(forms) == 1 else [link for link in links if link.form == form]
-            for piece in self._encoder.pieces(frames, form, self._too_long):
+        kinds = {link.zstd for link in links}
+        for zstd in kinds:
+            alike = links if len(kinds) == 1 else [link for link in links if link.zstd is zstd]
+            for piece in self._encoder.pieces(frames, zstd, self._too_long):
                 for link in alike:
                     if not (self._tell_numbers(link) and link.offer(kind, *piece)):
                         self._dropped(link)
@@ -192,7 +192,7 @@ class Endpoint(LinkHost):
     def _tell_numbers(self, link: Link) -> bool:
         """Before a peer meets numbers it must know what they stand for."""
         numbering = self._encoder.numbering
-        if not link.form.numbered or link.told == numbering.following:
+        if link.told == numbering.following:
             return True
         for named in numbering.names(link.told):
             if not link.offer(FrameKind.NAMED, encode(named)):

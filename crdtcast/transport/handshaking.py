@@ -21,11 +21,9 @@ from crdtcast.transport.tls import RECORD_TYPES, Tls, listed, names_in
 from crdtcast.wire import compression
 from crdtcast.wire.auth import Role, proof, proves
 from crdtcast.wire.decoder import FrameDecoder
-from crdtcast.wire.encoder import Form
 from crdtcast.wire.frames import (
     MAX_HANDSHAKE_FRAME,
     NONCE_BYTES,
-    NUMBERED_VERSION,
     Frame,
     Hello,
     Proof,
@@ -151,7 +149,7 @@ class Agreed(NamedTuple):
     talk: Conversation
     peer: Hello
     number: int
-    form: Form
+    zstd: bool
     settles: bool
 
 
@@ -225,11 +223,7 @@ class Greeting(PeerTable):
         if settling:
             self._numbers += 1
         number = self._numbers if settling else answer.number
-        form = Form(
-            numbered=min(own.version, peer.version) >= NUMBERED_VERSION,
-            zstd=own.zstd and peer.zstd,
-        )
-        return Agreed(talk, peer, number, form, settling)
+        return Agreed(talk, peer, number, own.zstd and peer.zstd, settling)
 
     def _hello(self, nonce: bytes) -> Hello:
         zstd = self._options.compress and compression.available()

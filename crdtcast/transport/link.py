@@ -15,7 +15,6 @@ import trio
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
 from crdtcast.transport.send_queue import OutgoingQueue
 from crdtcast.wire.decoder import FrameDecoder
-from crdtcast.wire.encoder import Form
 from crdtcast.wire.frames import (
     KEEPALIVE_FRAME,
     Frame,
@@ -75,7 +74,7 @@ class Link:
     """A connection whose handshake is done.
 
     number: what the settling side gave to it; of two connections with one process the higher number
-        counts. form: what both ends understand. told: below this, the peer knows our numbers for ids.
+        counts. zstd: both ends understand compressed frames. told: below this, the peer knows our numbers for ids.
     fill: called when something may be written next, and may offer more.
     """
 
@@ -86,7 +85,7 @@ class Link:
         peer: Hello,
         *,
         number: int,
-        form: Form,
+        zstd: bool,
         traffic: Traffic,
         queue_bytes: int,
         fill: Callable[["Link"], None],
@@ -96,7 +95,7 @@ class Link:
         self.name = peer.name
         self.incarnation = peer.incarnation
         self.number = number
-        self.form = form
+        self.zstd = zstd
         self.told = 0
         self.traffic = traffic
         self.queue = OutgoingQueue(queue_bytes, lambda: fill(self))

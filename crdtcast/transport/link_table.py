@@ -200,18 +200,18 @@ class Links(Greeting):
         return "; if that lasts, its log says what it has against this node's certificate"
 
     def _attach(self, agreed: Agreed) -> Link:
-        talk, hello, number, form, settles = agreed
+        talk, hello, number, zstd, settles = agreed
         if (rival := self.up.get(hello.name)) is not None:
             self._detach(rival, _REPLACED)
         peer = self.peer(hello.name)
         talk.decoder.limit = self._options.max_frame
-        talk.decoder.numbered, talk.decoder.zstd = form
+        talk.decoder.zstd = zstd
         link = Link(
             talk.stream,
             talk.decoder,
             hello,
             number=number,
-            form=form,
+            zstd=zstd,
             traffic=peer.traffic,
             queue_bytes=self._options.queue_bytes,
             fill=self._host.fill,

@@ -19,15 +19,13 @@ class FrameDecoder:
     """Cuts a stream of bytes into frames, in whatever pieces they come.
 
     `limit` (bytes of a body) may be raised while decoding: it starts small, for a peer that has not
-    said who it is. `numbered` and `zstd`: whether the peer may number ids and compress; what it tells
-    of its numbers is taken in here. After a `RemoteProtocolError` the stream has lost its place, and
-    every further call raises again. Memory held is what has been received of one frame, never what a
-    length claims.
+    said who it is. `zstd`: whether the peer may compress. What it tells of its numbers for ids is taken in here. After
+    a `RemoteProtocolError` the stream has lost its place, and every further call raises again. Memory held is what has
+    been received of one frame, never what a length claims.
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self.limit = limit
-        self.numbered = False
         self.zstd = False
         self._names = KnownNames()
         self._gathering = Gathering()
@@ -97,8 +95,6 @@ class FrameDecoder:
         return frame
 
     def _learn(self, named: Named) -> None:
-        if not self.numbered:
-            raise self._fail("numbers for ids, where they are not used")
         try:
             self._names.learn(named)
         except RemoteProtocolError as error:

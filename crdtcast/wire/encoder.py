@@ -16,15 +16,6 @@ take it, and no other frame is to be dropped with it.
 """
 
 
-class Form(NamedTuple):
-    """What the two ends of a link have agreed on. numbered: ids are numbers, and very long frames go in
-    sections; zstd: long frames are compressed.
-    """
-
-    numbered: bool = False
-    zstd: bool = False
-
-
 class Piece(NamedTuple):
     """Frames one behind the other, as bytes, or one long frame. longest: bytes of the longest body,
     before it was compressed.
@@ -50,16 +41,15 @@ class Encoder:
     def pieces(
         self,
         frames: Iterable[Frame],
-        form: Form,
+        zstd: bool,
         refused: Callable[[LocalProtocolError], object] = _raise,
     ) -> Iterator[Piece]:
-        """The bytes of these frames, in order. Each piece is to be sent, and what its numbers stand for
-        told before, when the next one is asked for. refused: takes the error for each frame that is longer
-        than may be sent; the others go on.
+        """The bytes of these frames, in order. zstd: long ones are compressed, as the peer understands that. Each piece
+        is to be sent, and what its numbers stand for told before, when the next one is asked for. refused: takes the
+        error for each frame that is longer than may be sent; the others go on.
         """
         numbering, most = self.numbering, self.max_frame
-        numbers = numbering if form.numbered else None
-        compressor = self.compressor if form.zstd else None
+        compressor = self.compressor if zstd else None
         made: list[bytes] = []
         size = longest = 0
         for frame in frames:
@@ -69,7 +59,7 @@ class Encoder:
                     made, size, longest = [], 0, 0
                 numbering.begin_anew()
             try:
-                body = encode_body(frame, most, numbers)
+                body = encode_body(frame, most, numbering)
             except LocalProtocolError as error:
                 refused(error)
                 continue
@@ -77,10 +67,10 @@ class Encoder:
             if made and size + length > PIECE_BYTES:
                 yield Piece(b"".join(made), len(made) // 2, longest)
                 made, size, longest = [], 0, 0
-            if length > SECTION_BYTES and form.numbered:
-                yield Piece(LongFrame(body, self._section if form.zstd else encode), 1, length)
+            if length > SECTION_BYTES:
+                yield Piece(LongFrame(body, self._section if zstd else encode), 1, length)
                 continue
-            if compressor is not None and compression.WORTHWHILE <= length <= SECTION_BYTES:
+            if compressor is not None and length >= compression.WORTHWHILE:
                 body = compressor.compressed(body)
             made.append(length_of(body))
             made.append(body)

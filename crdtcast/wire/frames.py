@@ -45,14 +45,8 @@ from crdtcast.wire.frame_shapes import SHORT, unpacked_frame
 from crdtcast.wire.group_frames import Apart, Founding, Grouped, GroupFrame, Here, Known
 from crdtcast.wire.offer_frames import ASKING, Asking, asking_fields
 
-PROTOCOL_VERSION = 3
-"""What this program speaks. A link speaks the lower of both sides' versions, if both still know
-it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
-Version 3 brought proofs of a shared secret, numbers in the place of incarnation ids, questions of applications
-(`crdtcast.wire.offer_frames`), and sections of long frames (`crdtcast.wire.sections`).
-"""
-NUMBERED_VERSION = 3
-"""From which on ids are numbered."""
+PROTOCOL_VERSION = 1
+"""What this program speaks. A link speaks the lower of both sides' versions, if both still know it."""
 OLDEST_VERSION = 1
 
 MAX_FRAME = 16 * 2**20

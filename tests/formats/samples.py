@@ -18,6 +18,7 @@ from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import Site
 from crdtcast.engine import Cut, GroupEngine, How
+from crdtcast.engine.founding import Announcement, Founder
 from crdtcast.engine.level import Span
 from crdtcast.engine.operations import (
     Join,
@@ -37,6 +38,7 @@ from crdtcast.wire.group_frames import (
     Admit,
     Apart,
     Copy,
+    Founding,
     Grouped,
     Here,
     Known,
@@ -87,6 +89,9 @@ FRAMES: Mapping[str, Frame] = {
     "part": Part(1, 500, b"piece"),
     "here": Here(1, "shop", A, A),
     "apart": Apart("shop", "ended", "it has ended"),
+    "founding": Founding(
+        "shop", Announcement(("a", "b"), {"a": Founder(A, True, Span(1, 2))}, confirms=True)
+    ),
     "known": Known({"a": "10.0.0.1:7001"}),
     "grouped message": Grouped(1, MESSAGE),
     "grouped digest": Grouped(1, DIGEST),
