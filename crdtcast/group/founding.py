@@ -8,11 +8,13 @@ import trio
 
 from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.engine.founding import Announcement, Begun, FoundingRound, Late
-from crdtcast.exceptions import ConfigurationError, NotReadyError
+from crdtcast.exceptions import ConfigurationError, HandshakeError, NotReadyError
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Here
 
+_LOOK = 1.0
+"""Seconds between two looks at the links."""
 _REPEAT = 10.0
 """Seconds between two log lines that say who is missing."""
 _UNTIL_ALL_HEARD = 1.0
@@ -43,18 +45,31 @@ class GroupFounding:
     async def outcome(self) -> Begun | Late:
         """Return when the group has begun; meanwhile the log says who is missing.
 
-        ConfigurationError: the founders' lists differ, or two processes have one name.
+        ConfigurationError: the founders' lists differ, or two processes have one name; HandshakeError: no founder links
+        with this process, and only an operator can change that.
         """
+        told = trio.current_time()
         while not self._over.is_set():
-            with trio.move_on_after(_REPEAT):
+            with trio.move_on_after(_LOOK):
                 await self._over.wait()
-                continue
-            self._logger.warning("%s", self.why_not())
+            self._check_links()
+            if not self._over.is_set() and trio.current_time() >= told + _REPEAT:
+                told = trio.current_time()
+                self._logger.warning("%s", self.why_not())
         if self._wrong is not None:
             await trio.sleep(_UNTIL_ALL_HEARD)
             raise self._wrong
         assert self._round.outcome is not None
         return self._round.outcome
+
+    def _check_links(self) -> None:
+        status = self._channel.shared.status()
+        if status and all(link.state == "refused" for link in status.values()):
+            where, link = next(iter(status.items()))
+            raise HandshakeError(
+                f"node {self._channel.name!r} has no link with {where}, and cannot found group "
+                f"{self._channel.group!r}: {link.error or 'refused'}"
+            )
 
     @property
     def outcome_now(self) -> Begun | Late | None:

@@ -7,8 +7,17 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, GroupReplica, NotReadyError, open_replica
+from crdtcast import (
+    ConfigurationError,
+    GroupReplica,
+    HandshakeError,
+    NotReadyError,
+    open_group,
+    open_links,
+    open_replica,
+)
 from crdtcast.datatypes import AWSet
+from crdtcast.journal import MemoryJournal
 from crdtcast.testing import Network, eventually, simulated
 
 AT = {"asia": "10.0.0.1:7001", "eu": "10.0.0.2:7001", "us": "10.0.0.3:7001"}
@@ -162,3 +171,61 @@ async def test_the_log_says_whom_the_founding_waits_for(caplog: pytest.LogCaptur
         await trio.sleep(25)
     said = [r.getMessage() for r in caplog.records if "has not begun" in r.getMessage()]
     assert len(said) == 2 and "waits for a link with eu, us;" in said[0]
+
+
+@simulated
+async def test_a_founder_with_a_journal_goes_on_as_itself() -> None:
+    journals = {name: MemoryJournal() for name in AT}
+    async with founders() as (group, network):
+        for name in AT:
+            await group.open(name, journal=journals[name])
+        await group.up["us"].object("cart", AWSet).add("milk")
+        await group.up["us"].wait_durable()
+        before = group.up["us"].member.incarnation
+        await group.crash(network, "us")
+        us = await group.open("us", journal=journals["us"])
+        await us.ready()
+        assert us.member.incarnation == before and us.object("cart", AWSet).value == {"milk"}
+        for replica in group.up.values():
+            await replica.wait_quiet()
+
+
+@simulated
+async def test_a_witness_founds_with_the_others_and_holds_no_objects() -> None:
+    async with founders() as (group, _), open_group("us", founders=AT, witness=True) as us:
+        for name in ("asia", "eu"):
+            await group.open(name)
+        await us.ready()
+        await group.up["eu"].object("cart", AWSet).add("milk")
+        await group.up["eu"].wait_quiet()
+        assert [m.witness for m in us.members.values()] == [False, False, True]
+
+
+@simulated
+async def test_several_groups_are_founded_over_one_set_of_links() -> None:
+    with Network():
+        async with (
+            open_links("a", listen="10.0.0.1:7001") as a,
+            open_links("b", listen="10.0.0.2:7001", peers=["10.0.0.1:7001"]) as b,
+        ):
+            first = [links.found("first", founders=["a", "b"]) for links in (a, b)]
+            await first[0].ready()
+            second = [links.found("second", founders=["a", "b"]) for links in (b, a)]
+            for member in (*first, *second):
+                await member.ready()
+            assert first[0].channel.group_id != second[0].channel.group_id
+            assert first[0].members.keys() == second[0].members.keys() == {"a", "b"}
+
+
+@simulated
+async def test_a_founder_that_its_group_refuses_raises() -> None:
+    """Its name is another, living member's: it is not let in, and does not go on taking writes."""
+    async with founders() as (group, _):
+        for name in AT:
+            await group.open(name)
+        await group.up["us"].ready()
+        with pytest.raises(
+            HandshakeError, match="cannot found group 'default': the name 'us' is in use"
+        ):
+            async with open_replica("us", founders=AT, listen="10.0.0.4:7001") as twin:
+                await twin.object("cart", AWSet).add("nobody gets that")
