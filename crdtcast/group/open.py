@@ -291,11 +291,11 @@ async def open_group(
             "members come and go has found=True for its first one, join='host:port' for the others"
         )
     contacts: Mapping[str, str | Address | None] | Sequence[str | Address] = _addresses(join)
-    if (founders is not None) + found + bool(contacts) > 1:
-        raise ConfigurationError(
-            f"node {name!r}: give one of founders=, found=True and join=: founders= to all who found a group together"
-        )
     if founders is not None:
+        if found or contacts:
+            raise ConfigurationError(
+                f"node {name!r}: give founders= to all who found a group together, without found= and join="
+            )
         if name not in founders:
             raise ConfigurationError(
                 f"node {name!r} is none of the founders {', '.join(sorted(founders))}: add it, or give join= with the "

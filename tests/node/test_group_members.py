@@ -168,7 +168,7 @@ def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None
 def test_what_cannot_be_is_one_clear_line() -> None:
     async def main() -> None:
         with trio.fail_after(60):
-            with pytest.raises(ConfigurationError, match="give found=True"):
+            with pytest.raises(ConfigurationError, match="give founders="):
                 async with open_group("a"):
                     pass
             for listen in (7001, ("127.0.0.1", 0), None):
