@@ -123,7 +123,7 @@ class Reception(Core):
             return Standing.EVICTED
         if self._proposer.wants.leaves or self.me in self._membership.cuts:
             return Standing.LEAVING
-        if any(map(self._disputes, self._disputed)):
+        if self._disputed and any(map(self._disputes, self._disputed)):
             return Standing.DISPUTED
         return Standing.SPLIT if self._is_split else Standing.MEMBER
 
@@ -570,7 +570,9 @@ class Reception(Core):
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
         inbox, membership, limits = self._inbox, self._membership, self._limits
-        if self._over or self._reservation is not None or self._pauses or self._has_said_all:
+        if self._left or self._evicted or self._reservation is not None or self._pauses:
+            return False
+        if self._has_said_all:
             return False
         if self.is_on_probation:
             # What it acknowledged now might be concurrent with what it had sent before.

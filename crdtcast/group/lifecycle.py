@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
@@ -39,6 +40,8 @@ from crdtcast.wire.state import Entry, Happened
 class Living(Broadcasting):
     """Of a `GroupMember`, which makes what is declared here."""
 
+    engine: SpillingEngine
+    """Of its life now. NotReadyError: its group has not begun yet."""
     channel: Channel
     witness: bool
     parked: Parked | None
@@ -52,7 +55,6 @@ class Living(Broadcasting):
     _returning: Returning
     _recording: Recording | None
     _founding: GroupFounding | None
-    _engine: SpillingEngine | None
     _bound: Bound
     _engine_type: type[SpillingEngine]
     _news: deque[Evicted | Joined]
@@ -67,16 +69,13 @@ class Living(Broadcasting):
     _changed: trio.lowlevel.ParkingLot
     _looked: trio.lowlevel.ParkingLot
 
-    @property
-    def engine(self) -> SpillingEngine:
-        """Of its life now. NotReadyError: its group has not begun yet."""
-        if self._engine is None:
-            raise self.why_outside()
-        return self._engine
+    if not TYPE_CHECKING:
 
-    @engine.setter
-    def engine(self, engine: SpillingEngine) -> None:
-        self._engine = engine
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only until there is an engine: later it is an attribute like any other, and costs nothing."""
+            if name == "engine":
+                raise self.why_outside()
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def why_outside(self) -> CrdtcastError:
         """Why this is no member: whom the founding waits for, or that its links are closed."""

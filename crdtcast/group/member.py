@@ -58,7 +58,7 @@ class GroupMember(Living):
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(channel)
-        self._engine = self._founding = None
+        self._founding = None
         self.channel = channel
         self.witness = witness
         self.parked: Parked | None = None
@@ -224,15 +224,16 @@ class GroupMember(Living):
                 f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
                 "said to that has been said by others"
             )
-        is_put_out = self.standing is Standing.LEAVING and not self._is_leaving
-        if not self._closed and (is_put_out or self.standing is Standing.EVICTED):
-            raise EndedError(
-                f"{self.engine.me} was evicted from group {self.group!r}: send when `ready` returns, "
-                "it is on its way back"
-            )
-        if not self._closed and (self._is_leaving or self.standing is Standing.LEAVING):
-            raise self._is_over()
         if not self._closed:
+            standing = self.engine.standing
+            is_put_out = standing is Standing.LEAVING and not self._is_leaving
+            if is_put_out or standing is Standing.EVICTED:
+                raise EndedError(
+                    f"{self.engine.me} was evicted from group {self.group!r}: send when `ready` returns, "
+                    "it is on its way back"
+                )
+            if self._is_leaving or standing is Standing.LEAVING:
+                raise self._is_over()
             self._bound.check(self.engine)
         tag = super().tcbroadcast(payload, after=after)
         if self._bound.warns(self.engine):
