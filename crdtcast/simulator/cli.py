@@ -23,7 +23,7 @@ from crdtcast.simulator.campaign import Outcome, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.exhaustive import SCOPES, explore
 from crdtcast.simulator.faults import ALL, KINDS
-from crdtcast.simulator.group.operator_steps import OperatorSteps
+from crdtcast.simulator.operator_steps import OperatorSteps
 from crdtcast.simulator.plan import REAL_ENGINES, Plan, load_plan, parse_range
 from crdtcast.simulator.schedule import Schedule
 from crdtcast.simulator.shrink import shrink

@@ -16,9 +16,9 @@ from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group.machine import Phase
-from crdtcast.simulator.group.operator_steps import OperatorSteps
 from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.group.world import GroupWorld
+from crdtcast.simulator.operator_steps import OperatorSteps
 from crdtcast.simulator.schedule import Schedule
 from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds

@@ -14,7 +14,7 @@ from crdtcast.engine.membership import Standing
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group import crashes, entry, upgrades
 from crdtcast.simulator.group.machine import Machine, Phase
-from crdtcast.simulator.group.operator_steps import FORCED, REPLACED
+from crdtcast.simulator.operator_steps import FORCED, REPLACED
 
 if TYPE_CHECKING:
     from crdtcast.simulator.group.world import GroupWorld

@@ -20,6 +20,8 @@ Actions (machines by name; a name that is new is a machine outside of the group)
     upgrade X n  X gets the program that reads the format levels up to n, an older or a later one
     raise X      X's operator raises the group's format level as far as all members have said to read
     calm n       for n rounds everything works, and the operator lets those in who are outside
+
+A group that its machines found first has more: see `crdtcast.simulator.group.founding`.
 """
 
 from collections import Counter
@@ -54,7 +56,7 @@ from crdtcast.simulator.group.machine import Letter, Machine, Phase
 from crdtcast.simulator.group.network import Parcel, Wires
 from crdtcast.simulator.group.observer import Observer
 from crdtcast.simulator.group.upgrades import Formats
-from crdtcast.simulator.oracle import Checker
+from crdtcast.simulator.oracle import Checker, Snapshot
 from crdtcast.simulator.schedule import Action
 
 
@@ -93,16 +95,21 @@ class GroupWorld:
         """The name of the view of each epoch."""
         self.settling = False
         """Whether the run is over but for what follows from it: see `crdtcast.simulator.group.drain`."""
+        self.checker = Checker(())
+        self.begin()
+
+    def begin(self) -> None:
+        """All founders are members, and know each other."""
         bases = {name: machine.new_base() for name, machine in self.machines.items()}
-        self.checker = Checker(bases.values())
-        voters = [bases[name] for name in founders if name in witnesses]
+        voters = [bases[name] for name, machine in self.machines.items() if machine.witness]
         for name, machine in self.machines.items():
-            engine = engine_type.found(bases[name], list(bases.values()), voters)
+            engine = self.engine_type.found(bases[name], list(bases.values()), voters)
             machine.start(engine, machine.application)
             machine.save(0, 0)
+            self.checker.joined_from(machine.me, Snapshot())
             self.observer.started(machine)
             self.observer.synced(machine)
-        for name in founders:
+        for name in self.founders:
             self.connect_all(name)
 
     # Actions

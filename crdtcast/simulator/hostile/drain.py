@@ -6,7 +6,7 @@ from crdtcast.causality.member_id import base_of
 from crdtcast.engine.membership import Standing
 from crdtcast.simulator.group.drain import Drain
 from crdtcast.simulator.group.machine import Machine
-from crdtcast.simulator.group.operator_steps import FORCED
+from crdtcast.simulator.operator_steps import FORCED
 
 if TYPE_CHECKING:
     from crdtcast.simulator.hostile.world import HostileWorld
