@@ -9,6 +9,8 @@ import trio
 
 from crdtcast import ConfigurationError, GroupReplica, NotReadyError, open_replica
 from crdtcast.datatypes import AWSet
+from crdtcast.engine import GroupEngine
+from crdtcast.group.join_server import check_begun
 from crdtcast.testing import Network, eventually, simulated
 
 AT = {"asia": "10.0.0.1:7001", "eu": "10.0.0.2:7001", "us": "10.0.0.3:7001"}
@@ -122,6 +124,19 @@ async def test_two_of_three_that_crash_at_once_come_back() -> None:
         for replica in group.up.values():
             await replica.wait_quiet()
             assert replica.object("cart", AWSet).value == {"milk"}
+
+
+def test_without_a_journal_a_joiner_waits_for_founders_not_heard_of() -> None:
+    asia, eu = "asia.1", "eu.1"
+    contact, other = (GroupEngine.found(me, (asia, eu)) for me in (asia, eu))
+    with pytest.raises(NotReadyError, match=r"has not heard of eu since the group began"):
+        check_begun(contact, "us.2")
+    check_begun(contact, "eu.2")  # it comes back in its own place
+    other.connected(asia)
+    contact.connected(eu)
+    for effect in other.take_outbox():
+        contact.receive(eu, effect.message)
+    check_begun(contact, "us.2")
 
 
 @simulated

@@ -53,8 +53,8 @@ CAUGHT = {
     "keeps-all": ("hostile", 3),
     "lets-errors-through": ("hostile", 1),
     "blames-nobody": ("hostile", 1),
-    "keeps-its-id": ("founding", 3),
-    "counts-any-confirmation": ("founding", 3),
+    "keeps-its-id": ("founding", 5),
+    "counts-any-confirmation": ("founding", 26),
     "forgets-what-it-confirmed": ("founding", 0),
     "begins-unconfirmed": ("founding", 0),
 }

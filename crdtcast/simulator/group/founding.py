@@ -151,6 +151,12 @@ class FoundingWorld(GroupWorld):
             if (a in self.rounds or b in self.rounds) and (a, b) not in self.lines
         ]
 
+    def awaits_founders(self, contact: str, name: str) -> bool:
+        """Whether a contact may not let in a joiner of that name yet."""
+        host = self.machines.get(contact)
+        is_member = host is not None and host.up and contact in self.in_memory
+        return is_member and bool(self.machines[contact].running.awaited_founders(name))
+
     def _speaks(self, machine: Machine) -> bool:
         return machine.phase is Phase.FOUNDING or (machine.up and not machine.ghost)
 
@@ -161,6 +167,9 @@ class FoundingWorld(GroupWorld):
         machine = self.machines.get(name)
         if verb == "hear":
             return self._hear(name, str(arguments[1]))
+        if verb in ("join", "replace") and self.awaits_founders(str(arguments[-1]), name):
+            self.counts["awaited"] += 1
+            return False
         if machine is None:
             return super()._do(verb, arguments)
         if verb == "found":
@@ -351,7 +360,7 @@ class FoundingScheduler(GroupScheduler):
     def __init__(self, chance: random.Random, world: FoundingWorld, campaign: Campaign) -> None:
         super().__init__(chance, world, campaign)
         names = list(world.founders)
-        self._in_memory = chance.sample(names, chance.choice((0, 0, 1, len(names) - 1)))
+        self._in_memory = chance.sample(names, chance.choice((0, 1, len(names) - 1)))
         self._clocks_go_back = chance.random() < 0.5
         self._crashes = chance.choice((0, 1, 2, 4, 8))
         self._dies = chance.random() < 0.1
