@@ -284,10 +284,13 @@ class FoundingWorld(GroupWorld):
             self.connect(machine.name, peer)
 
     def _forget_group(self) -> None:
-        """Nobody is left of the group before this one; copies of its processes have no link with members of another."""
+        """Nobody is left of the group before this one. Copies of its processes have no link with members of another; a
+        copy of its state is from a contact that is gone.
+        """
         self.checker, self.views = Checker(()), {}
         for machine in self.machines.values():
             machine.former.clear()
+            machine.bulk = None
             if machine.up:
                 crashes.lay_to_rest(self, machine)
 
@@ -360,7 +363,9 @@ class FoundingScheduler(GroupScheduler):
     def __init__(self, chance: random.Random, world: FoundingWorld, campaign: Campaign) -> None:
         super().__init__(chance, world, campaign)
         names = list(world.founders)
-        self._in_memory = chance.sample(names, chance.choice((0, 1, len(names) - 1)))
+        self._in_memory = chance.sample(
+            names, chance.choice((0, min(1, len(names) - 1), len(names) - 1))
+        )
         self._clocks_go_back = chance.random() < 0.5
         self._crashes = chance.choice((0, 1, 2, 4, 8))
         self._dies = chance.random() < 0.1
