@@ -7,7 +7,7 @@ vote, is decided view by view (`engine.consensus`). What each rule is for: docs/
 from collections.abc import Iterable, Set
 from dataclasses import replace
 
-from crdtcast.causality.member_id import base_of, joined_id, name_of
+from crdtcast.causality.member_id import base_of, joined_by, joined_id, name_of
 from crdtcast.causality.tags import Tag, Vector
 from crdtcast.engine.admission import (
     Admission,
@@ -88,6 +88,15 @@ class GroupEngine(MembershipChanges):
         """
         established = self.established
         return tuple(sorted(filter(self.is_unheard, self.members.keys() - established)))
+
+    def awaited_founders(self, name: str) -> tuple[str, ...]:
+        """Those that a member without a journal waits for before it lets a joiner of that name in: nothing has come of
+        them, so perhaps they have not begun, and begin another group if those that have are lost.
+        """
+        if name in map(name_of, self.members):
+            return ()
+        founders = [m for m in self.members if m != self.me and joined_by(m) is None]
+        return tuple(sorted(filter(self._is_silent, founders)))
 
     # Views
 

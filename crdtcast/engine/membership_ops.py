@@ -191,11 +191,15 @@ class MembershipChanges(Reception):
 
     def is_unheard(self, member: str) -> bool:
         """Whether it was let in, and nothing has come of it: it may have died on its way."""
-        peer, consensus = self._peers.get(member), self._consensus
+        consensus = self._consensus
         if member == self.me or member in consensus.view.voters or member in consensus.records:
             return False
         if member not in self._membership.members:
             return self._is_out_of_reach(member)
+        return self._is_silent(member)
+
+    def _is_silent(self, member: str) -> bool:
+        peer = self._peers.get(member)
         return peer is None or (not peer.met and not self.vector[member])
 
     def _is_out_of_reach(self, incarnation: str) -> bool:

@@ -62,6 +62,16 @@ def check_crowd(engine: GroupEngine, base: str) -> None:
     )
 
 
+def check_begun(engine: GroupEngine, base: str) -> None:
+    """Of a member without a journal. Raises NotReadyError if a joiner waits for founders that may not have begun."""
+    if awaited := engine.awaited_founders(name_of(base)):
+        names = ", ".join(map(name_of, awaited))
+        raise NotReadyError(
+            f"{engine.me} is in memory only and has not heard of {names} since the group began: it lets nobody else "
+            "in before that. If they are dead, evict them (`crdtcast evict NAME`)"
+        )
+
+
 class Guest:
     """One joiner, on the link that it was last heard on."""
 
@@ -237,6 +247,8 @@ class Contact(Hosting[_Guest]):
             raise NotReadyError("this copy is too old by now: begin again")
         engine = self._member.engine
         check_crowd(engine, frame.base)
+        if self._member.is_in_memory:
+            check_begun(engine, frame.base)
         try:
             # What is reported stable has to have reached the application that is copied.
             self._member.settle()

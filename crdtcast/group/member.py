@@ -193,6 +193,11 @@ class GroupMember(Living):
         self.engine.surrender()
         self._look()
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it has no journal, so that what it knows is lost with its process."""
+        return self._recording is None
+
     async def wait_durable(self) -> None:
         """Return when all that this member has sent and delivered so far is in its journal, so that it
         survives the loss of power here.

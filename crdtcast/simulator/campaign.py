@@ -11,13 +11,15 @@ from crdtcast.baselines.simulator.published_world import BASELINES, BaselineWorl
 from crdtcast.baselines.simulator.scheduler import actions
 from crdtcast.baselines.simulator.world import World
 from crdtcast.engine import Durability, Engine
+from crdtcast.engine.founding import FoundingRound
 from crdtcast.engine.group import GroupEngine
 from crdtcast.simulator.campaigns import NAMES, Campaign
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.founding import FoundingScheduler, FoundingWorld
 from crdtcast.simulator.group.logs import GroupLogs
+from crdtcast.simulator.group.mutants import FOUNDING_MUTANTS, WORLD_MUTANTS
 from crdtcast.simulator.group.mutants import MUTANTS as GROUP_MUTANTS
-from crdtcast.simulator.group.mutants import WORLD_MUTANTS
 from crdtcast.simulator.group.observer import Observer
 from crdtcast.simulator.group.scheduler import GroupScheduler
 from crdtcast.simulator.group.verdict import drain_and_judge
@@ -53,8 +55,16 @@ def group_world(
     name: str | None,
     observer: Observer | None = None,
     hostile: str | None = None,
+    *,
+    founding: bool = False,
 ) -> GroupWorld:
-    """A group whose members come and go: the real one, or with the engine or the runtime that `name` breaks."""
+    """A group whose members come and go: the real one, or with the engine, the runtime or the founding that `name`
+    breaks.
+    """
+    if founding:
+        round_type = FOUNDING_MUTANTS.get(name or "", FoundingRound)
+        engine = GROUP_MUTANTS.get(name or "", GroupEngine)
+        return FoundingWorld(founders, witnesses, engine, observer, round_type)
     if hostile is not None:
         return HostileWorld(founders, hostile, group_engine_type(name), observer)
     if name in WORLD_MUTANTS:
@@ -62,9 +72,13 @@ def group_world(
     return GroupWorld(founders, witnesses, group_engine_type(name), observer)
 
 
-def engine_names(*, dynamic: bool) -> tuple[str, ...]:
-    """Names of the broken engines, to be caught."""
-    return tuple(sorted({**GROUP_MUTANTS, **WORLD_MUTANTS} if dynamic else MUTANTS))
+def engine_names(*, dynamic: bool, campaign: Campaign) -> tuple[str, ...]:
+    """Names of the broken engines that this campaign can catch."""
+    if not dynamic:
+        return tuple(sorted(MUTANTS))
+    if campaign.founding:
+        return tuple(sorted({*GROUP_MUTANTS, *FOUNDING_MUTANTS}))
+    return tuple(sorted({*GROUP_MUTANTS, *(() if campaign.hostile else WORLD_MUTANTS)}))
 
 
 def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
@@ -77,7 +91,12 @@ def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
         return _run(world, schedule, iter(schedule.actions))
     observer = None if logs is None else GroupLogs(logs)
     group = group_world(
-        schedule.members, schedule.witnesses, schedule.engine, observer, schedule.hostile
+        schedule.members,
+        schedule.witnesses,
+        schedule.engine,
+        observer,
+        schedule.hostile,
+        founding=schedule.founding,
     )
     outcome = _run(group, schedule, iter(schedule.actions))
     if observer is not None:
@@ -112,7 +131,7 @@ def run_group_seed(
     founders, witnesses = campaign.found(chance, members)
     observer = None if logs is None else GroupLogs(logs)
     hostile = chance.choice(founders) if campaign.hostile else None
-    world = group_world(founders, witnesses, engine, observer, hostile)
+    world = group_world(founders, witnesses, engine, observer, hostile, founding=campaign.founding)
     schedule = Schedule(
         founders,
         Durability.IMMEDIATE,
@@ -122,16 +141,20 @@ def run_group_seed(
         dynamic=True,
         witnesses=witnesses,
         hostile=hostile,
+        founding=campaign.founding,
     )
-    scheduler = (
-        HostileScheduler(chance, world, campaign)
-        if isinstance(world, HostileWorld)
-        else GroupScheduler(chance, world, campaign)
-    )
-    outcome = _run(world, schedule, scheduler.actions())
+    outcome = _run(world, schedule, _scheduler(chance, world, campaign).actions())
     if observer is not None:
         observer.close()
     return outcome
+
+
+def _scheduler(chance: random.Random, world: GroupWorld, campaign: Campaign) -> GroupScheduler:
+    if isinstance(world, HostileWorld):
+        return HostileScheduler(chance, world, campaign)
+    if isinstance(world, FoundingWorld):
+        return FoundingScheduler(chance, world, campaign)
+    return GroupScheduler(chance, world, campaign)
 
 
 def _run(

@@ -28,7 +28,8 @@ class Campaign:
         that the second half meets members that have just come back; and as many while a joiner fetches a copy, so that
         what is sent meanwhile is stable before the copy is completed. apart: how many of the pairs of founders, of 1,
         have no link with each other until the group settles. exodus: whether all leave at once in the end. hostile:
-        whether one founder is. happens: counters that each rise at least once in ten runs.
+        whether one founder is. founding: whether the group has not begun at first. happens: counters that each rise at
+        least once in ten runs.
     """
 
     faults: Faults
@@ -39,6 +40,7 @@ class Campaign:
     apart: float = 0
     exodus: bool = False
     hostile: bool = False
+    founding: bool = False
     happens: tuple[str, ...] = ()
 
     def found(
@@ -203,6 +205,26 @@ CAMPAIGNS: dict[str, Campaign] = {
         limits=Limits(evictions=2),
         pairs=0.3,
         happens=("forced", "forced_cuts"),
+    ),
+    "founding": Campaign(
+        faults=Faults.named((*NETWORK, "restart", "crash", "join", "evict")),
+        limits=Limits(joins=2, deaths=1, evictions=2),
+        witnesses=1,
+        pairs=0.2,
+        founding=True,
+        happens=(
+            "late",
+            "begun_by_hearsay",
+            "raised_ids",
+            "restarts_in_round",
+            "memory_lost",
+            "cuts",
+            "mutes",
+            "restarts",
+            "deaths",
+            "joined",
+            "evictions",
+        ),
     ),
     "hostile": Campaign(
         faults=Faults.named((*NETWORK, "restart", "join", "evict")),

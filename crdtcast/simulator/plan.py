@@ -36,8 +36,8 @@ class Plan:
     witnesses: int | None = None
 
     def __post_init__(self) -> None:
-        self._chosen()
-        known = (*REAL_ENGINES, *BASELINES, *engine_names(dynamic=self.dynamic))
+        broken = engine_names(dynamic=self.dynamic, campaign=self._chosen())
+        known = (*REAL_ENGINES, *BASELINES, *broken)
         if self.engine is not None and self.engine not in known:
             raise ConfigurationError(
                 f"unknown engine {self.engine!r} for this group: choose from {', '.join(known)}"

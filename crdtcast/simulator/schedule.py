@@ -20,7 +20,7 @@ class Schedule:
     """One run: the members' names, how their journals work, the actions, and which engine (None: the real one).
 
     In a group whose members come and go (`dynamic`) the members are those that found it, some as witnesses, and one of
-    them may be hostile.
+    them may be hostile. founding: whether it has not begun at first.
     """
 
     members: tuple[str, ...]
@@ -31,6 +31,7 @@ class Schedule:
     dynamic: bool = False
     witnesses: tuple[str, ...] = ()
     hostile: str | None = None
+    founding: bool = False
 
     def with_actions(self, actions: Sequence[Action]) -> "Schedule":
         """The same run with other actions."""
@@ -47,6 +48,7 @@ class Schedule:
             "dynamic": self.dynamic,
             "witnesses": list(self.witnesses),
             "hostile": self.hostile,
+            "founding": self.founding,
             "failure": failure,
         }
         lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
@@ -71,6 +73,7 @@ class Schedule:
                 dynamic=document.get("dynamic", False),
                 witnesses=tuple(document.get("witnesses", ())),
                 hostile=document.get("hostile"),
+                founding=document.get("founding", False),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UnusableInputError(f"{path} is no schedule: {error}") from error

@@ -10,6 +10,7 @@ import pytest
 from crdtcast.engine.founding import Announcement, Begun, FoundingRound, Late
 from crdtcast.engine.level import Span
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.simulator.group.mutants import FOUNDING_MUTANTS
 from tests.effort import examples, seeds
 
 
@@ -227,55 +228,21 @@ def test_no_two_groups_begin_and_all_end_up_in_one() -> None:
     assert counts["begun"] and counts["late"] and counts["crashes"] and counts["cuts"]
 
 
-class GoesBack(FoundingRound):
-    """Of each name the ids only rise."""
-
-    def heard(self, name: str, said: Announcement) -> None:
-        if self._founders.get(name) != said.founders[name]:
-            self._founders[name] = said.founders[name]
-            self._changed()
-        super().heard(name, said)
-
-
-class CountsAnyConfirmation(FoundingRound):
-    """All confirmations are for one set."""
-
-    def missing(self) -> list[str]:
-        return [n for n in self.names if n != self.name and not self._confirms_any(n)]
-
-    def _confirms_any(self, name: str) -> bool:
-        return name in self._heard and self._heard[name].confirms
+NEEDED = {
+    "takes-lower-ids": 25673,
+    "keeps-its-id": 19,
+    "counts-any-confirmation": 19,
+    "forgets-what-it-confirmed": 0,
+    "begins-unconfirmed": 260,
+}
+"""The mutants, and seeds that were searched for: of 60,000 the first one is missed by two lives of one name only."""
 
 
-class ForgetsWhatItConfirmed(FoundingRound):
-    """Who hears of a group that it has confirmed is in it."""
-
-    def heard_of_group(self, group_id: str) -> None:
-        self._confirmed.clear()
-        super().heard_of_group(group_id)
-
-
-class BeginsUnconfirmed(FoundingRound):
-    """A group begins with the confirmations of all."""
-
-    def missing(self) -> list[str]:
-        return [name for name in self.names if name != self.name and name not in self._heard]
-
-
-@pytest.mark.parametrize(
-    ("mutant", "seed"),
-    [
-        (GoesBack, 25673),
-        (CountsAnyConfirmation, 19),
-        (ForgetsWhatItConfirmed, 0),
-        (BeginsUnconfirmed, 260),
-    ],
-)
-def test_each_rule_is_needed(mutant: type[FoundingRound], seed: int) -> None:
-    """The seeds were searched for: of 60,000 the first one is missed by two lives of one name only."""
-    run(seed)
+@pytest.mark.parametrize("mutant", FOUNDING_MUTANTS)
+def test_each_rule_is_needed(mutant: str) -> None:
+    run(NEEDED[mutant])
     with pytest.raises(AssertionError):
-        run(seed, mutant)
+        run(NEEDED[mutant], FOUNDING_MUTANTS[mutant])
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from crdtcast import (
     open_replica,
 )
 from crdtcast.datatypes import AWSet
+from crdtcast.engine import GroupEngine
+from crdtcast.group.join_server import check_begun
 from crdtcast.journal import MemoryJournal
 from crdtcast.testing import Network, eventually, simulated
 
@@ -131,6 +133,19 @@ async def test_two_of_three_that_crash_at_once_come_back() -> None:
         for replica in group.up.values():
             await replica.wait_quiet()
             assert replica.object("cart", AWSet).value == {"milk"}
+
+
+def test_without_a_journal_a_joiner_waits_for_founders_not_heard_of() -> None:
+    asia, eu = "asia.1", "eu.1"
+    contact, other = (GroupEngine.found(me, (asia, eu)) for me in (asia, eu))
+    with pytest.raises(NotReadyError, match=r"has not heard of eu since the group began"):
+        check_begun(contact, "us.2")
+    check_begun(contact, "eu.2")  # it comes back in its own place
+    other.connected(asia)
+    contact.connected(eu)
+    for effect in other.take_outbox():
+        contact.receive(eu, effect.message)
+    check_begun(contact, "us.2")
 
 
 @simulated

@@ -11,8 +11,9 @@ import pytest
 from crdtcast.engine.group import GroupEngine
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
-from crdtcast.simulator.group.mutants import MUTANTS, WORLD_MUTANTS
+from crdtcast.simulator.group.mutants import FOUNDING_MUTANTS, MUTANTS, WORLD_MUTANTS
 from crdtcast.simulator.group.world import GroupWorld
+from tests.engine.test_founding import NEEDED as FOUND
 from tests.engine.test_one_liar import NEEDED
 
 from .search import likely_first
@@ -52,6 +53,10 @@ CAUGHT = {
     "keeps-all": ("hostile", 3),
     "lets-errors-through": ("hostile", 1),
     "blames-nobody": ("hostile", 1),
+    "keeps-its-id": ("founding", 5),
+    "counts-any-confirmation": ("founding", 26),
+    "forgets-what-it-confirmed": ("founding", 0),
+    "begins-unconfirmed": ("founding", 0),
 }
 
 # Rarer, or long: their runs stand still for a while.
@@ -88,6 +93,9 @@ BY_LIE = (
     "trusts-records",
 )
 
+# Only two processes of one name miss it: tests/engine/test_founding.py has them.
+BY_MODEL = ("takes-lower-ids",)
+
 # Nothing wrong comes of their absence: why is in docs/simulator.md.
 CONVENIENCES = ("blank-rows",)
 
@@ -112,8 +120,8 @@ def test_a_long_campaign_catches(mutant: str):
 
 
 def test_each_mutant_is_caught_or_a_convenience():
-    assert sorted({*CAUGHT, *SLOWLY, *BY_HAND, *BY_LIE, *CONVENIENCES}) == sorted(
-        [*MUTANTS, *WORLD_MUTANTS]
+    assert sorted({*CAUGHT, *SLOWLY, *BY_HAND, *BY_LIE, *BY_MODEL, *CONVENIENCES}) == sorted(
+        [*MUTANTS, *WORLD_MUTANTS, *FOUNDING_MUTANTS]
     )
 
 
@@ -124,6 +132,10 @@ def test_each_schedule_by_hand_is_there():
 
 def test_each_lie_by_hand_is_there():
     assert sorted(NEEDED) == sorted(BY_LIE)
+
+
+def test_each_run_of_the_model_is_there():
+    assert set(BY_MODEL) <= FOUND.keys()
 
 
 def test_the_table_tells_campaign_and_seed_of_each_mutant():

@@ -18,7 +18,7 @@ from crdtcast.simulator.group.ledger import Formats, Ledger
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.network import Wires
 from crdtcast.simulator.group.observer import Observer
-from crdtcast.simulator.oracle import Checker
+from crdtcast.simulator.oracle import Checker, Snapshot
 from crdtcast.simulator.schedule import Action
 
 _GAUGES = frozenset(
@@ -61,16 +61,21 @@ class BaseWorld(ABC):
         """The name of the view of each epoch."""
         self.settling = False
         """Whether the run is over but for what follows from it: see `crdtcast.simulator.group.drain`."""
+        self.checker = Checker(())
+        self.begin()
+
+    def begin(self) -> None:
+        """All founders are members, and know each other."""
         bases = {name: machine.new_base() for name, machine in self.machines.items()}
-        self.checker = Checker(bases.values())
-        voters = [bases[name] for name in founders if name in witnesses]
+        voters = [bases[name] for name, machine in self.machines.items() if machine.witness]
         for name, machine in self.machines.items():
-            engine = engine_type.found(bases[name], list(bases.values()), voters)
+            engine = self.engine_type.found(bases[name], list(bases.values()), voters)
             machine.start(engine, machine.application)
             machine.save(0, 0)
+            self.checker.joined_from(machine.me, Snapshot())
             self.observer.started(machine)
             self.observer.synced(machine)
-        for name in founders:
+        for name in self.founders:
             self.connect_all(name)
 
     @abstractmethod

@@ -26,6 +26,7 @@ class Phase(enum.Enum):
     """What a machine is doing."""
 
     OUTSIDE = "outside"  # no process: it has not joined yet, or has to join again
+    FOUNDING = "founding"  # a process runs, and its group has not begun
     UP = "up"
     LEFT = "left"
     DEAD = "dead"

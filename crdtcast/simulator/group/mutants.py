@@ -1,5 +1,5 @@
-"""Group engines with one rule of the protocol dropped each, and groups whose runtimes break one rule around the engine.
-A campaign that does not catch them is too weak.
+"""Group engines with one rule of the protocol dropped each, groups whose runtimes break one rule around the engine, and
+founding rounds with one rule dropped each. A campaign that does not catch them is too weak.
 """
 
 from collections.abc import Collection, Mapping, Set
@@ -9,6 +9,7 @@ from dataclasses import replace
 from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.consensus import Consensus
+from crdtcast.engine.founding import Announcement, FoundingRound
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Membership
@@ -476,6 +477,57 @@ class CopiesToAny(GroupWorld):
 
     def may_copy(self, host: Machine, machine: Machine) -> bool:
         return True
+
+
+class TakesLowerIds(FoundingRound):
+    """Of each name the ids only rise: who has confirmed a greater one never confirms a lower one again."""
+
+    def heard(self, name: str, said: Announcement) -> None:
+        if self._founders.get(name) != said.founders[name]:
+            self._founders[name] = said.founders[name]
+            self._changed()
+        super().heard(name, said)
+
+
+class KeepsItsId(FoundingRound):
+    """Who hears of a greater id of its own name takes a fresh one above it."""
+
+    def _renew(self, name: str, known: str) -> None:
+        pass
+
+
+class CountsAnyConfirmation(FoundingRound):
+    """All confirmations are for one set of ids."""
+
+    def missing(self) -> list[str]:
+        return [n for n in self.names if n != self.name and not self._confirms_any(n)]
+
+    def _confirms_any(self, name: str) -> bool:
+        return name in self._heard and self._heard[name].confirms
+
+
+class ForgetsWhatItConfirmed(FoundingRound):
+    """Who hears of a group that it has confirmed is in it."""
+
+    def heard_of_group(self, group_id: str) -> None:
+        self._confirmed.clear()
+        super().heard_of_group(group_id)
+
+
+class BeginsUnconfirmed(FoundingRound):
+    """A group begins with the confirmations of all."""
+
+    def missing(self) -> list[str]:
+        return [name for name in self.names if name != self.name and name not in self._heard]
+
+
+FOUNDING_MUTANTS: dict[str, type[FoundingRound]] = {
+    "takes-lower-ids": TakesLowerIds,
+    "keeps-its-id": KeepsItsId,
+    "counts-any-confirmation": CountsAnyConfirmation,
+    "forgets-what-it-confirmed": ForgetsWhatItConfirmed,
+    "begins-unconfirmed": BeginsUnconfirmed,
+}
 
 
 WORLD_MUTANTS: dict[str, type[GroupWorld]] = {

@@ -20,6 +20,8 @@ Actions (machines by name; a name that is new is a machine outside of the group)
     upgrade X n  X gets the program that reads the format levels up to n, an older or a later one
     raise X      X's operator raises the group's format level as far as all members have said to read
     calm n       for n rounds everything works, and the operator lets those in who are outside
+
+A group that its machines found first has more: see `crdtcast.simulator.founding`.
 """
 
 from collections.abc import Callable
