@@ -248,7 +248,7 @@ class GroupMember(Living):
     def _take(self) -> Event | None:
         if self._news:
             return self._news.popleft()
-        return super()._take()
+        return super()._take() if self._started else None  # its group may not have begun
 
     def _happened(self, event: Event) -> None:
         if self._contact.is_busy and isinstance(event, Delivered | Stable):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from crdtcast.causality.member_id import fresh_incarnation
+from crdtcast.causality.member_id import fresh_incarnation, valid_name
 from crdtcast.engine import Engine
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.writer import ROTATION, Rotation
@@ -34,6 +34,7 @@ from crdtcast.transport.options import (
     peer_addresses,
 )
 from crdtcast.transport.peers import LinkStatus
+from crdtcast.wire.group_frames import MAX_FOUNDERS
 
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
@@ -126,6 +127,7 @@ class GroupLinks:
             everything else in this thread waits.
         """
         checked(process, self.name)
+        names = _names(founders)
         member = GroupMember(
             self._open(name),
             process=process,
@@ -137,7 +139,7 @@ class GroupLinks:
         )
         self._opened[name] = member
         try:
-            member.found(list(founders))
+            member.found(names)
         except BaseException:
             member.channel.close()
             raise
@@ -339,6 +341,22 @@ async def open_group(
                 rotation=rotation,
             )
         yield member
+
+
+def _names(founders: Iterable[str]) -> list[str]:
+    if isinstance(founders, str):
+        raise ConfigurationError(f"founders={founders!r} is one string: give the names in a list")
+    names = list(founders)
+    for name in names:
+        if not valid_name(name):
+            raise ConfigurationError(
+                f"invalid name of a founder {name!r}: use 1 to 32 letters, digits, '-' or '_'"
+            )
+    if len(names) > MAX_FOUNDERS:
+        raise ConfigurationError(
+            f"{len(names)} founders: at most {MAX_FOUNDERS} found a group together, others join it"
+        )
+    return names
 
 
 def _journal(given: AnyJournal | None) -> Journal | None:

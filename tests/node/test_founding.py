@@ -9,6 +9,7 @@ import trio
 
 from crdtcast import (
     ConfigurationError,
+    Delivered,
     GroupReplica,
     HandshakeError,
     NotReadyError,
@@ -244,3 +245,36 @@ async def test_a_founder_that_its_group_refuses_raises() -> None:
         ):
             async with open_replica("us", founders=AT, listen="10.0.0.4:7001") as twin:
                 await twin.object("cart", AWSet).add("nobody gets that")
+
+
+@simulated
+async def test_names_that_nobody_can_have_are_refused_at_once() -> None:
+    with Network():
+        async with open_links("a", listen="10.0.0.1:7001") as links:
+            for founders, wrong in (
+                ("ab", "founders='ab' is one string"),
+                (["a", "no name"], "invalid name of a founder 'no name'"),
+                ([f"n{n}" for n in range(101)], "101 founders: at most 100"),
+            ):
+                with pytest.raises(ConfigurationError, match=wrong):
+                    links.found("g", founders=founders)
+            links.found("g", founders=["a", "b"])
+
+
+@simulated
+async def test_who_iterates_waits_until_the_group_has_begun() -> None:
+    with Network():
+        async with open_group("asia", founders=AT) as asia, trio.open_nursery() as nursery:
+            taken: list[object] = []
+
+            async def take() -> None:
+                taken.append(await anext(asia))
+
+            nursery.start_soon(take)
+            await trio.sleep(60)
+            assert asia.is_outside and not taken
+            async with open_group("eu", founders=AT) as eu, open_group("us", founders=AT):
+                await eu.ready()
+                tag = eu.tcbroadcast(b"x")
+                await eventually(lambda: bool(taken))
+                assert isinstance(taken[0], Delivered) and taken[0].tag == tag
