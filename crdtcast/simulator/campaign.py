@@ -63,7 +63,7 @@ def group_world(
     """
     if founding:
         round_type = FOUNDING_MUTANTS.get(name or "", FoundingRound)
-        engine = GROUP_MUTANTS.get(name or "", GroupEngine)
+        engine = group_engine_type(None if name in FOUNDING_MUTANTS else name)
         return FoundingWorld(founders, witnesses, engine, observer, round_type)
     if hostile is not None:
         return HostileWorld(founders, hostile, group_engine_type(name), observer)
