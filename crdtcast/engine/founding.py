@@ -5,10 +5,9 @@ founder of the list it *confirms* that set of ids; who has the confirmations of 
 says so by being a member of the group, whose id is the hash of the set. Who hears of a group that it has confirmed
 itself begins, too; who hears of any other joins it in its name's place.
 
-Two sets never both begin, since nobody goes back: of each name the ids only rise, and who has begun confirms nothing
-else. So of two sets that both have all confirmations, a founder that is in both has confirmed the smaller one first;
-and whoever began with the smaller one never confirmed the greater. Its next life has a greater id, and may: but then
-nobody who began with the smaller set is alive and in the greater one.
+Two sets never both begin. The ids of a name only rise, so a founder in both sets confirms the smaller one first; and a
+founder that begins with the smaller one confirms nothing after that. Only its next life, under a greater id, can
+confirm the greater set. So if that set begins, all who began with the smaller one have lost that life.
 
 Ids are never derived from names: a founder that starts again would use numbers of messages twice.
 """
@@ -86,10 +85,9 @@ class FoundingRound:
         self._renewals = 0
         self._founders = {name: Founder(fresh(None), witness, reads)}
         self._heard: dict[str, Announcement] = {}  # the newest on each link
-        self._confirms = False
-        self._confirmed: dict[
-            str, Begun
-        ] = {}  # by the group's id: all sets with the own id as it is now
+        self._confirms: Begun | None = None
+        # By the group's id: all that it has confirmed with its present id.
+        self._confirmed: dict[str, Begun] = {}
         self._settle()
 
     @property
@@ -99,7 +97,7 @@ class FoundingRound:
 
     def announcement(self) -> Announcement:
         """What to say on each link, whenever it is not what was said there last."""
-        return Announcement(self.names, dict(self._founders), self._confirms)
+        return Announcement(self.names, dict(self._founders), self._confirms is not None)
 
     def missing(self) -> list[str]:
         """The founders that are not heard, or have not confirmed yet."""
@@ -131,7 +129,7 @@ class FoundingRound:
         known, theirs = self._founders.get(name), said.founders[name]
         if known is None or theirs.incarnation > known.incarnation:
             self._founders[name] = theirs
-            self._changed()
+            self._confirms = None
         mine = said.founders.get(self.name)
         if mine is not None and mine.incarnation > self.me:
             self._renew(name, mine.incarnation)
@@ -142,7 +140,7 @@ class FoundingRound:
         self._heard.pop(name, None)
 
     def heard_of_group(self, group_id: str) -> None:
-        """Whoever is linked is a member of that group."""
+        """A linked process is a member of that group."""
         if self.outcome is None:
             self.outcome = self._confirmed.get(group_id) or Late(group_id)
 
@@ -157,32 +155,28 @@ class FoundingRound:
         mine = self._founders[self.name]
         self._founders[self.name] = mine._replace(incarnation=self._fresh(known))
         self._confirmed.clear()
-        self._changed()
-
-    def _changed(self) -> None:
-        self._confirms = False
+        self._confirms = None
 
     def _settle(self) -> None:
-        mine = self._founders
-        others = [name for name in self.names if name != self.name]
-        if not self._confirms and all(
-            (said := self._heard.get(name)) is not None and said.founders[name] == mine[name]
-            for name in others
-        ):
-            begun = _begun(self.me, mine)
+        if self._confirms is None and all(map(self._is_heard, self.names)):
+            self._confirms = begun = _begun(self.me, self._founders)
             self._confirmed[begun.group_id] = begun
-            self._confirms = True
-        if self._confirms and not self.missing():
-            self.outcome = _begun(self.me, mine)
+        if self._confirms is not None and not self.missing():
+            self.outcome = self._confirms
+
+    def _is_heard(self, name: str) -> bool:
+        """Whether its link says the id that is known of it here."""
+        if name == self.name:
+            return True
+        said = self._heard.get(name)
+        return said is not None and said.founders[name] == self._founders[name]
 
 
 def _begun(me: str, founders: Mapping[str, Founder]) -> Begun:
     """Raises ConfigurationError if their programs read no format level in common."""
     everybody = sorted(founders.values())
-    lowest, highest = (
-        max(f.reads.lowest for f in everybody),
-        min(f.reads.highest for f in everybody),
-    )
+    lowest = max(founder.reads.lowest for founder in everybody)
+    highest = min(founder.reads.highest for founder in everybody)
     if lowest > highest:
         told = ", ".join(f"{name}: {founder.reads}" for name, founder in sorted(founders.items()))
         raise ConfigurationError(

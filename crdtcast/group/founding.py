@@ -2,13 +2,12 @@
 
 import logging
 from collections.abc import Collection
-from functools import partial
 
 import trio
 
 from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.engine.founding import Announcement, Begun, FoundingRound, Late
-from crdtcast.exceptions import ConfigurationError, HandshakeError, NotReadyError
+from crdtcast.exceptions import ConfigurationError, NotReadyError
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Here
@@ -31,8 +30,12 @@ class GroupFounding:
         self._logger = logger
         self._over = trio.Event()
         self._wrong: ConfigurationError | None = None
-        fresh = partial(_fresh, channel.name)
-        self._round = FoundingRound(channel.name, names, fresh, witness=witness)
+        self._round = FoundingRound(
+            channel.name,
+            names,
+            lambda previous: fresh_incarnation(channel.name, previous=previous),
+            witness=witness,
+        )
         channel.on_founding = self._heard
         channel.on_here = self._heard_here
         shared = channel.shared
@@ -52,7 +55,7 @@ class GroupFounding:
         while not self._over.is_set():
             with trio.move_on_after(_LOOK):
                 await self._over.wait()
-            self._check_links()
+            self._channel.check_not_refused("found")
             if not self._over.is_set() and trio.current_time() >= told + _REPEAT:
                 told = trio.current_time()
                 self._logger.warning("%s", self.why_not())
@@ -61,15 +64,6 @@ class GroupFounding:
             raise self._wrong
         assert self._round.outcome is not None
         return self._round.outcome
-
-    def _check_links(self) -> None:
-        status = self._channel.shared.status()
-        if status and all(link.state == "refused" for link in status.values()):
-            where, link = next(iter(status.items()))
-            raise HandshakeError(
-                f"node {self._channel.name!r} has no link with {where}, and cannot found group "
-                f"{self._channel.group!r}: {link.error or 'refused'}"
-            )
 
     @property
     def outcome_now(self) -> Begun | Late | None:
@@ -110,8 +104,4 @@ class GroupFounding:
             self._over.set()
         elif announcement != self._channel.announcement:
             self._channel.announcement = announcement
-            self._channel.shared.announce_founding(self._channel)
-
-
-def _fresh(name: str, previous: str | None) -> str:
-    return fresh_incarnation(name, previous=previous)
+            self._channel.shared.announce_founding(self._channel.group, announcement)

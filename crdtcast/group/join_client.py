@@ -258,7 +258,7 @@ class Entering:
                 raise self._refused(refused)
             self._look_for_others()
             if not for_ever:
-                self._complain()
+                self._channel.check_not_refused("join")
                 if shared.links().up or refused:
                     began = began or trio.current_time()
                     if trio.current_time() - began > shared.options.handshake_timeout:
@@ -292,13 +292,3 @@ class Entering:
         shared = self._channel.shared
         for name in sorted(shared.known):
             shared.want(name)
-
-    def _complain(self) -> None:
-        """Those whom we were told to dial refuse us, and only an operator can change that."""
-        status = self._channel.shared.status()
-        if status and all(link.state == "refused" for link in status.values()):
-            where, link = next(iter(status.items()))
-            raise HandshakeError(
-                f"node {self._channel.name!r} has no link with {where}, and cannot join group "
-                f"{self._channel.group!r}: {link.error or 'refused'}"
-            )

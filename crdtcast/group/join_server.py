@@ -293,7 +293,7 @@ def whose_place(
     base: of the joiner. replaces: what it says: ids, bases, or names of members. linked: names of those
     who are alive.
 
-    Raises HandshakeError for the name of another one that is alive, or is no member.
+    Raises HandshakeError if `replaces` names another member that is alive, or a name that no member has.
     """
     ids = [each for each in replaces if "." in each]
     named = {m for m in engine.members if name_of(m) in replaces and base_of(m) != base}
@@ -303,7 +303,7 @@ def whose_place(
             f"{', '.join(alive)} is alive, says {name_of(engine.me)}: stop it before another node takes "
             "its place"
         )
-    # Whoever has asked before, under another id, may be in already, and the one replaced forgotten.
+    # The joiner may have been let in before, under another id; the members that it replaced may be forgotten since.
     is_in = any(base_of(m) in set(map(base_of, ids)) for m in engine.members)
     if not is_in and (unknown := sorted(others - set(map(name_of, named)))):
         known = ", ".join(sorted(map(name_of, engine.members)))

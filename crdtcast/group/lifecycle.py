@@ -78,7 +78,7 @@ class Living(Broadcasting):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def why_outside(self) -> CrdtcastError:
-        """Why this is no member: whom the founding waits for, or that its links are closed."""
+        """The error of a member that is outside its group: it waits for other founders, or its links are closed."""
         if self._founding is not None and not self._closed:
             return self._founding.why_not()
         return self._is_over()

@@ -102,6 +102,19 @@ class Channel(Driving):
         """State of the links with those who are in the group."""
         return {name: link for name, link in self.shared.status().items() if name in self.here}
 
+    def check_not_refused(self, purpose: str) -> None:
+        """Raise HandshakeError if all processes that are dialled refuse this one: only an operator can change that.
+
+        purpose: what this member wants of the group, a verb.
+        """
+        status = self.shared.status()
+        if status and all(link.state == "refused" for link in status.values()):
+            where, link = next(iter(status.items()))
+            raise HandshakeError(
+                f"node {self.name!r} has no link with {where}, and cannot {purpose} group {self.group!r}: "
+                f"{link.error or 'refused'}"
+            )
+
     # Life
 
     def start(self, engine: AnyEngine) -> None:

@@ -166,18 +166,13 @@ class SharedLinks(Endpoint):
         """(For channels.) Say to everybody who this process is in a group."""
         self._tell_all(self._here(channel))
 
-    def announce_founding(self, channel: LinkedGroup) -> None:
+    def announce_founding(self, group: str, announcement: Announcement) -> None:
         """(For channels.) Say to everybody how far the founding of a group is."""
-        for frame in self._founding(channel):
-            self._tell_all(frame)
+        self._tell_all(Founding(group, announcement))
 
     def founders(self, group: str) -> dict[Link, Founding]:
         """The links with those who found a group of that name, and what they have said last."""
         return {link: said[group] for link, said in self._founds.items() if group in said}
-
-    def _founding(self, channel: LinkedGroup) -> list[Founding]:
-        announcement = channel.announcement
-        return [] if announcement is None else [Founding(channel.group, announcement)]
 
     def present(self, group: str) -> dict[Link, Here]:
         """The links with those who are in a group, and what they have said about it."""
@@ -318,8 +313,8 @@ class SharedLinks(Endpoint):
         self._said[link], self._founds[link] = {}, {}
         for channel in self.channels.values():
             self.tell(link, self._here(channel))
-            for frame in self._founding(channel):
-                self.tell(link, frame)
+            if channel.announcement is not None:
+                self.tell(link, Founding(channel.group, channel.announcement))
         self._learn(link.name, link.peer.address)
         self.tell(link, Known({name: format_address(a) for name, a in self.known.items()}))
         if link.peer.address:

@@ -485,7 +485,7 @@ class TakesLowerIds(FoundingRound):
     def heard(self, name: str, said: Announcement) -> None:
         if self._founders.get(name) != said.founders[name]:
             self._founders[name] = said.founders[name]
-            self._changed()
+            self._confirms = None
         super().heard(name, said)
 
 
