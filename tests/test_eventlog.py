@@ -5,6 +5,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -368,7 +369,8 @@ def test_a_process_stopped_while_it_writes_does_not_hold_up_the_next(
 ) -> None:
     monkeypatch.setattr(owner, "_TAKING_PATIENCE", 0.0)
     waits = list[float]()
-    monkeypatch.setattr(time, "sleep", waits.append)
+    clock = SimpleNamespace(sleep=waits.append, monotonic=time.monotonic)
+    monkeypatch.setattr(owner, "time", clock)  # other threads of this process sleep, too
     first = opened(tmp_path)
     with first._owner.writing() as mine:
         assert mine
