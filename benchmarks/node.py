@@ -15,8 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import trio
 
-from crdtcast import Delivered, open_node
-from crdtcast.group.broadcast import BroadcastNode
+from crdtcast import Delivered, GroupMember, open_group
 
 NAMES = ("a", "b", "c")
 WINDOW = 2000
@@ -25,7 +24,7 @@ WINDOW = 2000
 class Sink:
     """Takes a node's events; the first eight bytes of a payload are its time of sending."""
 
-    def __init__(self, node: BroadcastNode, expected: int) -> None:
+    def __init__(self, node: GroupMember, expected: int) -> None:
         self.node = node
         self.expected = expected
         self.seen: set[object] = set()
@@ -52,14 +51,14 @@ class Sink:
 
 
 @asynccontextmanager
-async def nodes() -> AsyncIterator[list[BroadcastNode]]:
+async def nodes() -> AsyncIterator[list[GroupMember]]:
     async with AsyncExitStack() as stack:
-        started: dict[str, BroadcastNode] = {}
+        started: dict[str, GroupMember] = {}
         for name in NAMES:
-            peers = {n: started[n].address if n in started else None for n in NAMES if n != name}
-            started[name] = await stack.enter_async_context(open_node(name, peers=peers))
-        while any(len(node.node.links().up) < 2 for node in started.values()):  # noqa: ASYNC110
-            await trio.sleep(0.01)
+            founders = {n: started[n].address if n in started else None for n in NAMES}
+            started[name] = await stack.enter_async_context(open_group(name, founders=founders))
+        for member in started.values():
+            await member.ready()
         yield list(started.values())
 
 

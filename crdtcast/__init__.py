@@ -1,7 +1,7 @@
 """Multi-master replication on causal broadcast and pure operation-based CRDTs.
 
-`open_replica` for replicated objects; for causal broadcast alone `open_node` where members are fixed,
-`open_group` where they come and go, `open_links` for several groups. Names are imported when they are
+`open_replica` for replicated objects; for causal broadcast alone `open_group`, and `open_links` for several groups.
+Names are imported when they are
 first used, so that a command line that needs none of them starts fast.
 """
 
@@ -31,14 +31,11 @@ if TYPE_CHECKING:
         UnusableInputError,
     )
     from crdtcast.fixed.node import Node, run_until_signal
-    from crdtcast.fixed.replica import FixedReplica
-    from crdtcast.group.broadcast import BroadcastNode, open_node
     from crdtcast.group.events import Delivered, Evicted, Joined, Stable
     from crdtcast.group.limits import StoreLimits, WhenFull
     from crdtcast.group.member import GroupMember
-    from crdtcast.group.open import GroupLinks, GroupNode, open_group, open_links
+    from crdtcast.group.open import GroupLinks, open_group, open_links
     from crdtcast.group.state_machine import Process, run_process
-    from crdtcast.replica.group_replica import GroupReplica
     from crdtcast.replica.handle import Handle
     from crdtcast.replica.open import open_replica
     from crdtcast.replica.replica import Replica, Snapshot
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HLC",
-    "BroadcastNode",
     "ConfigurationError",
     "CrdtcastError",
     "Delivered",
@@ -60,12 +56,9 @@ __all__ = [
     "EngineState",
     "EventLog",
     "Evicted",
-    "FixedReplica",
     "GroupEngine",
     "GroupLinks",
     "GroupMember",
-    "GroupNode",
-    "GroupReplica",
     "Handle",
     "HandshakeError",
     "InvalidOperationError",
@@ -93,7 +86,6 @@ __all__ = [
     "WhenFull",
     "open_group",
     "open_links",
-    "open_node",
     "open_replica",
     "rare_full_collections",
     "run_process",
@@ -102,7 +94,6 @@ __all__ = [
 
 _HOMES = {
     "crdtcast.group.limits": ("StoreLimits", "WhenFull"),
-    "crdtcast.group.broadcast": ("BroadcastNode", "open_node"),
     "crdtcast.service.gc_tuning": ("rare_full_collections",),
     "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
     "crdtcast.eventlog.writer": ("EventLog",),
@@ -124,9 +115,7 @@ _HOMES = {
         "TypeClashError",
         "UnusableInputError",
     ),
-    "crdtcast.fixed.replica": ("FixedReplica",),
-    "crdtcast.replica.group_replica": ("GroupReplica",),
-    "crdtcast.group.open": ("GroupLinks", "GroupNode", "open_group", "open_links"),
+    "crdtcast.group.open": ("GroupLinks", "open_group", "open_links"),
     "crdtcast.causality.hlc": ("HLC",),
     "crdtcast.transport.peers": ("LinkStatus",),
     "crdtcast.group.state_machine": ("Process", "run_process"),

@@ -10,23 +10,23 @@ from contextlib import AsyncExitStack
 
 import trio
 
-from crdtcast import BroadcastNode, Delivered, open_node
+from crdtcast import Delivered, GroupMember, open_group
 
 NAMES = ("ann", "bob", "cem")
 
 
 class Chat:
-    def __init__(self, node: BroadcastNode) -> None:
-        self.node = node
+    def __init__(self, member: GroupMember) -> None:
+        self.member = member
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
-        self.node.tcbroadcast(f"{self.node.name}: {text}".encode())
-        self.lines.append(f"{self.node.name}: {text}")
+        self.member.tcbroadcast(f"{self.member.name}: {text}".encode())
+        self.lines.append(f"{self.member.name}: {text}")
 
     async def until(self, lines: int) -> None:
         """Take what comes until so many lines are on the screen."""
-        async for event in self.node:
+        async for event in self.member:
             if isinstance(event, Delivered):
                 self.lines.append(event.payload.decode())
                 if len(self.lines) >= lines:
@@ -35,22 +35,24 @@ class Chat:
 
 async def main() -> None:
     async with AsyncExitStack() as stack:
-        nodes: dict[str, BroadcastNode] = {}
+        members: dict[str, GroupMember] = {}
         for name in NAMES:
-            peers = {n: nodes[n].address if n in nodes else None for n in NAMES if n != name}
-            nodes[name] = await stack.enter_async_context(open_node(name, peers=peers))
-        ann, bob, cem = (Chat(node) for node in nodes.values())
-        ann.node.node.cut("cem")
+            founders = {n: members[n].address if n in members else None for n in NAMES}
+            members[name] = await stack.enter_async_context(open_group(name, founders=founders))
+        for member in members.values():
+            await member.ready()
+        ann, bob, cem = map(Chat, members.values())
+        ann.member.cut("cem")
         ann.say("who brings the cake?")
         await bob.until(1)
         bob.say("I do")
         await cem.until(2)
         cem.say("then I bring tea")
         await bob.until(3)
-        ann.node.node.heal("cem")
+        ann.member.heal("cem")
         await ann.until(3)
         for chat in (ann, bob, cem):
-            print(f"{chat.node.name}'s screen: {' / '.join(chat.lines)}")
+            print(f"{chat.member.name}'s screen: {' / '.join(chat.lines)}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 
 import trio
 
-from crdtcast import BroadcastNode, Delivered, Tag, open_node
+from crdtcast import Delivered, GroupMember, Tag, open_group
 
 NAMES = ("feed", "pricer", "monitor")
 STRIKE = 90
@@ -42,25 +42,27 @@ class Monitor:
         return f"share {share}, option {option} ({verdict}{crossing})"
 
 
-async def next_delivery(node: BroadcastNode) -> Delivered:
-    async for event in node:
+async def next_delivery(member: GroupMember) -> Delivered:
+    async for event in member:
         if isinstance(event, Delivered):
             return event
-    raise AssertionError("the node was closed")
+    raise AssertionError("the member was closed")
 
 
-async def option_price(pricer: BroadcastNode) -> bytes:
+async def option_price(pricer: GroupMember) -> bytes:
     _, share = (await next_delivery(pricer)).payload.split()
     return b"option %d" % (int(share) - STRIKE + 2)
 
 
 async def main() -> None:
     async with AsyncExitStack() as stack:
-        nodes: dict[str, BroadcastNode] = {}
+        members: dict[str, GroupMember] = {}
         for name in NAMES:
-            peers = {n: nodes[n].address if n in nodes else None for n in NAMES if n != name}
-            nodes[name] = await stack.enter_async_context(open_node(name, peers=peers))
-        feed, pricer, monitored = nodes.values()
+            founders = {n: members[n].address if n in members else None for n in NAMES}
+            members[name] = await stack.enter_async_context(open_group(name, founders=founders))
+        for member in members.values():
+            await member.ready()
+        feed, pricer, monitored = members.values()
         monitor = Monitor()
         feed.tcbroadcast(b"share 100")
         price = await option_price(pricer)

@@ -15,23 +15,25 @@ from crdtcast.datatypes import AWSet, ResettableCounter
 
 async def main() -> None:
     async with AsyncExitStack() as stack:
-        phone = await stack.enter_async_context(open_replica("phone", peers={"laptop": None}))
+        phone = await stack.enter_async_context(
+            open_replica("phone", founders={"phone": None, "laptop": None})
+        )
         laptop = await stack.enter_async_context(
-            open_replica("laptop", peers={"phone": phone.address})
+            open_replica("laptop", founders={"phone": phone.address, "laptop": None})
         )
         at_phone, at_laptop = phone.object("cart", AWSet), laptop.object("cart", AWSet)
         await at_laptop.add_all(["bread", "milk"])
         await phone.at_least(await laptop.token())  # the phone shows what the laptop wrote
         print("phone sees:", sorted(at_phone.value))
 
-        phone.node.cut("laptop")  # into the tunnel
+        phone.member.cut("laptop")  # into the tunnel
         await at_phone.add("milk")  # again: "we do need milk"
         await at_phone.add("tea")
         await at_laptop.remove("milk")
         await at_laptop.remove("bread")
         print("apart:", sorted(at_phone.value), "and", sorted(at_laptop.value))
 
-        phone.node.heal("laptop")
+        phone.member.heal("laptop")
         for replica, other in ((phone, laptop), (laptop, phone)):
             await replica.at_least(await other.token())
         print("together:", sorted(at_phone.value), "and", sorted(at_laptop.value))

@@ -7,11 +7,11 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from crdtcast import GroupReplica, open_replica
+from crdtcast import Replica, open_replica
 from crdtcast.datatypes import AWSet
 
 
-async def start(stack: AsyncExitStack, directory: Path) -> tuple[GroupReplica, GroupReplica]:
+async def start(stack: AsyncExitStack, directory: Path) -> tuple[Replica, Replica]:
     """The same calls at each start: a journal that holds a former life is gone on from."""
     eu = await stack.enter_async_context(
         open_replica("eu", found=True, journal=directory / "eu")  # the first one of the group

@@ -8,9 +8,9 @@ import pytest
 import crdtcast
 
 PUBLIC = """
-    BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine
+    GroupMember ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine
     EngineState EventLog Evicted FixedReplica GroupEngine GroupLinks GroupMember GroupNode
-    GroupReplica HLC Handle HandshakeError InvalidOperationError Joined JournalError LinkStatus
+    Replica HLC Handle HandshakeError InvalidOperationError Joined JournalError LinkStatus
     LocalProtocolError Node NodeOptions NotReadyError Process RemoteProtocolError Replica
     RolledBackError ServerError Snapshot Stable StoreFullError StoreLimits SupersededError Tag Token
     TypeClashError UnusableInputError WhenFull open_group open_links open_node open_replica

@@ -5,24 +5,19 @@ Delivery is pulled: an event counts as delivered when the iterator hands it over
 tags speak of exactly what the program had seen.
 """
 
-import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import trio
 
-from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine, GroupEngine, Kind
 from crdtcast.engine.waits import Notion, Waits
-from crdtcast.exceptions import ConfigurationError, EndedError, LocalProtocolError
-from crdtcast.fixed.node import Node, running
+from crdtcast.exceptions import EndedError, LocalProtocolError
 from crdtcast.group.events import Delivered, Event, Stable
 from crdtcast.group.state_machine import Process, already_taken, checked
-from crdtcast.transport.options import Address, NodeOptions, parse_address, peer_addresses
+from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
 _STABLE_SLICE = 128
@@ -245,56 +240,3 @@ class Broadcasting:
                 operations.discard(tag.dot)
             else:
                 self._stable.append(tag)
-
-
-class BroadcastNode(Broadcasting):
-    """One member of a group whose members are fixed, on links of its own."""
-
-    engine: Engine
-
-    def __init__(
-        self, options: NodeOptions, incarnation: str, logger: logging.Logger | None = None
-    ) -> None:
-        self.engine = Engine(incarnation, {options.name, *options.named_peers})
-        self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
-        super().__init__(self.node)
-
-
-@asynccontextmanager
-async def open_node(
-    name: str,
-    *,
-    listen: str = "127.0.0.1:0",
-    peers: Mapping[str, str | Address | None],
-    group: str = "default",
-    process: Process | None = None,
-    logger: logging.Logger | None = None,
-    **options: Any,
-) -> AsyncIterator[BroadcastNode]:
-    """A member of a group whose members are fixed, in memory only, for as long as the `with` block runs.
-    Where members come and go: `open_group`.
-
-    peers: all other members, by name; None: that one dials us. process: takes all events, in the
-        background; without it, iterate over the node. The other arguments and the errors are those of
-        `crdtcast.open_replica`.
-    """
-    if wrong := options.keys() & {"found", "join"}:
-        raise ConfigurationError(
-            f"node {name!r}: {wrong.pop()}= is for members that come and go, open_group(name, …); those of "
-            "open_node are fixed, and all listed in peers="
-        )
-    checked(process, name)
-    node_options = NodeOptions(
-        name=name,
-        listen=parse_address(listen),
-        group=group,
-        peers=peer_addresses(peers),
-        **options,
-    )
-    member = BroadcastNode(node_options, fresh_incarnation(name), logger)
-    background = () if process is None else (partial(member.run, process),)
-    try:
-        async with running(member.node, *background):
-            yield member
-    finally:
-        member.end()

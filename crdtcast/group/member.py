@@ -270,7 +270,7 @@ class GroupMember(Living):
         return payload if self._process is None else self._process.reissue(payload, dot)
 
     def look_again(self) -> None:
-        """(For `GroupReplica`.) What the application was not ready to send again it may be ready for now."""
+        """(For `Replica`.) What the application was not ready to send again it may be ready for now."""
         self._returning.look()
 
     def lost(self, origin: str, beyond: int) -> None:

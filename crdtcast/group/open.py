@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypedDict, Unpack
 
-from crdtcast.causality.member_id import fresh_incarnation, valid_name
-from crdtcast.engine import Engine
+from crdtcast.causality.member_id import valid_name
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
@@ -28,41 +27,70 @@ from crdtcast.transport.channel import Channel
 from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.options import (
     Address,
+    LinkOptions,
     NodeOptions,
+    check_known,
     format_address,
     parse_address,
     peer_addresses,
 )
 from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.group_frames import MAX_FOUNDERS
+from crdtcast.wire.offers import Progress
 
+_OF_MEMBERS = "founders", "process", "witness", "replace", "replaces", "progress"
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
 
-class GroupNode(Broadcasting):
-    """One member of a group whose members are fixed, on shared links."""
+class HostOptions(LinkOptions, total=False):
+    """Of a process that others link with.
 
-    engine: Engine
+    listen: `host:port`; port 0 takes a free one. advertise: host and port where others reach this process, if it
+    listens on a wildcard.
+    """
 
-    def __init__(self, channel: Channel, members: Iterable[str]) -> None:
-        super().__init__(channel)
-        self.channel = channel
-        try:
-            self.engine = Engine(fresh_incarnation(channel.name), {channel.name, *members})
-        except BaseException:
-            channel.close()
-            raise
-        channel.on_work = self._wake
-        channel.start(self.engine)
+    listen: str
+    advertise: str | None
+    logger: logging.Logger | None
 
-    @property
-    def group(self) -> str:
-        return self.channel.group
 
-    def close(self) -> None:
-        """Take part no more; what this member had not received is lost to it."""
-        self.channel.close()
-        self.end()
+class KeptOptions(TypedDict, total=False):
+    """What a member keeps.
+
+    journal: the path of a directory, or a `crdtcast.journal.Journal`: what this member has sent, delivered and said is
+        durable before anything leaves that depends on it, and a process that starts again goes on from there
+        (docs/journal.md). compact_bytes: a snapshot is taken when it has grown by so much.
+    limits: what may be held of messages that are not stable yet, and what happens beyond.
+    event_logs: a directory for event logs (`crdtcast check`), whose lines are written when what they tell of is
+        durable. rotation: of its files.
+    """
+
+    journal: AnyJournal | None
+    compact_bytes: int
+    limits: StoreLimits | None
+    event_logs: str | os.PathLike[str] | None
+    rotation: Rotation
+
+
+class MemberOptions(HostOptions, KeptOptions, total=False):
+    """Of one member of a group.
+
+    founders: all who found the group, the same names at each of them, name -> where it listens; None: it dials us, or
+        others tell where it is. The group begins when all have been up at the same time; until then nothing can be
+        sent. Who starts again later comes back in its own place. `listen` is by default this member's address in it.
+    join: where a member can be dialled, any one, as "host:port" or its `address`; several to be safe. The own address
+        among them does not count, so that all members may be given the same ones.
+    found: be the first member of a new group, alone.
+    group: the group's name. replace, replaces, progress: see `GroupLinks.join`.
+    """
+
+    founders: Mapping[str, str | Address | None] | None
+    join: str | Address | Sequence[str | Address]
+    found: bool
+    group: str
+    replace: bool
+    replaces: Iterable[str]
+    progress: Progress | None
 
 
 class GroupLinks:
@@ -86,23 +114,6 @@ class GroupLinks:
         """State of the link with each other process."""
         return self.shared.status()
 
-    def group(
-        self, name: str, *, members: Iterable[str], process: Process | None = None
-    ) -> GroupNode:
-        """Take part in the group of that name, whose members are the processes of these names.
-
-        members: all of them; the own name may be missing. process: takes all events.
-
-        Raises LocalProtocolError if the group is open here already. A group that another process
-        does not have costs nothing; that is said in the log, once.
-        """
-        checked(process, self.name)
-        node = GroupNode(self._open(name), members)
-        self._opened[name] = node
-        if process is not None:
-            self.shared.spawn(partial(node.run, process))
-        return node
-
     def found(
         self,
         name: str,
@@ -110,34 +121,20 @@ class GroupLinks:
         founders: Iterable[str] = (),
         process: Process | None = None,
         witness: bool = False,
-        journal: AnyJournal | None = None,
-        compact_bytes: int = COMPACT_BYTES,
-        limits: StoreLimits | None = None,
-        event_logs: str | os.PathLike[str] | None = None,
-        rotation: Rotation = ROTATION,
+        **kept: Unpack[KeptOptions],
     ) -> GroupMember:
         """Found a new group, alone or together with others; whoever comes later joins it.
 
         founders: the names of all processes that found it, each of which gives the same list; the own one may be
             missing. It returns at once, and the group begins when all of them have been up at the same time: wait for
-            that with `GroupMember.ready`. A founder that starts again later joins in its own place. Without founders
-            this one is the first member alone, which only one process may do, and only once: a second one has another
-            group of the same name, which has nothing to do with the first one; both say so in their logs.
-        journal: see `join`. One that holds a former life is gone on from; it is read at once, while
+            that with `GroupMember.ready`. A founder that starts again later comes back in its own place. Without
+            founders this one is the first member alone, which only one process may do, and only once: a second one has
+            another group of the same name, which has nothing to do with the first one; both say so in their logs.
+        process, witness: see `join`. journal: one that holds a former life is gone on from; it is read at once, while
             everything else in this thread waits.
         """
-        checked(process, self.name)
         names = _names(founders)
-        member = GroupMember(
-            self._open(name),
-            process=process,
-            witness=witness,
-            journal=_journal(journal),
-            compact_bytes=compact_bytes,
-            limits=limits,
-            observer=_observer(journal, event_logs, rotation),
-        )
-        self._opened[name] = member
+        member = self._member(name, process, witness, kept)
         try:
             member.found(names)
         except BaseException:
@@ -153,12 +150,8 @@ class GroupLinks:
         replace: bool = False,
         replaces: Iterable[str] = (),
         witness: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-        journal: AnyJournal | None = None,
-        compact_bytes: int = COMPACT_BYTES,
-        limits: StoreLimits | None = None,
-        event_logs: str | os.PathLike[str] | None = None,
-        rotation: Rotation = ROTATION,
+        progress: Progress | None = None,
+        **kept: Unpack[KeptOptions],
     ) -> GroupMember:
         """Join a group through any process that is linked and in it; returns when this is a member.
 
@@ -169,33 +162,36 @@ class GroupLinks:
             operator's word, and are evicted with the join. One that is alive is not replaced.
         witness: vote and store, but hold no state: for the third place beside two regions.
         progress: called with the bytes of the state that are here, and of how many.
-        journal: the path of a directory, or a `crdtcast.journal.Journal`: what this member has sent,
-            delivered and said is durable before anything leaves that depends on it, and a process
-            that starts again goes on from there (docs/journal.md). compact_bytes: a snapshot is taken
-            when it has grown by so much. event_logs: a directory for event logs (`crdtcast check`), whose
-            lines are written when what they tell of is durable. limits: what may be held of messages
-            that are not stable yet, and what happens beyond.
 
         Raises HandshakeError, with the reason, if no member lets this one in; what the process
         raises when it is given the group's state: this member has left again then. What
         `Journal.load` raises.
         """
-        checked(process, self.name)
-        member = GroupMember(
-            self._open(name),
-            process=process,
-            witness=witness,
-            journal=_journal(journal),
-            compact_bytes=compact_bytes,
-            limits=limits,
-            observer=_observer(journal, event_logs, rotation),
-        )
-        self._opened[name] = member
+        member = self._member(name, process, witness, kept)
         try:
             await member.join(replace=replace, replaces=replaces, progress=progress)
         except BaseException:
             member.channel.close()
             raise
+        return member
+
+    def _member(
+        self, name: str, process: Process | None, witness: bool, kept: KeptOptions
+    ) -> GroupMember:
+        check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_MEMBERS))
+        checked(process, self.name)
+        journal = kept.get("journal")
+        event_logs, rotation = kept.get("event_logs"), kept.get("rotation", ROTATION)
+        member = GroupMember(
+            self._open(name),
+            process=process,
+            witness=witness,
+            journal=_journal(journal),
+            compact_bytes=kept.get("compact_bytes", COMPACT_BYTES),
+            limits=kept.get("limits"),
+            observer=_observer(journal, event_logs, rotation),
+        )
+        self._opened[name] = member
         return member
 
     def _open(self, group: str) -> Channel:
@@ -217,26 +213,25 @@ class GroupLinks:
 async def open_links(
     name: str,
     *,
-    listen: str = "127.0.0.1:0",
     peers: Mapping[str, str | Address | None] | Sequence[str | Address] = (),
     network: str = "default",
-    advertise: str | None = None,
-    logger: logging.Logger | None = None,
-    **options: Any,
+    **options: Unpack[HostOptions],
 ) -> AsyncIterator[GroupLinks]:
     """The links of a process, for as long as the `with` block runs; open groups on them.
 
-    name: of this process, in all its groups. peers: processes to dial: name -> address, or only
-        addresses. Where others are is learned from those. network: only processes that say the same
-        are linked. advertise: host and port where others reach this one, if it listens on a
-        wildcard. options: of `NodeOptions`.
+    name: of this process, in all its groups. peers: processes to dial: name -> address, or only addresses. Where others
+        are is learned from those. network: only processes that say the same are linked.
     """
+    check_known(f"node {name!r}", options, (*HostOptions.__annotations__, "peers", "network"))
+    logger, advertise = options.pop("logger", None), options.pop("advertise", None)
+    listen = options.pop("listen", "127.0.0.1:0")
+    links: LinkOptions = options  # what is left of them
     node_options = NodeOptions(
         name=name,
         listen=parse_address(listen),
         group=network,
         peers=(peer_addresses(peers) if isinstance(peers, Mapping) else list(map(_address, peers))),
-        **options,
+        **links,
     )
     shared = SharedLinks(
         node_options,
@@ -255,44 +250,31 @@ async def open_links(
 async def open_group(
     name: str,
     *,
-    found: bool = False,
-    founders: Mapping[str, str | Address | None] | None = None,
-    join: str | Address | Sequence[str | Address] = (),
-    group: str = "default",
     process: Process | None = None,
-    replace: bool = False,
-    replaces: Iterable[str] = (),
     witness: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-    journal: AnyJournal | None = None,
-    compact_bytes: int = COMPACT_BYTES,
-    limits: StoreLimits | None = None,
-    event_logs: str | os.PathLike[str] | None = None,
-    rotation: Rotation = ROTATION,
-    **links: Any,
+    **options: Unpack[MemberOptions],
 ) -> AsyncIterator[GroupMember]:
-    """A member of a group whose members come and go, for as long as the `with` block runs. End it by
-    `leave`, unless the others shall take this member for dead, or it goes on from its journal.
+    """A member of a group, for as long as the `with` block runs. End it by `leave`, unless the others shall take this
+    member for dead, or it goes on from its journal.
 
-    founders: all who found the group, the same names at each of them, name -> where it listens; None: it dials us, or
-        others tell where it is. The group begins when all
-        have been up at the same time: `member.ready()` returns then, and until then nothing can be sent. Who starts
-        again later comes back in its own place; others `join`. `listen` is by default this node's own address in it.
-    found: be the first member of a new group alone. join: where a member can be dialled, any one, as
-        "host:port" or its `address`; several to be safe. This node's own address among them does not count, so
-        that all members may be given the same ones. The other arguments are those of `GroupLinks.join`
-        and `open_links`.
+    process, witness: see `GroupLinks.join`. One of `founders`, `join` and `found` is needed, unless the journal holds a
+        former life. With `founders` it returns at once, before the group has begun: wait for `ready`.
 
-    Raises ConfigurationError if none of `founders`, `found` and `join` is given (none is needed if the journal holds a
-    former life), and, inside of the block, if the founders' lists differ; HandshakeError, with the reason, if no member
-    lets this one in. While nobody answers at these addresses it waits, and says so in the log.
+    Raises ConfigurationError for options that cannot work, and, inside of the block, if the founders' lists differ;
+    HandshakeError, with the reason, if no member lets this one in. While nobody answers at these addresses it waits,
+    and says so in the log.
     """
-    if "peers" in links:
-        raise ConfigurationError(
-            f"node {name!r}: peers= is for members that are fixed, open_node(name, peers=…); a group whose "
-            "members come and go has found=True for its first one, join='host:port' for the others"
-        )
-    contacts: Mapping[str, str | Address | None] | Sequence[str | Address] = _addresses(join)
+    check_known(f"node {name!r}", options, (*MemberOptions.__annotations__, "process", "witness"))
+    founders, found = options.pop("founders", None), options.pop("found", False)
+    contacts: Mapping[str, str | Address | None] | Sequence[str | Address]
+    contacts = _addresses(options.pop("join", ()))
+    group = options.pop("group", "default")
+    replace, replaces = options.pop("replace", False), options.pop("replaces", ())
+    progress = options.pop("progress", None)
+    kept = KeptOptions()
+    for option in KeptOptions.__annotations__:
+        if option in options:
+            kept[option] = options.pop(option)  # type: ignore[literal-required, misc]
     if founders is not None:
         if found or contacts:
             raise ConfigurationError(
@@ -305,24 +287,17 @@ async def open_group(
             )
         contacts = {other: at for other, at in founders.items() if other != name}
         if (own := founders[name]) is not None:
-            links.setdefault("listen", own if isinstance(own, str) else format_address(own))
-    elif not found and not contacts and journal is None:
+            options.setdefault("listen", own if isinstance(own, str) else format_address(own))
+    elif not found and not contacts and kept.get("journal") is None:
         raise ConfigurationError(
             f"node {name!r}: give founders={{name: 'host:port', …}} to all who found a group together, or "
             "join='host:port', the address of any member, or found=True to found one alone"
         )
-    async with open_links(name, peers=contacts, network=group, **links) as opened:
+    host: HostOptions = options  # what is left of them
+    async with open_links(name, peers=contacts, network=group, **host) as opened:
         if found or founders is not None:
             member = opened.found(
-                group,
-                founders=founders or (),
-                process=process,
-                witness=witness,
-                journal=journal,
-                compact_bytes=compact_bytes,
-                limits=limits,
-                event_logs=event_logs,
-                rotation=rotation,
+                group, founders=founders or (), process=process, witness=witness, **kept
             )
             if founders is None:
                 await member.ready()
@@ -334,11 +309,7 @@ async def open_group(
                 replaces=replaces,
                 witness=witness,
                 progress=progress,
-                journal=journal,
-                compact_bytes=compact_bytes,
-                limits=limits,
-                event_logs=event_logs,
-                rotation=rotation,
+                **kept,
             )
         yield member
 

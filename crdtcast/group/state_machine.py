@@ -8,7 +8,7 @@ from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 
 
 class Process(ABC):
-    """Subclass it, and give it to `open_node`, `open_group` or `run_process`.
+    """Subclass it, and give it to `open_group` or `run_process`.
 
     All methods are synchronous and are called in the Trio thread, one at a time but for one case:
     `tcdeliver` and `tcstable` may themselves call `tcbroadcast`, which delivers the new message to

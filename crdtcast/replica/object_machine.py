@@ -2,7 +2,7 @@
 again after an eviction.
 
 What operations do to objects is `crdtcast.replica.objects`. This file waits for nobody; who does:
-`crdtcast.replica.group_replica`.
+`crdtcast.replica.replica`.
 """
 
 import logging

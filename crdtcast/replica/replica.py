@@ -1,25 +1,30 @@
-"""Replicated objects by name, whatever carries their messages: batches, snapshots, waits, sessions.
+"""Replicated objects by name: what a program reads and writes at one member.
 
-What a message's operations mean is `crdtcast.replica.objects`. How they travel and what of them survives is for the two
-kinds of replicas to say: `FixedReplica` and `GroupReplica`, which `crdtcast.open_replica` makes.
+What a message's operations mean is `crdtcast.replica.objects`; how they travel, and what of them survives, is its
+member's matter and that of `crdtcast.replica.object_machine`. Here is who waits for them.
 """
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
-from crdtcast.causality.tags import Tag
+from crdtcast.causality.member_id import wall_clock_ms
+from crdtcast.causality.tags import Dot, Tag, covers
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
 from crdtcast.datatypes.shown import shown
-from crdtcast.engine.core import Core
-from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError
+from crdtcast.engine import Fate, GroupEngine
+from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError, NotReadyError
+from crdtcast.group.member import GroupMember
 from crdtcast.replica.batch import Batch
+from crdtcast.replica.comparison import Comparison
 from crdtcast.replica.handles import TypedObjects
+from crdtcast.replica.object_machine import Shelf
 from crdtcast.replica.objects import (
     Key,
     ObjectInfo,
@@ -50,62 +55,103 @@ class Snapshot:
     digest: str
 
 
-class Replica(TypedObjects, ABC):
-    """Objects of one member. All of it belongs to the Trio thread.
+class Replica(TypedObjects):
+    """Objects of one member of a group. Made by `open_replica`; all of it belongs to the Trio thread.
 
-    Once its `async with` block has ended, or the member has left its group, what the objects are worth can still be
-    read; everything else raises `EndedError`.
+    `member` is its place in the group: who the others are, `leave`, `evict`, waiting until k members have a message.
+    While that one cannot send (it leaves, or is on its way back from an eviction) operations raise `EndedError`, and
+    have changed nothing; `ready` returns when it can. Once its `async with` block has ended, or the member has left
+    its group, what the objects are worth can still be read; everything else raises `EndedError`.
+
+    To have one on links that are open already, give its `shelf` to `GroupLinks.found` or `join` as the process, and let
+    it `speak_for` the member that these return.
     """
 
-    def __init__(self, logger: logging.Logger | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        types: Iterable[type[PureOpCRDT[Any]]] = (),
+        logger: logging.Logger | None = None,
+    ) -> None:
         self.revision = 0
         """Rises with each message that takes effect here."""
         self._logger = logger or logging.getLogger("crdtcast.replica")
         self._news = trio.lowlevel.ParkingLot()
         self._watched: dict[Key, trio.lowlevel.ParkingLot] = {}
         self._ended = False
+        self.shelf = Shelf(name, clock_ms, self._logger, types=types, on_news=self._happened)
+        self.shelf.comparing.on_news = self._answered
+        self._answers = trio.lowlevel.ParkingLot()
+        self._member: GroupMember | None = None
+        self._has_begun = False
+
+    def speak_for(self, member: GroupMember) -> None:
+        """This is its place in the group, to which the shelf was given as the process."""
+        self._member = member
+        if not member.is_outside:
+            self._begin()
+        member.channel.shared.spawn(self._end_with_member)
+
+    async def begun(self) -> None:
+        """Return when the group has begun: at once, unless this replica waits for other founders."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._has_begun:
+            await self.member.begun()
+            self._begin()
+
+    async def ready(self) -> None:
+        """Return when this replica can issue operations: at once, unless its group has not begun, or its member is on
+        its way back after an eviction. EndedError: it has left.
+        """
+        await self.begun()
+        await self.member.ready()
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self.shelf.speak_for(self.member)
 
     @property
-    @abstractmethod
+    def member(self) -> GroupMember:
+        """Its place in the group. NotReadyError: it has none yet."""
+        if self._member is None:
+            raise NotReadyError(f"{self.name!r} is no member of its group yet: wait for that")
+        return self._member
+
+    @property
     def name(self) -> str:
         """Its name in the group."""
+        return self.shelf.name
 
     @property
-    @abstractmethod
     def group(self) -> str:
         """The name of its group."""
+        return self.member.group
 
     @property
-    @abstractmethod
     def address(self) -> Address:
         """Host and port where the other replicas reach this one."""
+        return self.member.address
 
-    @abstractmethod
     def links(self) -> dict[str, LinkStatus]:
         """State of the link with each other replica."""
+        return self.member.links()
 
     @property
-    @abstractmethod
     def held(self) -> Objects:
         """The objects, for tools; `objects` lists them."""
+        return self.shelf.objects
 
     @property
-    @abstractmethod
     def unreadable(self) -> int:
-        """Operations delivered here that are none, for this program and for all older ones."""
+        """Operations delivered here that no program up to this one can decode."""
+        return self.shelf.unreadable
 
     @property
-    @abstractmethod
-    def _engine(self) -> Core:
-        """What has been delivered here."""
-
-    @abstractmethod
-    def _send(self, entries: Sequence[list[Any]]) -> Tag:
-        """Tag, apply and send prepared entries as one message."""
-
-    @abstractmethod
-    def _failed(self, error: BaseException) -> None:
-        """A type has failed amid an operation: its object is neither what it was nor what it should be."""
+    def _engine(self) -> GroupEngine:
+        return self.member.engine
 
     # Objects
 
@@ -138,6 +184,8 @@ class Replica(TypedObjects, ABC):
                 raise
             self._skipped(skipped)
         self._all_changed()
+        if self._member is not None:
+            self._member.look_again()
 
     def objects(self, prefix: str = "") -> list[ObjectInfo]:
         """What objects there are, in the order of their names; also those that have lost their name
@@ -183,10 +231,6 @@ class Replica(TypedObjects, ABC):
 
     # Waiting
 
-    async def begun(self) -> None:
-        """Return when the group has begun: at once, unless this replica waits for other founders."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-
     async def changed(self) -> None:
         """Return when another replica's operation has been applied, or something became stable."""
         self._check_open()
@@ -198,10 +242,6 @@ class Replica(TypedObjects, ABC):
         self._check_open()
         await self._watched.setdefault(key, trio.lowlevel.ParkingLot()).park()
         self._check_open()
-
-    @abstractmethod
-    async def wait_quiet(self) -> None:
-        """Return when all that is known here is stable: every replica has delivered it."""
 
     async def token(self) -> Token:
         """What this replica has seen. Another one that is `at_least` there shows a client all that
@@ -228,12 +268,59 @@ class Replica(TypedObjects, ABC):
         await trio.lowlevel.checkpoint()
         await self._seen(token)
 
-    @abstractmethod
-    async def _seen(self, token: Token) -> None:
-        """Return when all of it has been."""
-
     def _token(self) -> Token:
         return token(self.group, self._engine.context)
+
+    async def wait_quiet(self) -> None:
+        """Return when all that is known here is stable: every replica has delivered it."""
+        await self.begun()
+        await self.member.wait_until(self._is_quiet)
+
+    def _is_quiet(self) -> bool:
+        member = self.member
+        parked, engine = member.parked, member.engine
+        comes_back = member.is_over or not (parked is None or parked.may_be_dropped(engine))
+        return engine.quiet and not comes_back
+
+    async def wait_durable(self) -> None:
+        """Return when all that has taken effect here so far survives the loss of power here.
+
+        LocalProtocolError: there is no journal. JournalError ends the replica.
+        """
+        await self.member.wait_durable()
+
+    async def _seen(self, token: Token) -> None:
+        await self.begun()
+        await self.member.wait_until(lambda: all(map(self._has_seen, token.dots)))
+
+    def _has_seen(self, dot: Dot) -> bool:
+        engine = self.member.engine
+        if covers(engine.vector, dot):
+            return True
+        # Of those who have ended no counters are kept. One that was evicted sends again what the group did not have of
+        # it, and then settles: so when that is over, whatever there is of it has been seen. Somebody new is not taken
+        # for one of them: whoever lets members in is known everywhere.
+        fate = engine.fate(dot.origin)
+        if fate is Fate.SETTLED:
+            return True
+        return isinstance(fate, int) and dot.counter <= fate and dot.origin not in engine.vector
+
+    async def verify(self, seconds: float = 30.0) -> Comparison:
+        """Compare all replicas while everybody goes on writing. What nobody touches meanwhile has to be equal.
+
+        seconds: how long they have to answer. If some do not, they are named, and nothing is said of the objects.
+
+        LocalProtocolError: this member was evicted meanwhile, and is back: ask again. EndedError: it has left.
+        """
+        await self.member.ready()
+        number = secrets.token_hex(8)
+        comparing = self.shelf.comparing
+        comparing.ask(number, [n for n, each in self.member.members.items() if not each.witness])
+        with trio.move_on_after(seconds):
+            while comparing.missing(number):
+                await self._answers.park()
+                self._check_open()
+        return comparing.end(number)
 
     # What is issued
 
@@ -255,6 +342,24 @@ class Replica(TypedObjects, ABC):
         check_parts(payload)
         return payload
 
+    def _send(self, entries: Sequence[list[Any]]) -> Tag:
+        if not self._has_begun:
+            _ = self._engine  # NotReadyError, which says who is missing
+            self._begin()
+        most = self.member.channel.max_payload
+        payload = self._fitting(self.shelf.packed(entries), entries, most)
+        try:
+            return self.shelf.send(payload)
+        except Exception as error:
+            if self.shelf.torn:
+                self._failed(error)
+            raise
+
+    def _failed(self, error: BaseException) -> None:
+        self.shelf.torn = True
+        if isinstance(error, Exception):
+            self.member.process_failed(error)
+
     # What has happened
 
     def _touch(self, keys: Iterable[Key]) -> None:
@@ -272,8 +377,10 @@ class Replica(TypedObjects, ABC):
         for lot in watched.values():
             lot.unpark_all()
         self._news.unpark_all()
+        self._answers.unpark_all()
 
     def _skipped(self, operations: int) -> None:
+        self.shelf.unreadable += operations
         if operations:
             self._logger.warning("skipped %d stored operations that are none", operations)
 
@@ -287,3 +394,23 @@ class Replica(TypedObjects, ABC):
             raise EndedError(
                 f"{self.name!r} takes part no more in group {self.group!r}: open the replica again to go on"
             )
+
+    def _answered(self, number: str) -> None:
+        self._answers.unpark_all()
+
+    def _happened(self, keys: Collection[Key] | None) -> None:
+        if keys is None:
+            self._all_changed()
+            return
+        if keys:
+            self._touch(keys)
+        self._news.unpark_all()
+
+    async def _end_with_member(self) -> None:
+        try:
+            with suppress(EndedError):
+                await self.begun()
+                while True:
+                    await self.member.changed()
+        finally:
+            self.end()

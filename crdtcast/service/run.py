@@ -16,7 +16,7 @@ from crdtcast.group.open import open_group
 from crdtcast.group.status import Status, status
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
-from crdtcast.replica.group_replica import GroupReplica
+from crdtcast.replica.replica import Replica
 from crdtcast.service.admin import sockets
 from crdtcast.service.admin.administered import Departure, departed
 from crdtcast.service.admin.objects import NodeAdmin
@@ -58,9 +58,9 @@ class NodeProcess:
         self.metrics: Address | None = None
         """Where /metrics is served."""
         self._logger = logger or logging.getLogger("crdtcast.node")
-        self.replica: GroupReplica | None = None
+        self.replica: Replica | None = None
         if not settings.witness:
-            self.replica = GroupReplica(settings.name, clock_ms=clock_ms, logger=self._logger)
+            self.replica = Replica(settings.name, clock_ms=clock_ms, logger=self._logger)
         self._founding: GroupMember | None = None
         self._member: GroupMember | None = None
         self._stop = trio.Event()
@@ -84,7 +84,7 @@ class NodeProcess:
             )
         return self._member
 
-    def objects(self) -> GroupReplica:
+    def objects(self) -> Replica:
         """Raises ConfigurationError at a witness."""
         if self.replica is None:
             raise ConfigurationError(

@@ -7,7 +7,7 @@
                 async with open_group("us", join=eu.address, process=Mine()) as us:
                     network.cut("us")
 
-Whatever is opened inside the block (`open_group`, `open_links`, `open_node`, `open_replica`) listens and
+Whatever is opened inside the block (`open_group`, `open_links`, `open_replica`) listens and
 dials there. No socket is opened, and no waiting takes real time.
 """
 

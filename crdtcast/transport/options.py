@@ -2,10 +2,11 @@
 made.
 """
 
+import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 from crdtcast.causality.member_id import valid_name
 from crdtcast.engine.level import PROGRAM, Span
@@ -21,6 +22,41 @@ FilePath: TypeAlias = str | os.PathLike[str]
 
 MIN_FRAME = 64 * 1024
 _CONTEXT_ROOM = 32 * 1024
+
+
+class LinkOptions(TypedDict, total=False):
+    """What may be said about links: see `NodeOptions`, which has the defaults."""
+
+    cut: frozenset[str]
+    digest_interval: float | None
+    keepalive_interval: float
+    connect_timeout: float
+    handshake_timeout: float
+    retry_first: float
+    retry_longest: float
+    slow_retry: float
+    max_frame: int
+    queue_bytes: int
+    backlog_bytes: int
+    max_handshakes: int
+    max_host_connections: int
+    certificate: FilePath | None
+    key: FilePath | None
+    ca: FilePath | None
+    compress: bool
+    secrets: tuple[bytes, ...]
+    max_drift_ms: int | None
+    seed: int | None
+
+
+def check_known(who: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigurationError for an option that there is not, with the nearest one that there is."""
+    known = sorted(known)
+    for option in given:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigurationError(f"{who}: there is no option {option!r}: {hint}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

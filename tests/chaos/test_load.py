@@ -108,7 +108,7 @@ class Asked:
 @pytest.mark.parametrize("silent_every", [7, 10**9])
 def test_what_a_client_was_promised_is_what_it_finds(silent_every: int) -> None:
     async def write() -> dict[str, Any]:
-        async with open_replica("a", peers={}) as replica:
+        async with open_replica("a", found=True) as replica:
             asked = Asked(replica, silent_every)
             for _ in range(12 * len(KINDS)):
                 with suppress(CrdtcastError):

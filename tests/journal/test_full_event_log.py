@@ -82,7 +82,7 @@ def test_whoever_runs_in_a_program_says_so(
             open_group(
                 "eu", found=True, journal=tmp_path / "eu", event_logs=tmp_path / "logs" / "eu"
             ) as eu,
-            open_replica("us", peers={}, event_log=tmp_path / "logs" / "us") as us,
+            open_replica("us", found=True, event_log=tmp_path / "logs" / "us") as us,
         ):
             for _ in range(3):
                 eu.tcbroadcast(b"x")

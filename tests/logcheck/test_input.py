@@ -229,8 +229,8 @@ def test_logs_of_real_replicas_pass(tmp_path: Path) -> None:
     async def main() -> None:
         options = {"event_log": tmp_path, "digest_interval": 0.01}
         async with (
-            open_replica("eu", peers={"us": None}, **options) as eu,  # type: ignore[arg-type]
-            open_replica("us", peers={"eu": eu.address}, **options) as us,  # type: ignore[arg-type]
+            open_replica("eu", founders={"eu": None, "us": None}, **options) as eu,  # type: ignore[arg-type]
+            open_replica("us", founders={"us": None, "eu": eu.address}, **options) as us,  # type: ignore[arg-type]
         ):
             with trio.fail_after(30):
                 for number in range(20):

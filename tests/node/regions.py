@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from crdtcast import GroupReplica, JournalError, open_replica
+from crdtcast import JournalError, Replica, open_replica
 from crdtcast.testing import Disk, DiskJournal, Network, eventually
 
 
@@ -17,14 +17,14 @@ class Regions:
     def __init__(self, network: Network, nursery: trio.Nursery, seed: int, **options: Any) -> None:
         self.random = random.Random(seed)
         self.network = network
-        self.up: dict[str, GroupReplica] = {}
+        self.up: dict[str, Replica] = {}
         self.disks: dict[str, Disk] = {}
         self._options = options
         self._nursery = nursery
         self._lives: dict[str, tuple[trio.CancelScope, trio.Event]] = {}
         self.parted: tuple[str, ...] = ()
 
-    async def start(self, name: str, **more: Any) -> GroupReplica:
+    async def start(self, name: str, **more: Any) -> Replica:
         """Found the group, join it, or go on from the disk."""
         disk = self.disks.setdefault(name, Disk())
         options: dict[str, Any] = {"journal": DiskJournal(disk), **self._options}
@@ -43,7 +43,7 @@ class Regions:
         options: dict[str, Any],
         scope: trio.CancelScope,
         ended: trio.Event,
-        task_status: trio.TaskStatus[GroupReplica],
+        task_status: trio.TaskStatus[Replica],
     ) -> None:
         try:
             with scope:

@@ -19,10 +19,14 @@ async def replicas(
     async with AsyncExitStack() as stack:
         started: dict[str, Replica] = {}
         for name in NAMES:
-            peers = {n: started[n].address if n in started else None for n in NAMES if n != name}
+            founders = {n: started[n].address if n in started else None for n in NAMES}
             own = {"digest_interval": 0.01, **options, **(more or {}).get(name, {})}
-            started[name] = await stack.enter_async_context(open_replica(name, peers=peers, **own))
+            started[name] = await stack.enter_async_context(
+                open_replica(name, founders=founders, **own)
+            )
         with trio.fail_after(30):
+            for replica in started.values():
+                await replica.ready()
             yield list(started.values())
 
 
@@ -44,10 +48,10 @@ async def level(group: list[Replica]) -> None:
 def isolate(replica: Replica, group: list[Replica]) -> None:
     for other in group:
         if other is not replica:
-            replica.node.cut(other.name)
+            replica.member.cut(other.name)
 
 
 def rejoin(replica: Replica, group: list[Replica]) -> None:
     for other in group:
         if other is not replica:
-            replica.node.heal(other.name)
+            replica.member.heal(other.name)

@@ -3,10 +3,10 @@
 import pytest
 import trio
 
-from crdtcast import BroadcastNode, Delivered, LocalProtocolError, Process, Stable, Tag, open_node
+from crdtcast import Delivered, GroupMember, LocalProtocolError, Process, Stable, Tag, open_group
 
 
-async def first(node: BroadcastNode, kind: type[Delivered] | type[Stable]) -> Delivered | Stable:
+async def first(node: GroupMember, kind: type[Delivered] | type[Stable]) -> Delivered | Stable:
     async for event in node:
         if isinstance(event, kind):
             return event
@@ -16,8 +16,8 @@ async def first(node: BroadcastNode, kind: type[Delivered] | type[Stable]) -> De
 def test_tags_speak_of_what_the_program_had_taken() -> None:
     async def main() -> None:
         async with (
-            open_node("a", peers={"b": None}, digest_interval=0.01) as a,
-            open_node("b", peers={"a": a.address}, digest_interval=0.01) as b,
+            open_group("a", founders={"a": None, "b": None}, digest_interval=0.01) as a,
+            open_group("b", founders={"b": None, "a": a.address}, digest_interval=0.01) as b,
         ):
             with trio.fail_after(30):
                 question = a.tcbroadcast(b"question")
@@ -41,14 +41,14 @@ def test_tags_speak_of_what_the_program_had_taken() -> None:
 
 
 def test_own_messages_become_stable_too_once_the_others_have_taken_them() -> None:
-    async def drain(node: BroadcastNode) -> None:
+    async def drain(node: GroupMember) -> None:
         async for _ in node:
             pass
 
     async def main() -> None:
         async with (
-            open_node("a", peers={"b": None}, digest_interval=0.01) as a,
-            open_node("b", peers={"a": a.address}, digest_interval=0.01) as b,
+            open_group("a", founders={"a": None, "b": None}, digest_interval=0.01) as a,
+            open_group("b", founders={"b": None, "a": a.address}, digest_interval=0.01) as b,
             trio.open_nursery() as nursery,
         ):
             sent = [a.tcbroadcast(bytes([n])) for n in range(10)]
@@ -64,7 +64,7 @@ def test_own_messages_become_stable_too_once_the_others_have_taken_them() -> Non
 
 def test_a_payload_that_fits_no_frame_is_refused_before_it_is_tagged() -> None:
     async def main() -> None:
-        async with open_node("a", peers={}) as a:
+        async with open_group("a", found=True) as a:
             with pytest.raises(LocalProtocolError, match="fit into a frame"):
                 a.tcbroadcast(bytes(17 * 2**20))
             assert a.tcbroadcast(b"").dot.counter == 1
@@ -86,7 +86,7 @@ def test_while_events_wait_other_tasks_have_their_turns(has_process: bool) -> No
     process = Counting()
     most = 0
 
-    async def take(node: BroadcastNode) -> None:
+    async def take(node: GroupMember) -> None:
         if has_process:
             await node.run(process)
         async for event in node:
@@ -101,8 +101,8 @@ def test_while_events_wait_other_tasks_have_their_turns(has_process: bool) -> No
 
     async def main() -> None:
         async with (
-            open_node("a", peers={"b": None}) as a,
-            open_node("b", peers={"a": a.address}) as b,
+            open_group("a", founders={"a": None, "b": None}) as a,
+            open_group("b", founders={"b": None, "a": a.address}) as b,
             trio.open_nursery() as nursery,
         ):
             for _ in range(1000):

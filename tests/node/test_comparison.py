@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+from crdtcast.replica.group_replica import Replica
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.replica.comparison import Comparing, Comparison
-from crdtcast.replica.group_replica import GroupReplica
 from tests.node.group_support import Host, World, members_are
 from tests.node.network import Network, eventually, simulated
 
@@ -23,7 +23,7 @@ class Shop:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.replica = GroupReplica(host.name, clock_ms=lambda: int(trio.current_time() * 1000))
+        self.replica = Replica(host.name, clock_ms=lambda: int(trio.current_time() * 1000))
         host.ledger = self.replica.shelf  # type: ignore[assignment]
 
     def perform(self, name: str, type_name: str, operation: str, *args: Any) -> None:

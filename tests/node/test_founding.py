@@ -10,9 +10,9 @@ import trio
 from crdtcast import (
     ConfigurationError,
     Delivered,
-    GroupReplica,
     HandshakeError,
     NotReadyError,
+    Replica,
     open_group,
     open_links,
     open_replica,
@@ -30,14 +30,14 @@ class Founders:
     """Replicas, each of which can be stopped and opened again."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self.up: dict[str, GroupReplica] = {}
+        self.up: dict[str, Replica] = {}
         self._nursery = nursery
         self._scopes: dict[str, trio.CancelScope] = {}
 
-    async def open(self, name: str, **options: object) -> GroupReplica:
+    async def open(self, name: str, **options: object) -> Replica:
         scope = self._scopes[name] = trio.CancelScope()
 
-        async def live(task_status: trio.TaskStatus[GroupReplica]) -> None:
+        async def live(task_status: trio.TaskStatus[Replica]) -> None:
             with scope:
                 async with open_replica(name, founders=AT, **options) as replica:
                     task_status.started(replica)

@@ -16,7 +16,6 @@ from crdtcast import (
     LocalProtocolError,
     open_group,
     open_links,
-    open_node,
 )
 from crdtcast.engine import Standing
 from crdtcast.transport.options import format_address
@@ -295,7 +294,7 @@ def test_what_is_no_process_is_refused_before_anything_is_opened(
                     _called(lambda: links.found("g", process=process)),
                     _called(lambda: links.group("g", members="a", process=process)),
                     lambda: _enter(open_group("b", found=True, process=process)),
-                    lambda: _enter(open_node("b", peers={}, process=process)),
+                    lambda: _enter(open_group("b", found=True, process=process)),
                 ]
                 for use in wrong:
                     with pytest.raises(ConfigurationError, match=message):
@@ -309,8 +308,8 @@ def test_the_options_of_one_kind_of_group_say_where_they_belong() -> None:
     async def main() -> None:
         for wrong in ({"found": True}, {"join": "127.0.0.1:1"}):
             with pytest.raises(ConfigurationError, match=r"members that come and go, open_group"):
-                await _enter(open_node("a", peers={}, **wrong))
-        with pytest.raises(ConfigurationError, match=r"fixed, open_node\(name, peers=…\)"):
+                await _enter(open_group("a", found=True, **wrong))
+        with pytest.raises(ConfigurationError, match=r"fixed, open_group\(name, peers=…\)"):
             await _enter(open_group("a", found=True, peers={}))
 
     trio.run(main)

@@ -9,10 +9,10 @@ import trio.testing
 from crdtcast import (
     ConfigurationError,
     EndedError,
-    GroupReplica,
     InvalidOperationError,
     JournalError,
     LocalProtocolError,
+    Replica,
     StoreFullError,
     StoreLimits,
     Token,
@@ -115,7 +115,7 @@ async def test_a_replica_joins_while_all_write_and_sees_batches_whole() -> None:
         accounts = [f"account {number}" for number in range(5)]
         seen: list[int] = []
 
-        async def pay(replica: GroupReplica) -> None:
+        async def pay(replica: Replica) -> None:
             for number in range(150):
                 one, other = present.random.sample(accounts, 2)
                 with replica.batch() as batch:
@@ -123,7 +123,7 @@ async def test_a_replica_joins_while_all_write_and_sees_batches_whole() -> None:
                     batch.object(other, PNCounter).increment(number)
                 await trio.sleep(present.random.random() / 50)
 
-        async def watch(replica: GroupReplica) -> None:
+        async def watch(replica: Replica) -> None:
             while True:
                 seen.append(sum(replica.snapshot().values.values()))
                 await replica.changed()
@@ -273,7 +273,7 @@ async def test_whoever_compares_is_told_at_once_that_its_member_is_out() -> None
         b, c = present.up["b"], present.up["c"]
         outcomes: list[tuple[str, float]] = []
 
-        async def verify(replica: GroupReplica) -> None:
+        async def verify(replica: Replica) -> None:
             with pytest.raises(LocalProtocolError) as refusal:
                 await replica.verify(3600)
             outcomes.append((str(refusal.value), trio.current_time()))
@@ -522,7 +522,7 @@ async def test_replicas_in_several_groups_share_links() -> None:
         async with open_links("eu") as eu, open_links("us", peers=[eu.address]) as us:
             found = {}
             for group in ("orders", "chat"):
-                one, other = (GroupReplica(name) for name in ("eu", "us"))
+                one, other = (Replica(name) for name in ("eu", "us"))
                 one.speak_for(eu.found(group, process=one.shelf))
                 await one.object("x", AWSet).add(group)
                 other.speak_for(await us.join(group, process=other.shelf))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trio
 
-from crdtcast import EndedError, GroupReplica
+from crdtcast import EndedError, Replica
 from crdtcast.datatypes import AWSet, LWWRegister, PNCounter
 from crdtcast.eventlog.check.check import check_logs
 from crdtcast.testing import eventually, simulated
@@ -27,7 +27,7 @@ class Storm:
         self.crashes = self.evictions = self.restarts = self.refused = 0
         self._marks = 0
 
-    async def write(self, replica: GroupReplica) -> None:
+    async def write(self, replica: Replica) -> None:
         """A mark, and one more on the counter: in one message."""
         self._marks += 1
         mark = f"{replica.name}{self._marks}"

@@ -15,8 +15,8 @@ from crdtcast import (
     GroupNode,
     LocalProtocolError,
     Tag,
+    open_group,
     open_links,
-    open_node,
 )
 
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_is_one_clear_line(caplog: pytest.LogCaptureFixture) -> N
                 a.group("orders", members="a")
             with pytest.raises(ConfigurationError, match="is no name for a group"):
                 a.group("or ders", members="a")
-            async with open_node("b", peers={"a": a.address}) as b:
+            async with open_group("b", founders={"b": None, "a": a.address}) as b:
                 with trio.fail_after(30):
                     while b.links()["a"].state != "refused":  # noqa: ASYNC110
                         await trio.sleep(0.01)

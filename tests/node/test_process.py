@@ -4,14 +4,14 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast import BroadcastNode, LocalProtocolError, Process, Tag, open_node, run_process
+from crdtcast import GroupMember, LocalProtocolError, Process, Tag, open_group, run_process
 
 
 class Journal(Process):
     """Notes everything; answers each question once."""
 
     def __init__(self) -> None:
-        self.node: BroadcastNode | None = None
+        self.node: GroupMember | None = None
         self.delivered: list[bytes] = []
         self.tags: list[Tag] = []
         self.stable: list[Tag] = []
@@ -37,8 +37,8 @@ def test_all_messages_own_ones_too_reach_every_process_and_become_stable_in_caus
     async def main() -> None:
         first, second = Journal(), Journal()
         async with (
-            open_node("a", peers={"b": None}, process=first) as a,
-            open_node("b", peers={"a": a.address}, process=second) as b,
+            open_group("a", founders={"a": None, "b": None}, process=first) as a,
+            open_group("b", founders={"b": None, "a": a.address}, process=second) as b,
         ):
             second.node = b
             question = a.tcbroadcast(b"how?")
@@ -58,8 +58,8 @@ def test_the_error_of_a_process_ends_the_node_and_comes_out_as_it_is() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="broken by a message"), trio.fail_after(30):
             async with (
-                open_node("a", peers={"b": None}) as a,
-                open_node("b", peers={"a": a.address}, process=Journal()),
+                open_group("a", founders={"a": None, "b": None}) as a,
+                open_group("b", founders={"b": None, "a": a.address}, process=Journal()),
             ):
                 a.tcbroadcast(b"break")
                 await trio.sleep_forever()
@@ -69,7 +69,7 @@ def test_the_error_of_a_process_ends_the_node_and_comes_out_as_it_is() -> None:
 
 def test_events_have_one_taker() -> None:
     async def main() -> None:
-        async with open_node("a", peers={}, process=Journal()) as a:
+        async with open_group("a", found=True, process=Journal()) as a:
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(LocalProtocolError, match="iterate over it, or give it a process"):
                 await anext(a)
@@ -83,8 +83,8 @@ def test_a_process_can_be_run_later_and_gets_what_is_waiting() -> None:
     async def main() -> None:
         journal = Journal()
         async with (
-            open_node("a", peers={"b": None}) as a,
-            open_node("b", peers={"a": a.address}) as b,
+            open_group("a", founders={"a": None, "b": None}) as a,
+            open_group("b", founders={"b": None, "a": a.address}) as b,
             trio.open_nursery() as nursery,
         ):
             a.tcbroadcast(b"one")

@@ -49,7 +49,7 @@ def test_three_replicas_converge_and_leave_no_metadata() -> None:
 
 def test_what_is_cancelled_has_not_happened() -> None:
     async def main() -> None:
-        async with open_replica("eu", peers={}) as eu:
+        async with open_replica("eu", found=True) as eu:
             visits = eu.object("visits", ResettableCounter)
             await visits.increment()
             with trio.CancelScope() as scope:
@@ -199,7 +199,10 @@ def test_after_its_end_a_replica_can_be_read_and_says_that_it_is_over() -> None:
                 await waiting()
             ended.append(what)
 
-        async with trio.open_nursery() as nursery, open_replica("a", peers={"b": None}) as alone:
+        async with (
+            trio.open_nursery() as nursery,
+            open_replica("a", founders={"a": None, "b": None}) as alone,
+        ):
             cart = alone.object("cart", AWSet)
             await cart.add("milk")
             nursery.start_soon(wait, "object", cart.changed)
@@ -219,16 +222,16 @@ def test_after_its_end_a_replica_can_be_read_and_says_that_it_is_over() -> None:
 def test_errors_come_out_as_they_are() -> None:
     async def main() -> None:
         with pytest.raises(ConfigurationError, match="no address"):
-            async with open_replica("a", listen="nowhere", peers={}):
+            async with open_replica("a", listen="nowhere", found=True):
                 pass
         with pytest.raises(ZeroDivisionError):
-            async with open_replica("a", peers={}) as alone:
+            async with open_replica("a", found=True) as alone:
                 await alone.object("x", AWSet).add("y")
                 raise ZeroDivisionError
-        async with open_replica("a", peers={}) as first:
+        async with open_replica("a", found=True) as first:
             host, port = first.address
             with pytest.raises(ConfigurationError, match=f"{host}:{port}: another process"):
-                async with open_replica("b", listen=f"{host}:{port}", peers={}):
+                async with open_replica("b", listen=f"{host}:{port}", found=True):
                     pass
 
     trio.run(main)

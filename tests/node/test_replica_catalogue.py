@@ -70,11 +70,15 @@ def test_a_clean_stop_keeps_every_type_and_the_rights(tmp_path: Path) -> None:
     types = known_types()
 
     async def main() -> None:
-        async with open_replica("a", peers={"b": None}, state=tmp_path / "a") as first:
+        async with open_replica(
+            "a", founders={"a": None, "b": None}, state=tmp_path / "a"
+        ) as first:
             for name, (operation, *args) in CALLS.items():
                 await first.object(name, types[name]).perform(operation, *args)
             before = first.snapshot()
-        async with open_replica("a", peers={"b": None}, state=tmp_path / "a") as second:
+        async with open_replica(
+            "a", founders={"a": None, "b": None}, state=tmp_path / "a"
+        ) as second:
             assert second.snapshot().digest == before.digest
             assert second.snapshot().values == before.values
             budget = second.object("counter_b", BoundedCounter)

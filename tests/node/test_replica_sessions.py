@@ -104,7 +104,7 @@ def test_what_is_no_token_is_refused(text: Any) -> None:
 
 def test_a_token_of_another_group_says_nothing_here() -> None:
     async def main() -> None:
-        async with open_replica("a", peers={}, group="bank") as bank:
+        async with open_replica("a", found=True, group="bank") as bank:
             with pytest.raises(LocalProtocolError, match="of its own group"):
                 await bank.at_least(Token("shop", ()))
             text: Any = str(await bank.token())

@@ -259,7 +259,7 @@ def test_state_is_used_once_and_only_by_whose_it_is(tmp_path: Path) -> None:
     path = tmp_path / "kept" / "a"
 
     async def main() -> None:
-        async with open_replica("a", peers={}, state=path) as first:
+        async with open_replica("a", found=True, state=path) as first:
             await first.object("x", AWSet).add("kept")
             owner = first.held.site.owner if first.held.site else ""
             earlier = first.engine.me
@@ -267,7 +267,7 @@ def test_state_is_used_once_and_only_by_whose_it_is(tmp_path: Path) -> None:
             with pytest.raises(ConfigurationError, match="a file of its own"):
                 async with open_replica(**{"peers": {}, **wrong}, state=path):  # type: ignore[arg-type]
                     pass
-        async with open_replica("a", peers={}, state=path) as second:
+        async with open_replica("a", found=True, state=path) as second:
             assert not path.exists()
             assert second.object("x", AWSet).value == {"kept"}
             assert second.engine.me > earlier
@@ -277,11 +277,11 @@ def test_state_is_used_once_and_only_by_whose_it_is(tmp_path: Path) -> None:
         for damaged in (whole[:-1], b"", b"\xc1", msgpack.packb([0])):
             path.write_bytes(damaged)
             with pytest.raises(UnusableInputError, match="no replica's state"):
-                async with open_replica("a", peers={}, state=path):
+                async with open_replica("a", found=True, state=path):
                     pass
             assert path.read_bytes() == damaged
         path.write_bytes(whole)
-        async with open_replica("a", peers={}, state=path) as third:
+        async with open_replica("a", found=True, state=path) as third:
             assert third.object("x", AWSet).value == {"kept", "more"}
 
     trio.run(main)
@@ -296,11 +296,13 @@ def test_no_state_is_left_by_an_error_amid_an_operation(tmp_path: Path) -> None:
 
     async def main() -> None:
         with pytest.raises(ZeroDivisionError):
-            async with open_replica("a", peers={}, state=tmp_path / "a", types=[Breaks]) as replica:
+            async with open_replica(
+                "a", found=True, state=tmp_path / "a", types=[Breaks]
+            ) as replica:
                 await replica.object("x", Breaks).add("y")
         assert not (tmp_path / "a").exists()
         with pytest.raises(KeyError):
-            async with open_replica("a", peers={}, state=tmp_path / "a") as replica:
+            async with open_replica("a", found=True, state=tmp_path / "a") as replica:
                 await replica.object("x", AWSet).add("y")
                 raise KeyError
         assert (tmp_path / "a").exists()

@@ -7,29 +7,29 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast import BroadcastNode, Delivered, LocalProtocolError, Tag, open_node
+from crdtcast import Delivered, GroupMember, LocalProtocolError, Tag, open_group
 
 Wait = Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
-async def three() -> AsyncIterator[tuple[BroadcastNode, BroadcastNode, BroadcastNode]]:
+async def three() -> AsyncIterator[tuple[GroupMember, GroupMember, GroupMember]]:
     async with AsyncExitStack() as stack:
-        nodes: dict[str, BroadcastNode] = {}
+        nodes: dict[str, GroupMember] = {}
         for name in "abc":
             peers = {n: nodes[n].address if n in nodes else None for n in "abc" if n != name}
-            opened = open_node(name, peers=peers, digest_interval=0.01)
+            opened = open_group(name, peers=peers, digest_interval=0.01)
             nodes[name] = await stack.enter_async_context(opened)
         with trio.fail_after(60):
             yield nodes["a"], nodes["b"], nodes["c"]
 
 
-async def drain(node: BroadcastNode) -> None:
+async def drain(node: GroupMember) -> None:
     async for _ in node:
         pass
 
 
-async def take(node: BroadcastNode, payload: bytes) -> Tag:
+async def take(node: GroupMember, payload: bytes) -> Tag:
     async for event in node:
         if isinstance(event, Delivered) and event.payload == payload:
             return event.tag
@@ -101,7 +101,7 @@ def test_taken_by_two_is_not_stable_over_two_while_something_concurrent_is_on_it
 
 def test_a_count_that_no_group_of_this_size_has_is_refused() -> None:
     async def main() -> None:
-        async with open_node("a", peers={}) as a:
+        async with open_group("a", found=True) as a:
             tag = a.tcbroadcast(b"x")
             for count in (0, 2):
                 with pytest.raises(LocalProtocolError, match="choose a count from 1 to 1"):
@@ -116,7 +116,7 @@ def test_a_count_that_no_group_of_this_size_has_is_refused() -> None:
 
 def test_a_wait_that_is_cancelled_is_forgotten() -> None:
     async def main() -> None:
-        async with open_node("a", peers={"b": None}) as a:
+        async with open_group("a", founders={"a": None, "b": None}) as a:
             tags = [a.tcbroadcast(b"x") for _ in range(3)]
             async with trio.open_nursery() as nursery:
                 for tag in tags:

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, Process, Tag, open_group, open_node, open_replica
+from crdtcast import ConfigurationError, Process, Tag, open_group, open_replica
 from crdtcast.datatypes import AWSet
 from crdtcast.testing import Network, eventually, simulated
 
@@ -64,8 +64,12 @@ def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple
         seen = Seen()
         with Network() as network:
             async with (
-                open_node("a", listen="10.0.0.1:7001", peers={"b": "10.0.0.2:7001"}) as a,
-                open_node("b", listen="10.0.0.2:7001", peers={"a": None}, process=seen) as b,
+                open_group(
+                    "a", listen="10.0.0.1:7001", founders={"a": None, "b": "10.0.0.2:7001"}
+                ) as a,
+                open_group(
+                    "b", listen="10.0.0.2:7001", founders={"b": None, "a": None}, process=seen
+                ) as b,
             ):
                 await eventually(lambda: b.links()["a"].state == "up")
                 line = network.line("a", "b")
@@ -93,8 +97,8 @@ def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple
 async def test_half_a_link_is_noticed_by_both_and_comes_back() -> None:
     with Network() as network:
         async with (
-            open_replica("a", peers={"b": None}) as a,
-            open_replica("b", peers={"a": a.address}) as b,
+            open_replica("a", founders={"a": None, "b": None}) as a,
+            open_replica("b", founders={"b": None, "a": a.address}) as b,
         ):
             await eventually(lambda: a.node.status()["b"].state == "up")
             await eventually(lambda: b.node.status()["a"].state == "up")
@@ -109,9 +113,9 @@ async def test_half_a_link_is_noticed_by_both_and_comes_back() -> None:
 @simulated
 async def test_an_address_is_used_once_and_is_free_again() -> None:
     with Network():
-        async with open_node("a", listen="10.0.0.1:7001", peers={}):
+        async with open_group("a", listen="10.0.0.1:7001", found=True):
             with pytest.raises(ConfigurationError, match="another process listens there"):
-                async with open_node("b", listen="10.0.0.1:7001", peers={}):
+                async with open_group("b", listen="10.0.0.1:7001", found=True):
                     pass
-        async with open_node("b", listen="10.0.0.1:7001", peers={}):
+        async with open_group("b", listen="10.0.0.1:7001", found=True):
             pass

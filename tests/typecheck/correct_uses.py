@@ -154,5 +154,5 @@ def batches(replica: Replica) -> None:
 
 
 async def opened() -> None:
-    async with open_replica("eu", peers={}) as replica:
+    async with open_replica("eu", found=True) as replica:
         assert_type(replica.object("cart", AWSet), AWSetHandle)

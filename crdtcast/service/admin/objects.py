@@ -10,8 +10,8 @@ from crdtcast.causality.tags import Tag
 from crdtcast.engine import progress
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.group.member import GroupMember
-from crdtcast.replica.group_replica import GroupReplica
 from crdtcast.replica.objects import known_types
+from crdtcast.replica.replica import Replica
 from crdtcast.service.admin.administered import Administered
 from crdtcast.service.admin.server import Admin, Asked, seconds_of, text
 from crdtcast.service.admin.values import shown
@@ -23,10 +23,10 @@ class AdministeredNode(Administered, Protocol):
     @property
     def member(self) -> GroupMember: ...
     @property
-    def replica(self) -> GroupReplica | None:
+    def replica(self) -> Replica | None:
         """None at a witness."""
 
-    def objects(self) -> GroupReplica:
+    def objects(self) -> Replica:
         """Raises ConfigurationError at a witness."""
 
     async def durable(self) -> None:
