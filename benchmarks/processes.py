@@ -2,10 +2,11 @@
 
     python -m benchmarks.processes [--nodes 3,8,32] [--seconds S] [--payload BYTES] [--json]
 
-Each node is a process of its own with TCP links to all others on 127.0.0.1. Three phases: *full* (everybody sends, with
-a bounded number of own messages that are not stable yet), *calm* (a fixed rate far below that; its latencies are the
-ones to compare), *idle*. Latency is from `tcbroadcast` to the event at the application of another node, by the clock
-that all processes of a machine share. Every delivery is checked: none may be missing or doubled.
+Each node is a process of its own with TCP links to all others on 127.0.0.1; together they found a group. Three phases:
+*full* (everybody sends, with a bounded number of own messages that are not stable yet), *calm* (a fixed rate far below
+that; its latencies are the ones to compare), *idle*. Latency is from `tcbroadcast` to the event at the application of
+another node, by the clock that all processes of a machine share. Every delivery is checked: none may be missing or
+doubled.
 
 For comparison: Erlang's RCB delivered 63,000 to 92,000, 44,000 to 76,000 and 24,000 to 41,000 messages a second with
 3, 8 and 32 nodes on a machine of two cores, with a median latency of 0.17, 0.53 and 3.4 ms.
@@ -22,7 +23,8 @@ from typing import Any
 import trio
 
 from benchmarks.orders import Child, Orders, answer
-from crdtcast import BroadcastNode, Delivered, Stable, open_node, rare_full_collections
+from crdtcast import Delivered, GroupMember, Stable, open_group, rare_full_collections
+from crdtcast.transport.options import format_address
 
 NUMBERS = 16
 """Bytes at the start of a payload: when it was sent (ns), and its number."""
@@ -31,8 +33,8 @@ NUMBERS = 16
 class Application:
     """Sends, takes all events, and notes what is delivered."""
 
-    def __init__(self, node: BroadcastNode) -> None:
-        self.node = node
+    def __init__(self, member: GroupMember) -> None:
+        self.member = member
         self.last: dict[str, int] = {}
         self.delivered = 0
         self.unstable = 0
@@ -40,8 +42,8 @@ class Application:
         self.room = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        me, clock = self.node.engine.me, time.monotonic_ns
-        async for event in self.node:
+        me, clock = self.member.incarnation, time.monotonic_ns
+        async for event in self.member:
             if isinstance(event, Delivered):
                 origin, counter = event.tag.dot
                 assert counter == self.last.get(origin, 0) + 1, "lost, doubled or out of order"
@@ -53,7 +55,7 @@ class Application:
                 self.room.unpark_all()
 
     def send(self, padding: bytes) -> None:
-        self.node.tcbroadcast(time.monotonic_ns().to_bytes(8, "big") + padding)
+        self.member.tcbroadcast(time.monotonic_ns().to_bytes(8, "big") + padding)
         self.unstable += 1
 
     async def send_fully(self, seconds: float, window: int, padding: bytes) -> int:
@@ -77,7 +79,7 @@ class Application:
         return count
 
     def bytes_sent(self) -> int:
-        return sum(link.bytes_sent for link in self.node.links().values())
+        return sum(link.bytes_sent for link in self.member.links().values())
 
 
 async def child(name: str) -> None:
@@ -86,19 +88,19 @@ async def child(name: str) -> None:
     begun = await orders.next()
     assert begun is not None
     logging.getLogger("crdtcast").setLevel(logging.ERROR)  # others end before this one
-    async with open_node(name, peers=begun["peers"]) as node, trio.open_nursery() as nursery:
-        answer(address=node.address)
-        application = Application(node)
+    async with (
+        open_group(name, founders=begun["founders"]) as member,
+        trio.open_nursery() as nursery,
+    ):
+        answer(address=format_address(member.address))
+        await member.ready()
+        answer()
+        application = Application(member)
         nursery.start_soon(application.run)
         while (what := await orders.next()) is not None:
             verb, cpu, wall = what.pop("do"), time.process_time(), time.monotonic()
             before, sent_before = application.delivered, application.bytes_sent()
             application.latencies.clear()
-            if verb == "meet":
-                while len([x for x in node.links().values() if x.state == "up"]) < what["others"]:  # noqa: ASYNC110
-                    await trio.sleep(0.01)
-                answer()
-                continue
             if verb == "full":
                 count = await application.send_fully(
                     what["seconds"], what["window"], bytes(what["padding"])
@@ -124,7 +126,7 @@ async def child(name: str) -> None:
             while application.unstable:  # noqa: ASYNC110
                 await trio.sleep(0.01)
             cuts = statistics.quantiles(application.latencies or [0, 0], n=100)
-            answer(p50=cuts[49] / 1e6, p99=cuts[98] / 1e6, repairs=node.engine.counters().repairs)
+            answer(p50=cuts[49] / 1e6, p99=cuts[98] / 1e6, repairs=member.engine.counters().repairs)
         nursery.cancel_scope.cancel()
 
 
@@ -136,15 +138,13 @@ class Group:
         self.children = [Child("benchmarks.processes", f"n{number}") for number in range(size)]
 
     def begin(self) -> None:
-        addresses: dict[str, Any] = {}
+        addresses: dict[str, str] = {}
         names = [child.name for child in self.children]
         for child in self.children:
-            peers = {name: addresses.get(name) for name in names if name != child.name}
-            addresses[child.name] = child.ask(peers=peers)["address"]
+            founders = {name: addresses.get(name) for name in names}
+            addresses[child.name] = child.ask(founders=founders)["address"]
         for child in self.children:
-            child.tell(do="meet", others=len(names) - 1)
-        for child in self.children:
-            child.hear()
+            child.hear()  # the group has begun
 
     def phase(self, what: str, **fields: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Runs it at all nodes; what each says at the end of its sends, and when all has arrived everywhere."""

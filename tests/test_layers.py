@@ -44,15 +44,9 @@ NOT_FOR_USE = frozenset({*TOOLS, "testing", "tests", "benchmarks"})
 TEST_KIT = ("testing", "integrations.pytest_plugin")
 
 UPWARD = {
-    "fixed.replica -> datatypes",
-    "fixed.replica -> datatypes.site",
-    "fixed.replica -> replica.objects",
-    "fixed.replica -> replica.replica",
-    "fixed.replica -> replica.session",
-    "group.broadcast -> fixed.node",
     "group.status -> fixed.node",
 }
-"""Imports that point up, until members with fixed names are no kind of their own."""
+"""Imports that point up, until gateways have no fixed peers any more."""
 
 CYCLES_OF_TYPES = """
 group.join_server group.journaling group.lifecycle group.member group.reissue

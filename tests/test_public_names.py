@@ -8,13 +8,12 @@ import pytest
 import crdtcast
 
 PUBLIC = """
-    GroupMember ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine
-    EngineState EventLog Evicted FixedReplica GroupEngine GroupLinks GroupMember GroupNode
-    Replica HLC Handle HandshakeError InvalidOperationError Joined JournalError LinkStatus
-    LocalProtocolError Node NodeOptions NotReadyError Process RemoteProtocolError Replica
-    RolledBackError ServerError Snapshot Stable StoreFullError StoreLimits SupersededError Tag Token
-    TypeClashError UnusableInputError WhenFull open_group open_links open_node open_replica
-    rare_full_collections run_process run_until_signal
+    ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine EngineState EventLog
+    Evicted GroupEngine GroupLinks GroupMember HLC Handle HandshakeError InvalidOperationError Joined
+    JournalError LinkStatus LocalProtocolError Node NodeOptions NotReadyError Process
+    RemoteProtocolError Replica RolledBackError ServerError Snapshot Stable StoreFullError StoreLimits
+    SupersededError Tag Token TypeClashError UnusableInputError WhenFull open_group open_links
+    open_replica rare_full_collections run_process run_until_signal
 """
 
 PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")

@@ -7,16 +7,17 @@ tags speak of exactly what the program had seen.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 import trio
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.engine import Engine, GroupEngine, Kind
+from crdtcast.engine import Kind
 from crdtcast.engine.waits import Notion, Waits
 from crdtcast.exceptions import EndedError, LocalProtocolError
 from crdtcast.group.events import Delivered, Event, Stable
 from crdtcast.group.state_machine import Process, already_taken, checked
+from crdtcast.journal.spill import SpillingEngine
+from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
@@ -24,29 +25,15 @@ _STABLE_SLICE = 128
 _TURN = 32
 
 
-class Runtime(Protocol):
-    """What moves the engine's messages: a `Node`, or a group's channel on shared links."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def address(self) -> Address: ...
-    @property
-    def max_payload(self) -> int: ...
-    def flush(self) -> None: ...
-    def flush_soon(self) -> None: ...
-    def status(self) -> dict[str, LinkStatus]: ...
-
-
 class Broadcasting:
-    """One member's tcbroadcast, tcdeliver and tcstable, whatever moves its messages. Iterate over it
-    for events (one task at a time); all of it belongs to the Trio thread.
+    """One member's tcbroadcast, tcdeliver and tcstable. Iterate over it for events (one task at a time); all of it
+    belongs to the Trio thread.
     """
 
-    engine: Engine | GroupEngine
+    engine: SpillingEngine
 
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
         self._process: Process | None = None
         self._waits = Waits(lambda: self.engine)
         self._stable: deque[Tag] = deque()
@@ -59,29 +46,29 @@ class Broadcasting:
 
     @property
     def name(self) -> str:
-        return self.runtime.name
+        return self.channel.name
 
     @property
     def address(self) -> Address:
         """Host and port where the other members reach this one."""
-        return self.runtime.address
+        return self.channel.address
 
     def links(self) -> dict[str, LinkStatus]:
         """State of the link with each other member."""
-        return self.runtime.status()
+        return self.channel.status()
 
     def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
         """Send `payload` to all; never waits. It counts as delivered here when this returns.
 
         after: explicit causality; None means after everything delivered or sent here so far.
-        `LocalProtocolError`: no bytes, or longer than `node.max_payload`; EndedError: this member is
+        `LocalProtocolError`: no bytes, or longer than `channel.max_payload`; EndedError: this member is
         closed. Nothing was sent.
         """
         if not isinstance(payload, bytes):
             raise LocalProtocolError(f"a payload is bytes, not {type(payload).__name__}: encode it")
         if self._closed:
             raise self._is_over()
-        most = self.runtime.max_payload
+        most = self.channel.max_payload
         if len(payload) > most:
             raise LocalProtocolError(
                 f"a payload of {len(payload):,} bytes; at most {most:,} fit into a frame (max_frame)"
@@ -90,7 +77,7 @@ class Broadcasting:
         try:
             self._happened(Delivered(payload, tag))
         finally:
-            self.runtime.flush_soon()
+            self.channel.flush_soon()
         return tag
 
     def _happened(self, event: Event) -> None:
@@ -154,7 +141,7 @@ class Broadcasting:
     def _tell(self) -> None:
         """The engine has got on by what the application did."""
         self._untold = False
-        self.runtime.flush()
+        self.channel.flush()
         self._waits.check()
 
     def end(self) -> None:
@@ -230,8 +217,7 @@ class Broadcasting:
     def _poll_stable(self) -> None:
         tags = self.engine.poll_stable(_STABLE_SLICE)
         operations = self._operations
-        if isinstance(self.engine, GroupEngine):
-            operations.update(tag.dot for tag in self.engine.take_issued())
+        operations.update(tag.dot for tag in self.engine.take_issued())
         if not operations:
             self._stable.extend(tags)
             return

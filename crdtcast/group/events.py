@@ -26,7 +26,7 @@ class Stable:
 @dataclass(frozen=True, slots=True)
 class Evicted:
     """The group has gone on without this member, which joins again by itself, and then sends again
-    what the group does not have of its messages. Only in groups whose members come and go.
+    what the group does not have of its messages.
     """
 
     incarnation: str

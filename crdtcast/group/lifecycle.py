@@ -32,7 +32,6 @@ from crdtcast.group.status import change_wanted, turnover
 from crdtcast.journal.deciding import asks_first, is_whole
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.spill import SpillingEngine
-from crdtcast.transport.channel import Channel
 from crdtcast.wire.offers import Progress
 from crdtcast.wire.state import Entry, Happened
 
@@ -40,9 +39,6 @@ from crdtcast.wire.state import Entry, Happened
 class Living(Broadcasting):
     """Of a `GroupMember`, which makes what is declared here."""
 
-    engine: SpillingEngine
-    """Of its life now. NotReadyError: its group has not begun yet."""
-    channel: Channel
     witness: bool
     parked: Parked | None
     is_over: bool

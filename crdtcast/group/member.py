@@ -59,7 +59,6 @@ class GroupMember(Living):
     ) -> None:
         super().__init__(channel)
         self._founding = None
-        self.channel = channel
         self.witness = witness
         self.parked: Parked | None = None
         self.is_over = False

@@ -16,7 +16,6 @@ from crdtcast.causality.member_id import valid_name
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
-from crdtcast.group.broadcast import Broadcasting
 from crdtcast.group.journaling import COMPACT_BYTES
 from crdtcast.group.limits import StoreLimits
 from crdtcast.group.member import GroupMember
@@ -38,7 +37,8 @@ from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.group_frames import MAX_FOUNDERS
 from crdtcast.wire.offers import Progress
 
-_OF_MEMBERS = "founders", "process", "witness", "replace", "replaces", "progress"
+_OF_FOUNDERS = "founders", "process", "witness"
+_OF_JOINERS = "process", "witness", "replace", "replaces", "progress"
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
 
@@ -98,7 +98,7 @@ class GroupLinks:
 
     def __init__(self, shared: SharedLinks) -> None:
         self.shared = shared
-        self._opened: dict[str, Broadcasting] = {}
+        self._opened: dict[str, GroupMember] = {}
         self._over = False
 
     @property
@@ -133,6 +133,7 @@ class GroupLinks:
         process, witness: see `join`. journal: one that holds a former life is gone on from; it is read at once, while
             everything else in this thread waits.
         """
+        check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_FOUNDERS))
         names = _names(founders)
         member = self._member(name, process, witness, kept)
         try:
@@ -167,6 +168,7 @@ class GroupLinks:
         raises when it is given the group's state: this member has left again then. What
         `Journal.load` raises.
         """
+        check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_JOINERS))
         member = self._member(name, process, witness, kept)
         try:
             await member.join(replace=replace, replaces=replaces, progress=progress)
@@ -178,7 +180,6 @@ class GroupLinks:
     def _member(
         self, name: str, process: Process | None, witness: bool, kept: KeptOptions
     ) -> GroupMember:
-        check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_MEMBERS))
         checked(process, self.name)
         journal = kept.get("journal")
         event_logs, rotation = kept.get("event_logs"), kept.get("rotation", ROTATION)
@@ -341,8 +342,7 @@ def _observer(
         return None
     if journal is None:
         raise ConfigurationError(
-            "event_logs of a member whose group changes needs a journal: without one, a log may tell "
-            "of what was lost"
+            "event_logs needs a journal: without one, a log may tell of what was lost"
         )
     return partial(DurableLog, directory=Path(event_logs), rotation=rotation)
 
@@ -355,6 +355,18 @@ def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Add
             return [(host, port)]
         case _:
             return list(given)
+
+
+def _names(founders: Iterable[str]) -> list[str]:
+    if isinstance(founders, str):
+        raise ConfigurationError(f"founders={founders!r} is one string: give the names in a list")
+    names = list(founders)
+    for name in names:
+        if not valid_name(name):
+            raise ConfigurationError(
+                f"invalid name of a founder {name!r}: use 1 to 32 letters, digits, '-' or '_'"
+            )
+    return names
 
 
 def _address(given: str | Address) -> Address:

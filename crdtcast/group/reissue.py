@@ -84,7 +84,7 @@ class Returning:
                 tag = engine.settle(incarnation)
                 if self._member.parked is not None:
                     self._save(self._member.parked.settled(incarnation, tag.dot))
-                self._member.runtime.flush()
+                self._member.channel.flush()
 
     def _save(self, parked: Parked | None) -> None:
         # With a journal, it is durable before the new dot leaves: both go into one sync.

@@ -185,7 +185,7 @@ class Shelf(Process):
 
     def _load(self, latest: int, packed: list[Any], touched: list[Any], *own: Any) -> None:
         self.clock.observe(latest)
-        self.unreadable += self.objects.load(packed, {})
+        self.unreadable += self.objects.load(packed)
         for origin, counter, keys in touched:
             self.objects.touched[Dot(origin, counter)] = [(name, kind) for name, kind in keys]
         # Of a former life of this node, whose messages are its own.

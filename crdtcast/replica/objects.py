@@ -7,7 +7,7 @@ version 1. An operation that a newer program has sent is stored, with all that c
 its object, and takes effect when this program knows it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import isabstract
 from typing import Any, NamedTuple, TypeAlias
@@ -566,9 +566,9 @@ class Objects:
         """`packed`, as bytes. What has not changed since the last time is not packed again."""
         return joined(*(held.image() for held in self._all()))
 
-    def load(self, packed: Sequence[Any], unstable: Mapping[Tag, bytes]) -> int:
-        """Go on from what `packed` gave. `unstable`: the messages that have been delivered and not
-        reported stable. The number of operations that turned out to be none.
+    def load(self, packed: Sequence[Any]) -> int:
+        """Go on from what `packed` gave; the caller restores `touched`. The number of operations that turned out to be
+        invalid. UnusableInputError: it is damaged.
         """
         skipped = 0
         try:
@@ -580,20 +580,7 @@ class Objects:
             if crdt_type is not None and held.version <= crdt_type.VERSION:
                 skipped += held.understand(crdt_type, self.site)
             self._names.setdefault(held.key[0], {})[held.key[1]] = held
-        for tag, payload in unstable.items():
-            self.touched[tag.dot] = [
-                held.key for entry in unpacked(payload) for held in self._of(entry)
-            ]
         return skipped
-
-    def _of(self, entry: Any) -> list[Held]:
-        """The objects of a name, whatever the entry says beside it: more than are concerned does no
-        harm.
-        """
-        match entry:
-            case [str(name), *_]:
-                return self.named(name)
-        return []
 
 
 class Read(NamedTuple):
@@ -622,15 +609,6 @@ def read_entry(entry: Any) -> Read | None:
 
 MOST_PARTS = 2**18
 """Lists and dictionaries in one message, operations among them: an empty one is a byte that becomes sixty."""
-
-
-def unpacked(payload: bytes) -> list[Any]:
-    """The operations in a payload; none if it is not a list of them."""
-    try:
-        entries = unpacked_within(payload, MOST_PARTS)
-    except (ValueError, msgpack.UnpackException):
-        return []
-    return entries if are_operations(entries) else []
 
 
 def are_operations(entries: Any) -> bool:

@@ -6,23 +6,16 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import TypeAlias
 
 import trio
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Digest, Ended, Message, Transmit
-from crdtcast.engine import Engine, GroupEngine
+from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.founding import Announcement
 from crdtcast.engine.views import Views
-from crdtcast.exceptions import (
-    CrdtcastError,
-    HandshakeError,
-    RemoteProtocolError,
-    RolledBackError,
-    SupersededError,
-)
+from crdtcast.exceptions import CrdtcastError, RemoteProtocolError, RolledBackError
 from crdtcast.journal.spill import Spilled
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, runs
 from crdtcast.transport.host import SharedLinks
@@ -32,12 +25,6 @@ from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.fields import FrameKind
 from crdtcast.wire.group_frames import Apart, Grouped, Here, InGroup
 from crdtcast.wire.handshake import Reason
-
-AnyEngine: TypeAlias = Engine | GroupEngine
-
-
-def _not_asked(link: Link, frame: InGroup) -> None:
-    raise RemoteProtocolError(f"a {type(frame).__name__} in a group whose members are fixed")
 
 
 class Channel(Driving):
@@ -55,11 +42,11 @@ class Channel(Driving):
         super().__init__(shared.options.digest_interval)
         self.shared = shared
         self.group = group
-        self.engine: AnyEngine | None = None
+        self.engine: GroupEngine | None = None
         self.group_id = ""
         self.serials: Iterator[int] = count(1)
         """Numbers for what this member asks its peers for."""
-        self.on_asked: Callable[[Link, InGroup], None] = _not_asked
+        self.on_asked: Callable[[Link, InGroup], None] = _nobody_to_ask
         self.on_gone: Callable[[Link], None] = _nothing_of_it
         self.announcement: Announcement | None = None
         """How far the founding of the group is, as seen from this process; None: it does not take part in that."""
@@ -117,7 +104,7 @@ class Channel(Driving):
 
     # Life
 
-    def start(self, engine: AnyEngine) -> None:
+    def start(self, engine: GroupEngine) -> None:
         """Take part as `engine.me` from now on."""
         before, self.engine = self.engine, engine
         engine.repair_at_once = REPAIR_AT_ONCE
@@ -202,26 +189,11 @@ class Channel(Driving):
             self._part(link, Reason.WRONG_NAME, text)
         elif here.group_id != self.group_id:
             self._part(link, Reason.GROUP, _other_group(link.name, here.group_id, self))
-        elif self._is_welcome(engine, link, incarnation):
-            self.here[link.name] = incarnation
+        else:
+            self.here[link.name] = incarnation  # the engine judges by ids
             self.on_gone(link)
             engine.connected(incarnation)
             self.after()
-
-    def _is_welcome(self, engine: AnyEngine, link: Link, incarnation: str) -> bool:
-        if isinstance(engine, GroupEngine):
-            return True  # it judges by ids
-        try:
-            if engine.introduce(incarnation):
-                return True
-        except HandshakeError as error:
-            self._part(link, Reason.UNKNOWN_NAME, str(error))
-        except SupersededError as error:
-            self.shared.ended(error)
-        else:
-            text = f"{incarnation} has ended: a newer incarnation of that name is known"
-            self._part(link, Reason.SUPERSEDED, text)
-        return False
 
     def _part(self, link: Link, reason: str, text: str) -> None:
         """Have nothing to do with a peer in this group, and let it know."""
@@ -233,9 +205,6 @@ class Channel(Driving):
     def heard_apart(self, link: Link, apart: Apart) -> None:
         """The peer has nothing to do with us in this group."""
         self._leave(link.name)
-        if apart.reason == Reason.SUPERSEDED and isinstance(self.engine, Engine):
-            self.shared.ended(SupersededError(apart.text))
-            return
         text = f"group {self.group!r}: {link.name} keeps us out: {apart.text}"
         # Its words are its choice: one line for all of them.
         self.shared.say(f"{link.name} keeps us out of {self.group}", logging.ERROR, text)
@@ -284,24 +253,16 @@ class Channel(Driving):
         elif type(frame) is Digest:
             self.ticking.heard(sender, frame)
         try:
-            if isinstance(engine, GroupEngine):
-                engine.receive(sender, frame)
-            elif isinstance(frame, (Ended, Views)):
-                what = f"a frame of kind {type(frame).__name__}"
-                raise RemoteProtocolError(f"{sender} sent {what} in a group of fixed members")
-            else:
-                engine.receive(sender, frame)
+            engine.receive(sender, frame)
         except RolledBackError as error:
             self.on_rolled_back(error)
-        except SupersededError as error:
-            self.shared.ended(error)
         except RemoteProtocolError as error:
             # A member that sends what none may send loses its link with this process.
             raise RemoteProtocolError(f"group {self.group!r}: {error}") from error
         except CrdtcastError as error:
             self._part(link, Reason.PROTOCOL, str(error))
 
-    def _object(self, engine: AnyEngine) -> None:
+    def _object(self, engine: GroupEngine) -> None:
         """What some have sent has turned out to be wrong when it was delivered."""
         up = self.shared.links().up
         for incarnation, wrong in engine.blames.take_late().items():
@@ -335,11 +296,14 @@ class Channel(Driving):
 
 
 def _other_group(name: str, group_id: str, own: Channel) -> str:
-    kinds = [f"with the id {f}" if f else "of fixed members" for f in (group_id, own.group_id)]
     return (
-        f"two groups are called {own.group!r}: {name} is in one {kinds[0]}, {own.name} in one "
-        f"{kinds[1]}: stop one side, and let it join the other"
+        f"two groups are called {own.group!r}: {name} is in one with the id {group_id}, {own.name} in one with the id "
+        f"{own.group_id}: stop one side, and let it join the other"
     )
+
+
+def _nobody_to_ask(link: Link, frame: InGroup) -> None:
+    pass
 
 
 def _nothing_of_it(link: Link) -> None:

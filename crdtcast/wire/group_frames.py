@@ -43,7 +43,7 @@ MAX_FOUNDERS = 100
 class Here:
     """The sender's group `number` is `group`, in which it is `incarnation`; None: it has no such
     group any more, or is not a member yet. group_id: which tells it from others of one name; empty
-    for a group of fixed members.
+    while it is not known.
     """
 
     number: int

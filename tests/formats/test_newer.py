@@ -10,11 +10,9 @@ import pytest
 
 from crdtcast.adapters.redis.store.local_file import FORMAT, LocalFile
 from crdtcast.adapters.redis.store.metadata import StoredState
-from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.fixed import state_file
 from crdtcast.journal import FileJournal
-from tests.formats.samples import LOCAL_FILE, STORED, A
+from tests.formats.samples import LOCAL_FILE, STORED
 
 
 def journal(directory: Path) -> Path:
@@ -32,15 +30,6 @@ def journal(directory: Path) -> Path:
     return path
 
 
-def replica_state(directory: Path) -> Path:
-    path = directory / "replica"
-    saved = state_file.Saved("g", A, A, 0, EngineState(), [])
-    state_file.write(path, saved)
-    _, *rest = msgpack.unpackb(path.read_bytes())
-    path.write_bytes(msgpack.packb([99, *rest, {"a field": "that came later"}]))
-    return path
-
-
 def gateway_file(directory: Path) -> Path:
     path = directory / "a.json"
     later = {**asdict(LOCAL_FILE), "format": 99, "field": "that came later"}
@@ -50,7 +39,6 @@ def gateway_file(directory: Path) -> Path:
 
 CASES: list[tuple[Callable[[Path], Path], Callable[[Path], object]]] = [
     (journal, lambda path: FileJournal(path).load()),
-    (replica_state, lambda path: state_file.read(path, "g", "a")),
     (gateway_file, lambda path: LocalFile.read(path.parent, "a")),
 ]
 

@@ -82,18 +82,22 @@ def test_whoever_runs_in_a_program_says_so(
             open_group(
                 "eu", found=True, journal=tmp_path / "eu", event_logs=tmp_path / "logs" / "eu"
             ) as eu,
-            open_replica("us", found=True, event_log=tmp_path / "logs" / "us") as us,
+            open_replica(
+                "us", found=True, journal=tmp_path / "us", event_logs=tmp_path / "logs" / "us"
+            ) as us,
         ):
             for _ in range(3):
                 eu.tcbroadcast(b"x")
                 await us.object("votes", PNCounter).increment(1)
             await eu.wait_durable()
+            await us.wait_durable()
             lines = [record.getMessage() for record in caplog.records]
             assert len([line for line in lines if "free space on that disk" in line]) == 2, lines
             monkeypatch.undo()
             eu.tcbroadcast(b"x")
             await us.object("votes", PNCounter).increment(1)
             await eu.wait_durable()
+            await us.wait_durable()
             for replica in ("eu", "us"):
                 assert check_logs([tmp_path / "logs" / replica]).counts["messages"] == 4
 

@@ -1,13 +1,13 @@
 """A state machine that can be copied, and checks while it runs that nothing comes twice or too early."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgpack
 import trio
 
-from crdtcast import GroupLinks, GroupMember, NodeOptions, Process, Tag
+from crdtcast import GroupLinks, GroupMember, NodeOptions, Process, Tag, open_group
 from crdtcast.causality.tags import Dot
 from crdtcast.group.running import running
 from crdtcast.transport.host import SharedLinks
@@ -67,6 +67,25 @@ class Ledger(Process):
         """Return when all that was delivered is stable."""
         while self.unstable:
             await self.news.park()
+
+
+@asynccontextmanager
+async def founded(
+    *names: str, processes: Mapping[str, Process] | None = None, **options: Any
+) -> AsyncIterator[list[GroupMember]]:
+    """Members that have founded a group together, over real sockets. options: of all of them."""
+    async with AsyncExitStack() as stack:
+        opened: dict[str, GroupMember] = {}
+        for name in names:
+            founders = {n: opened[n].address if n in opened else None for n in names}
+            process = (processes or {}).get(name)
+            opened[name] = await stack.enter_async_context(
+                open_group(name, founders=founders, process=process, **options)
+            )
+        with trio.fail_after(60):
+            for member in opened.values():
+                await member.ready()
+            yield list(opened.values())
 
 
 async def members_are(member: GroupMember, *names: str) -> None:

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from crdtcast import Delivered, GroupMember, LocalProtocolError, Process, Stable, Tag, open_group
+from tests.node.group_support import founded
 
 
 async def first(node: GroupMember, kind: type[Delivered] | type[Stable]) -> Delivered | Stable:
@@ -15,27 +16,23 @@ async def first(node: GroupMember, kind: type[Delivered] | type[Stable]) -> Deli
 
 def test_tags_speak_of_what_the_program_had_taken() -> None:
     async def main() -> None:
-        async with (
-            open_group("a", founders={"a": None, "b": None}, digest_interval=0.01) as a,
-            open_group("b", founders={"b": None, "a": a.address}, digest_interval=0.01) as b,
-        ):
-            with trio.fail_after(30):
-                question = a.tcbroadcast(b"question")
-                early = b.tcbroadcast(b"before b has taken the question")
-                got = await first(b, Delivered)
-                assert isinstance(got, Delivered)
-                assert got.payload == b"question"
-                answer = b.tcbroadcast(b"answer")
-                assert got.tag < answer
-                assert early.concurrent(question)
-                taken: list[Tag] = []
-                async for event in a:
-                    if isinstance(event, Delivered):
-                        taken.append(event.tag)
-                    if len(taken) == 2:
-                        break
-                assert [tag.dot for tag in taken] == [early.dot, answer.dot]
-                assert question < taken[1] and question.concurrent(taken[0])
+        async with founded("a", "b", digest_interval=0.01) as (a, b):
+            question = a.tcbroadcast(b"question")
+            early = b.tcbroadcast(b"before b has taken the question")
+            got = await first(b, Delivered)
+            assert isinstance(got, Delivered)
+            assert got.payload == b"question"
+            answer = b.tcbroadcast(b"answer")
+            assert got.tag < answer
+            assert early.concurrent(question)
+            taken: list[Tag] = []
+            async for event in a:
+                if isinstance(event, Delivered):
+                    taken.append(event.tag)
+                if len(taken) == 2:
+                    break
+            assert [tag.dot for tag in taken] == [early.dot, answer.dot]
+            assert question < taken[1] and question.concurrent(taken[0])
 
     trio.run(main)
 
@@ -47,15 +44,13 @@ def test_own_messages_become_stable_too_once_the_others_have_taken_them() -> Non
 
     async def main() -> None:
         async with (
-            open_group("a", founders={"a": None, "b": None}, digest_interval=0.01) as a,
-            open_group("b", founders={"b": None, "a": a.address}, digest_interval=0.01) as b,
+            founded("a", "b", digest_interval=0.01) as (a, b),
             trio.open_nursery() as nursery,
         ):
             sent = [a.tcbroadcast(bytes([n])) for n in range(10)]
             nursery.start_soon(drain, b)
-            with trio.fail_after(30):
-                for tag in sent:
-                    assert await first(a, Stable) == Stable(tag)
+            for tag in sent:
+                assert await first(a, Stable) == Stable(tag)
             assert a.engine.quiet
             nursery.cancel_scope.cancel()
 
@@ -100,18 +95,13 @@ def test_while_events_wait_other_tasks_have_their_turns(has_process: bool) -> No
             most, before = max(most, process.delivered - before), process.delivered
 
     async def main() -> None:
-        async with (
-            open_group("a", founders={"a": None, "b": None}) as a,
-            open_group("b", founders={"b": None, "a": a.address}) as b,
-            trio.open_nursery() as nursery,
-        ):
+        async with founded("a", "b") as (a, b), trio.open_nursery() as nursery:
             for _ in range(1000):
                 a.tcbroadcast(b"")
-            with trio.fail_after(60):
-                while b.engine.counters().pending < 1000:  # noqa: ASYNC110
-                    await trio.sleep(0.01)
-                nursery.start_soon(take, b)
-                await watch()
+            while b.engine.counters().pending < 1000:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            nursery.start_soon(take, b)
+            await watch()
             nursery.cancel_scope.cancel()
 
     trio.run(main)

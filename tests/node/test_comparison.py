@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from crdtcast.replica.group_replica import Replica
 
+from crdtcast import Replica
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.replica.comparison import Comparing, Comparison
 from tests.node.group_support import Host, World, members_are

@@ -249,10 +249,9 @@ def test_links_after_their_block_say_so() -> None:
     async def main() -> None:
         with trio.fail_after(30):
             async with open_links("a") as links:
-                early = links.group("early", members="ab")
-            for use in (links.found, lambda name: links.group(name, members="ab")):
-                with pytest.raises(EndedError, match="inside of their `async with` block"):
-                    use("late")
+                early = links.found("early")
+            with pytest.raises(EndedError, match="inside of their `async with` block"):
+                links.found("late")
             with pytest.raises(EndedError, match="inside of their `async with` block"):
                 await links.join("late")
             with pytest.raises(EndedError, match="takes part no more"):
@@ -292,25 +291,12 @@ def test_what_is_no_process_is_refused_before_anything_is_opened(
                 wrong = [
                     lambda: links.join("g", process=process),
                     _called(lambda: links.found("g", process=process)),
-                    _called(lambda: links.group("g", members="a", process=process)),
-                    lambda: _enter(open_group("b", found=True, process=process)),
                     lambda: _enter(open_group("b", found=True, process=process)),
                 ]
                 for use in wrong:
                     with pytest.raises(ConfigurationError, match=message):
                         await use()
                 assert links.found("g", process=Ledger()).standing is Standing.MEMBER
-
-    trio.run(main)
-
-
-def test_the_options_of_one_kind_of_group_say_where_they_belong() -> None:
-    async def main() -> None:
-        for wrong in ({"found": True}, {"join": "127.0.0.1:1"}):
-            with pytest.raises(ConfigurationError, match=r"members that come and go, open_group"):
-                await _enter(open_group("a", found=True, **wrong))
-        with pytest.raises(ConfigurationError, match=r"fixed, open_group\(name, peers=…\)"):
-            await _enter(open_group("a", found=True, peers={}))
 
     trio.run(main)
 

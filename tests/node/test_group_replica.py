@@ -551,12 +551,10 @@ async def test_in_memory_members_come_and_go_too() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({}, "say who the others are"),
-        ({"peers": {}, "found": True}, "found= is for members that come and go"),
-        ({"peers": {}, "journal": "x"}, "journal= is for members that come and go"),
-        ({"found": True, "state": "x"}, "state= is for members that are fixed"),
-        ({"join": "h:1", "witness": True}, "a witness holds no objects"),
-        ({"found": True, "process": None}, "process= is for open_group"),
+        ({}, "give founders="),
+        ({"found": True, "join": "h:1", "founders": {"eu": None}}, "without found= and join="),
+        ({"found": True, "witness": True}, "there is no option 'witness'"),
+        ({"found": True, "process": None}, "there is no option 'process'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) -> None:

@@ -1,7 +1,7 @@
 """Several groups over one set of links: one connection a pair, no causality between groups."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -12,10 +12,9 @@ from crdtcast import (
     ConfigurationError,
     Delivered,
     GroupLinks,
-    GroupNode,
+    GroupMember,
     LocalProtocolError,
     Tag,
-    open_group,
     open_links,
 )
 
@@ -31,9 +30,18 @@ async def processes(*names: str) -> AsyncIterator[list[GroupLinks]]:
             yield list(started.values())
 
 
-async def take(node: GroupNode, count: int) -> list[tuple[bytes, Tag]]:
+async def founded(group: str, those: Sequence[GroupLinks]) -> list[GroupMember]:
+    """Members of a group that these processes have founded."""
+    names = [links.name for links in those]
+    members = [links.found(group, founders=names) for links in those]
+    for member in members:
+        await member.ready()
+    return members
+
+
+async def take(member: GroupMember, count: int) -> list[tuple[bytes, Tag]]:
     got = []
-    async for event in node:
+    async for event in member:
         if isinstance(event, Delivered):
             got.append((event.payload, event.tag))
             if len(got) == count:
@@ -44,8 +52,7 @@ async def take(node: GroupNode, count: int) -> list[tuple[bytes, Tag]]:
 def test_two_groups_share_one_connection_and_no_causality() -> None:
     async def main() -> None:
         async with processes("a", "b") as (a, b):
-            orders = [links.group("orders", members=["a", "b"]) for links in (a, b)]
-            chat = [links.group("chat", members=["a", "b"]) for links in (a, b)]
+            orders, chat = await founded("orders", (a, b)), await founded("chat", (a, b))
             first = orders[0].tcbroadcast(b"order")
             [(payload, tag)] = await take(orders[1], 1)
             assert (payload, tag) == (b"order", first)
@@ -65,8 +72,7 @@ def test_two_groups_share_one_connection_and_no_causality() -> None:
 def test_a_group_may_have_fewer_members_than_there_are_processes() -> None:
     async def main() -> None:
         async with processes("a", "b", "c") as (a, b, c):
-            every = [links.group("all", members="abc") for links in (a, b, c)]
-            pair = [links.group("pair", members="ab") for links in (a, b)]
+            every, pair = await founded("all", (a, b, c)), await founded("pair", (a, b))
             tag = pair[0].tcbroadcast(b"between us")
             await take(pair[1], 1)
             await pair[0].wait_stable(tag)
@@ -86,70 +92,66 @@ def test_a_group_that_the_other_side_lacks_is_no_error_and_is_said_once(
 
     async def main() -> None:
         async with processes("a", "b") as (a, b):
-            lonely = a.group("later", members="ab")
-            tag = lonely.tcbroadcast(b"kept for b")
-            both = [links.group("both", members="ab") for links in (a, b)]
+            lonely = a.found("later")
+            tag = lonely.tcbroadcast(b"before b comes")
+            both = await founded("both", (a, b))
             for _ in range(20):
                 await both[0].wait_delivered(both[0].tcbroadcast(b"x"), count=1)
             await take(both[1], 20)
             said = [r for r in caplog.records if "has group 'later'" in r.getMessage()]
             assert len(said) == 1
-            late = b.group("later", members="ab")
-            assert [payload for payload, _ in await take(late, 1)] == [b"kept for b"]
+            late = await b.join("later")
             await lonely.wait_stable(tag)
+            lonely.tcbroadcast(b"to b")
+            assert [payload for payload, _ in await take(late, 1)] == [b"to b"]
 
     trio.run(main)
 
 
-def test_a_process_that_is_no_member_is_kept_out_of_the_group_only(
+def test_two_groups_of_one_name_keep_each_other_out_and_leave_the_links_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
         async with processes("a", "b") as (a, b):
-            a.group("closed", members=["a", "x"])
-            b.group("closed", members=["a", "b"])
-            both = [links.group("both", members="ab") for links in (a, b)]
+            a.found("twice")
+            b.found("twice")
+            both = await founded("both", (a, b))
             tag = both[0].tcbroadcast(b"unharmed")
             await take(both[1], 1)
             await both[0].wait_stable(tag)
             lines = [r.getMessage() for r in caplog.records]
-            assert any("'closed': b is kept out" in line for line in lines)
-            assert any("a keeps us out" in line and "same list of names" in line for line in lines)
+            assert any("'twice': b is kept out: two groups" in line for line in lines)
+            assert any("'twice': b keeps us out: two groups" in line for line in lines)
 
     trio.run(main)
 
 
-def test_closing_a_group_leaves_the_others_alone() -> None:
+def test_leaving_a_group_leaves_the_others_alone() -> None:
     async def main() -> None:
-        async with processes("a", "b") as (a, b):
-            one = [links.group("one", members="ab") for links in (a, b)]
-            two = [links.group("two", members="ab") for links in (a, b)]
+        async with processes("a", "b") as (a, b), trio.open_nursery() as nursery:
+            one, two = await founded("one", (a, b)), await founded("two", (a, b))
             one[0].tcbroadcast(b"x")
             await take(one[1], 1)
-            one[1].close()
-            async for _ in one[1]:  # what was still to be said, and then it ends
-                pass
+            nursery.start_soon(take, one[0], 1)  # takes what the group decides about the leave
+            nursery.start_soon(take, one[1], 1)
+            await one[1].leave()
             tag = two[0].tcbroadcast(b"y")
             await take(two[1], 1)
             await two[0].wait_stable(tag)
             assert one[0].links() == {}
+            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
 
-def test_what_cannot_be_is_one_clear_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_is_one_clear_line() -> None:
     async def main() -> None:
         async with processes("a") as [a]:
-            a.group("orders", members="a")
+            a.found("orders")
             with pytest.raises(LocalProtocolError, match="has opened group 'orders' already"):
-                a.group("orders", members="a")
+                a.found("orders")
             with pytest.raises(ConfigurationError, match="is no name for a group"):
-                a.group("or ders", members="a")
-            async with open_group("b", founders={"b": None, "a": a.address}) as b:
-                with trio.fail_after(30):
-                    while b.links()["a"].state != "refused":  # noqa: ASYNC110
-                        await trio.sleep(0.01)
-                assert "carry several groups, those of 'b' just one" in str(b.links()["a"].error)
+                a.found("or ders")
 
     trio.run(main)
 

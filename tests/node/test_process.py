@@ -5,6 +5,7 @@ import trio
 import trio.testing
 
 from crdtcast import GroupMember, LocalProtocolError, Process, Tag, open_group, run_process
+from tests.node.group_support import founded
 
 
 class Journal(Process):
@@ -36,16 +37,12 @@ class Journal(Process):
 def test_all_messages_own_ones_too_reach_every_process_and_become_stable_in_causal_order() -> None:
     async def main() -> None:
         first, second = Journal(), Journal()
-        async with (
-            open_group("a", founders={"a": None, "b": None}, process=first) as a,
-            open_group("b", founders={"b": None, "a": a.address}, process=second) as b,
-        ):
+        async with founded("a", "b", processes={"a": first, "b": second}) as (a, b):
             second.node = b
             question = a.tcbroadcast(b"how?")
             assert first.delivered == [b"how?"]
-            with trio.fail_after(30):
-                while len(first.stable) < 2 or len(second.stable) < 2:
-                    await (first if len(first.stable) < 2 else second).progress.park()
+            while len(first.stable) < 2 or len(second.stable) < 2:
+                await (first if len(first.stable) < 2 else second).progress.park()
             for journal in (first, second):
                 assert journal.delivered == [b"how?", b"how!"]
                 assert journal.stable == journal.tags
@@ -56,11 +53,8 @@ def test_all_messages_own_ones_too_reach_every_process_and_become_stable_in_caus
 
 def test_the_error_of_a_process_ends_the_node_and_comes_out_as_it_is() -> None:
     async def main() -> None:
-        with pytest.raises(RuntimeError, match="broken by a message"), trio.fail_after(30):
-            async with (
-                open_group("a", founders={"a": None, "b": None}) as a,
-                open_group("b", founders={"b": None, "a": a.address}, process=Journal()),
-            ):
+        with pytest.raises(RuntimeError, match="broken by a message"):
+            async with founded("a", "b", processes={"b": Journal()}) as (a, _):
                 a.tcbroadcast(b"break")
                 await trio.sleep_forever()
 
@@ -82,17 +76,12 @@ def test_events_have_one_taker() -> None:
 def test_a_process_can_be_run_later_and_gets_what_is_waiting() -> None:
     async def main() -> None:
         journal = Journal()
-        async with (
-            open_group("a", founders={"a": None, "b": None}) as a,
-            open_group("b", founders={"b": None, "a": a.address}) as b,
-            trio.open_nursery() as nursery,
-        ):
+        async with founded("a", "b") as (a, b), trio.open_nursery() as nursery:
             a.tcbroadcast(b"one")
             nursery.start_soon(run_process, b, journal)
-            with trio.fail_after(30):
-                while not journal.delivered:
-                    await journal.progress.park()
-                await a.wait_stable(a.tcbroadcast(b"two", after=[]))
+            while not journal.delivered:
+                await journal.progress.park()
+            await a.wait_stable(a.tcbroadcast(b"two", after=[]))
             assert journal.delivered == [b"one", b"two"]
             nursery.cancel_scope.cancel()
 

@@ -30,7 +30,7 @@ def test_a_batch_is_one_message_and_takes_effect_at_once() -> None:
         async with replicas() as group:
             eu, us, _ = group
             await eu.object("cart", AWSet).add("milk")
-            sent = eu.engine.counters().sent
+            sent = eu.member.engine.counters().sent
             with eu.batch() as batch:
                 order = batch.object("order:1", AWSet)
                 order.add("milk")
@@ -38,7 +38,7 @@ def test_a_batch_is_one_message_and_takes_effect_at_once() -> None:
                 batch.object("orders", ResettableCounter).increment()
                 batch.delete("cart")
                 assert eu.object("orders", ResettableCounter).value == 0
-            assert eu.engine.counters().sent == sent + 1
+            assert eu.member.engine.counters().sent == sent + 1
             assert batch.tag is not None
             assert batch.tag.dot.counter == sent + 1
             seen = []
@@ -73,7 +73,7 @@ def test_an_exception_or_a_refusal_sends_nothing() -> None:
             with pytest.raises(AttributeError, match="no method 'push'"), eu.batch() as batch:
                 batch.object("cart", AWSet).push("x")
             assert batch.tag is None and empty.tag is None
-            assert eu.objects() == [] and eu.engine.counters().sent == 0
+            assert eu.objects() == [] and eu.member.engine.counters().sent == 0
             with pytest.raises(LocalProtocolError, match="batch is over"):
                 batch.delete("cart")
 

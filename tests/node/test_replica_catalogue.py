@@ -1,6 +1,5 @@
-"""Every type of the catalogue on a replica: written, batched, saved, deleted, gone."""
+"""Every type of the catalogue on a replica: written, batched, journaled, deleted, gone."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import trio
 
 from crdtcast import InvalidOperationError, open_replica
 from crdtcast.datatypes import BoundedCounter
+from crdtcast.journal import MemoryJournal
 from crdtcast.replica.objects import known_types
 
 from .replica_support import level, replicas, settle
@@ -66,19 +66,16 @@ def test_every_type_lives_and_goes_on_a_replica() -> None:
     trio.run(main)
 
 
-def test_a_clean_stop_keeps_every_type_and_the_rights(tmp_path: Path) -> None:
-    types = known_types()
+def test_a_journal_keeps_every_type_and_the_rights() -> None:
+    types, journal = known_types(), MemoryJournal()
 
     async def main() -> None:
-        async with open_replica(
-            "a", founders={"a": None, "b": None}, state=tmp_path / "a"
-        ) as first:
+        async with open_replica("a", found=True, journal=journal) as first:
             for name, (operation, *args) in CALLS.items():
                 await first.object(name, types[name]).perform(operation, *args)
             before = first.snapshot()
-        async with open_replica(
-            "a", founders={"a": None, "b": None}, state=tmp_path / "a"
-        ) as second:
+            await first.wait_durable()
+        async with open_replica("a", journal=journal) as second:
             assert second.snapshot().digest == before.digest
             assert second.snapshot().values == before.values
             budget = second.object("counter_b", BoundedCounter)

@@ -164,7 +164,7 @@ def filled_in(arguments: dict[str, Any], crdt: Any) -> dict[str, Any]:
 
 
 async def alone(use: Any) -> None:
-    async with open_replica("eu", founders={"eu": None, "us": None}) as replica:
+    async with open_replica("eu", found=True) as replica:
         await use(replica)
 
 

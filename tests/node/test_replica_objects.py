@@ -48,7 +48,7 @@ def test_a_name_that_has_a_type_cannot_get_another() -> None:
                 await early.increment()
             with pytest.raises(TypeClashError):
                 _ = early.value
-            assert us.engine.counters().sent == 0
+            assert us.member.engine.counters().sent == 0
             assert len(us.objects()) == 1
 
     trio.run(main)
@@ -224,7 +224,7 @@ def test_a_snapshot_is_one_cut() -> None:
 @pytest.mark.parametrize("name", [5, None, b"x", "\ud800", ("x",), ["x"], {}])
 def test_what_could_not_travel_is_no_name(name: Any) -> None:
     async def main() -> None:
-        async with open_replica("eu", founders={"eu": None, "us": None}) as eu:
+        async with open_replica("eu", found=True) as eu:
             with pytest.raises(InvalidOperationError, match="no name for an object"):
                 eu.object(name, AWSet)
             with pytest.raises(InvalidOperationError, match="no name for an object"):
@@ -233,7 +233,7 @@ def test_what_could_not_travel_is_no_name(name: Any) -> None:
                 batch.object(name, AWSet)
             with pytest.raises(InvalidOperationError), eu.batch() as batch:
                 batch.delete(name)
-            assert eu.engine.counters().sent == 0
+            assert eu.member.engine.counters().sent == 0
 
     trio.run(main)
 
@@ -245,11 +245,11 @@ class Unfinished(PureOpCRDT[int]):
 @pytest.mark.parametrize("crdt_type", [PureOpCRDT, Unfinished, int, AWSet(), "set_aw", None])
 def test_what_is_no_data_type_is_refused(crdt_type: Any) -> None:
     async def main() -> None:
-        async with open_replica("eu", founders={"eu": None, "us": None}) as eu:
+        async with open_replica("eu", found=True) as eu:
             for use in (partial(eu.object, "x"), eu.upgrade, partial(eu.batch().object, "x")):
                 with pytest.raises(LocalProtocolError, match="is no data type"):
                     use(crdt_type)
-            assert eu.saved() is not None
+            assert not eu.shelf.torn
 
     trio.run(main)
     with pytest.raises(LocalProtocolError, match="is no data type"):

@@ -63,7 +63,7 @@ def test_a_token_names_only_what_the_rest_follows_from() -> None:
             eu = group[0]
             assert len((await eu.token()).dots) == 3
             await eu.object("x", AWSet).add("seen all three")
-            assert [dot.origin for dot in (await eu.token()).dots] == [eu.engine.me]
+            assert [dot.origin for dot in (await eu.token()).dots] == [eu.member.incarnation]
 
     trio.run(main)
 

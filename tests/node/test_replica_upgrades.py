@@ -5,23 +5,14 @@ it has been upgraded.
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 import trio
 import trio.testing
 
-from crdtcast import (
-    ConfigurationError,
-    InvalidOperationError,
-    LocalProtocolError,
-    Replica,
-    UnusableInputError,
-    open_replica,
-)
-from crdtcast.datatypes import AWSet
+from crdtcast import InvalidOperationError, LocalProtocolError, Replica, open_replica
+from crdtcast.journal import MemoryJournal
 
 from .boards import Likes, NewBoard, OldBoard
 from .replica_support import NAMES, isolate, level, rejoin, replicas, settle
@@ -30,11 +21,11 @@ OLD, NEW = [OldBoard], [NewBoard, Likes]
 
 
 class Programs:
-    """Three programs, each of which can be stopped and started again as another version."""
+    """Founders with journals, each of which can be stopped and started again as another version."""
 
-    def __init__(self, nursery: trio.Nursery, directory: Path) -> None:
+    def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._directory = directory
+        self._journals = {name: MemoryJournal() for name in NAMES}
         self._stops: dict[str, tuple[trio.Event, trio.Event]] = {}
         self.running: dict[str, Replica] = {}
 
@@ -43,6 +34,7 @@ class Programs:
         return self.running[name]
 
     async def stop(self, name: str) -> None:
+        await self.running[name].wait_durable()
         ask, stopped = self._stops[name]
         ask.set()
         await stopped.wait()
@@ -57,14 +49,12 @@ class Programs:
     ) -> None:
         ask, stopped = self._stops[name] = (trio.Event(), trio.Event())
         up = self.running
-        peers = {n: up[n].address if n in up else None for n in NAMES if n != name}
         async with open_replica(
             name,
-            peers=peers,
+            founders={n: up[n].address if n in up else None for n in NAMES},
             types=types,
-            state=self._directory / name,
+            journal=self._journals[name],
             digest_interval=0.01,
-            event_log=self._directory / "log",
         ) as replica:
             task_status.started(replica)
             await ask.wait()
@@ -72,20 +62,23 @@ class Programs:
 
 
 @asynccontextmanager
-async def programs(directory: Path) -> AsyncIterator[Programs]:
+async def programs(types: list[Any]) -> AsyncIterator[Programs]:
+    """All of them; types: that they know at first."""
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            group = Programs(nursery, directory)
+            group = Programs(nursery)
+            for name in NAMES:
+                await group.start(name, types)
+            for replica in group.running.values():
+                await replica.ready()
             yield group
             for name in list(group.running):
                 await group.stop(name)
 
 
-def test_replicas_are_upgraded_one_by_one(tmp_path: Path) -> None:
+def test_replicas_are_upgraded_one_by_one() -> None:
     async def main() -> None:
-        async with programs(tmp_path) as group:
-            for name in NAMES:
-                await group.start(name, OLD)
+        async with programs(OLD) as group:
             await group.running["us"].object("board", OldBoard).add("a")
             await settle(list(group.running.values()))
             await group.running["asia"].object("board", OldBoard).add("b")
@@ -137,11 +130,9 @@ def test_replicas_are_upgraded_one_by_one(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_a_replica_restarts_amid_what_is_not_stable(tmp_path: Path) -> None:
+def test_a_replica_restarts_amid_what_is_not_stable() -> None:
     async def main() -> None:
-        async with programs(tmp_path) as group:
-            for name in NAMES:
-                await group.start(name, NEW)
+        async with programs(NEW) as group:
             eu, us, asia = group.running.values()
             isolate(asia, [eu, us, asia])
             await eu.object("board", NewBoard).add("a")
@@ -206,8 +197,7 @@ def test_what_no_program_understands_is_skipped_by_old_and_new_alike() -> None:
         async with replicas(types) as group:
             eu, us, asia = group
             for garbage in (["board", ["board_example", 2], "explode"], ["new", ["board_example"]]):
-                eu.engine.send(msgpack.packb([garbage]))
-            eu.node.flush()
+                eu.member.tcbroadcast(eu.shelf.packed([garbage]))
             await eu.object("board", NewBoard).add("a")
             await settle(group)
             assert us.object("board", OldBoard).unknown == 1
@@ -230,8 +220,7 @@ def test_rights_are_not_spent_behind_what_is_not_understood() -> None:
         async with replicas(types=[Guarded]) as group:
             eu, us, _ = group
             await us.object("board", Guarded).add("before")
-            eu.engine.send(msgpack.packb([["board", ["guarded_example", 9], "spend"]]))
-            eu.node.flush()
+            eu.member.tcbroadcast(eu.shelf.packed([["board", ["guarded_example", 9], "spend"]]))
             await level(group)
             with pytest.raises(InvalidOperationError, match="upgrade it"):
                 await us.object("board", Guarded).add("x")
@@ -251,60 +240,5 @@ def test_a_deleted_object_takes_what_was_stored_for_it_along() -> None:
             assert us.objects() == eu.objects() == []
             us.upgrade(Likes)
             assert us.object("likes", Likes).value == 0
-
-    trio.run(main)
-
-
-def test_state_is_used_once_and_only_by_whose_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "kept" / "a"
-
-    async def main() -> None:
-        async with open_replica("a", found=True, state=path) as first:
-            await first.object("x", AWSet).add("kept")
-            owner = first.held.site.owner if first.held.site else ""
-            earlier = first.engine.me
-        for wrong in ({"name": "b"}, {"name": "a", "group": "other"}):
-            with pytest.raises(ConfigurationError, match="a file of its own"):
-                async with open_replica(**{"peers": {}, **wrong}, state=path):  # type: ignore[arg-type]
-                    pass
-        async with open_replica("a", found=True, state=path) as second:
-            assert not path.exists()
-            assert second.object("x", AWSet).value == {"kept"}
-            assert second.engine.me > earlier
-            assert second.held.site is not None and second.held.site.owner == owner
-            await second.object("x", AWSet).add("more")
-        whole = path.read_bytes()
-        for damaged in (whole[:-1], b"", b"\xc1", msgpack.packb([0])):
-            path.write_bytes(damaged)
-            with pytest.raises(UnusableInputError, match="no replica's state"):
-                async with open_replica("a", found=True, state=path):
-                    pass
-            assert path.read_bytes() == damaged
-        path.write_bytes(whole)
-        async with open_replica("a", found=True, state=path) as third:
-            assert third.object("x", AWSet).value == {"kept", "more"}
-
-    trio.run(main)
-
-
-def test_no_state_is_left_by_an_error_amid_an_operation(tmp_path: Path) -> None:
-    class Breaks(AWSet):
-        TYPE = "breaks_example"
-
-        def entered(self, entry: Any) -> None:
-            raise ZeroDivisionError
-
-    async def main() -> None:
-        with pytest.raises(ZeroDivisionError):
-            async with open_replica(
-                "a", found=True, state=tmp_path / "a", types=[Breaks]
-            ) as replica:
-                await replica.object("x", Breaks).add("y")
-        assert not (tmp_path / "a").exists()
-        with pytest.raises(KeyError):
-            async with open_replica("a", found=True, state=tmp_path / "a") as replica:
-                await replica.object("x", AWSet).add("y")
-                raise KeyError
-        assert (tmp_path / "a").exists()
 
     trio.run(main)

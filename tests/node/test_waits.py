@@ -1,27 +1,15 @@
 """Delivered by k, quorum-stable over k, stable: three notices, each with its own meaning."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 import trio.testing
 
 from crdtcast import Delivered, GroupMember, LocalProtocolError, Tag, open_group
+from tests.node.group_support import founded
 
 Wait = Callable[[], Awaitable[None]]
-
-
-@asynccontextmanager
-async def three() -> AsyncIterator[tuple[GroupMember, GroupMember, GroupMember]]:
-    async with AsyncExitStack() as stack:
-        nodes: dict[str, GroupMember] = {}
-        for name in "abc":
-            peers = {n: nodes[n].address if n in nodes else None for n in "abc" if n != name}
-            opened = open_group(name, peers=peers, digest_interval=0.01)
-            nodes[name] = await stack.enter_async_context(opened)
-        with trio.fail_after(60):
-            yield nodes["a"], nodes["b"], nodes["c"]
 
 
 async def drain(node: GroupMember) -> None:
@@ -57,9 +45,12 @@ class Notices:
 
 def test_a_member_that_is_away_holds_up_what_needs_it_and_nothing_else() -> None:
     async def main() -> None:
-        async with three() as (a, b, c), trio.open_nursery() as nursery:
+        async with (
+            founded(*"abc", digest_interval=0.01) as (a, b, c),
+            trio.open_nursery() as nursery,
+        ):
             for other in "ab":
-                c.node.cut(other)
+                c.cut(other)
             nursery.start_soon(drain, b)
             tag = a.tcbroadcast(b"x")
             notices = Notices(nursery)
@@ -71,7 +62,7 @@ def test_a_member_that_is_away_holds_up_what_needs_it_and_nothing_else() -> None
             await a.wait_quorum_stable(tag, count=2)
             assert notices.come == set()
             for other in "ab":
-                c.node.heal(other)
+                c.heal(other)
             nursery.start_soon(drain, c)
             for event in (all_took, over_all, stable):
                 await event.wait()
@@ -83,7 +74,10 @@ def test_a_member_that_is_away_holds_up_what_needs_it_and_nothing_else() -> None
 
 def test_taken_by_two_is_not_stable_over_two_while_something_concurrent_is_on_its_way() -> None:
     async def main() -> None:
-        async with three() as (a, b, _), trio.open_nursery() as nursery:
+        async with (
+            founded(*"abc", digest_interval=0.01) as (a, b, _),
+            trio.open_nursery() as nursery,
+        ):
             b.tcbroadcast(b"y")
             tag = a.tcbroadcast(b"x")
             notices = Notices(nursery)
@@ -116,7 +110,7 @@ def test_a_count_that_no_group_of_this_size_has_is_refused() -> None:
 
 def test_a_wait_that_is_cancelled_is_forgotten() -> None:
     async def main() -> None:
-        async with open_group("a", founders={"a": None, "b": None}) as a:
+        async with founded("a", "b") as (a, _):
             tags = [a.tcbroadcast(b"x") for _ in range(3)]
             async with trio.open_nursery() as nursery:
                 for tag in tags:

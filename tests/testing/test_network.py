@@ -9,6 +9,8 @@ from crdtcast import ConfigurationError, Process, Tag, open_group, open_replica
 from crdtcast.datatypes import AWSet
 from crdtcast.testing import Network, eventually, simulated
 
+FOUNDERS = {"a": "10.0.0.1:7001", "b": "10.0.0.2:7001"}
+
 
 class Seen(Process):
     """What was delivered, in order."""
@@ -64,14 +66,10 @@ def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple
         seen = Seen()
         with Network() as network:
             async with (
-                open_group(
-                    "a", listen="10.0.0.1:7001", founders={"a": None, "b": "10.0.0.2:7001"}
-                ) as a,
-                open_group(
-                    "b", listen="10.0.0.2:7001", founders={"b": None, "a": None}, process=seen
-                ) as b,
+                open_group("a", founders=FOUNDERS) as a,
+                open_group("b", founders=FOUNDERS, process=seen),
             ):
-                await eventually(lambda: b.links()["a"].state == "up")
+                await a.ready()
                 line = network.line("a", "b")
                 line.hold()
                 for payload in (b"1", b"2", b"3"):
@@ -97,15 +95,15 @@ def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple
 async def test_half_a_link_is_noticed_by_both_and_comes_back() -> None:
     with Network() as network:
         async with (
-            open_replica("a", founders={"a": None, "b": None}) as a,
-            open_replica("b", founders={"b": None, "a": a.address}) as b,
+            open_replica("a", founders=FOUNDERS) as a,
+            open_replica("b", founders=FOUNDERS) as b,
         ):
-            await eventually(lambda: a.node.status()["b"].state == "up")
-            await eventually(lambda: b.node.status()["a"].state == "up")
+            await a.ready()
+            await b.ready()
             network.silence("a", "b")
             await a.object("cart", AWSet).add("milk")
-            await eventually(lambda: b.node.status()["a"].state != "up")
-            await eventually(lambda: a.node.status()["b"].state != "up")
+            await eventually(lambda: "a" not in b.links())
+            await eventually(lambda: "b" not in a.links())
             network.heal()
             await eventually(lambda: b.object("cart", AWSet).value == {"milk"})
 

@@ -1,10 +1,10 @@
-"""Uses of handles in which type checkers must find no error, and the types that they must see. Never run."""
+"""Uses of handles and options without errors for type checkers, and the types that they must see. Never run."""
 
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, assert_type
 
-from crdtcast import Handle, Replica, Tag, open_replica
+from crdtcast import GroupMember, Handle, Replica, Tag, open_group, open_links, open_replica
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -156,3 +156,9 @@ def batches(replica: Replica) -> None:
 async def opened() -> None:
     async with open_replica("eu", found=True) as replica:
         assert_type(replica.object("cart", AWSet), AWSetHandle)
+    founders = {"eu": None, "us": ("us.example", 7001), "asia": "asia.example:7001"}
+    open_replica("eu", founders=founders, journal="eu.journal", types=[Likes], secrets=(b"x" * 16,))
+    open_group("eu", join=["us.example:7001"], witness=True, replaces=["us"], compress=False)
+    async with open_links("eu", peers={"us": "us.example:7001"}, retry_first=0.1) as links:
+        assert_type(links.found("orders", founders=["eu", "us"], journal=None), GroupMember)
+        assert_type(await links.join("chat", replace=True), GroupMember)

@@ -1,0 +1,79 @@
+"""Options of links, groups and replicas: a misspelt one is an error that names the right word."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pytest
+import trio
+
+from crdtcast import ConfigurationError, NodeOptions, open_group, open_links, open_replica
+from crdtcast.transport.options import LinkOptions
+
+NOT_OF_LINKS = {"name", "listen", "group", "peers", "level", "reads"}
+"""What an opener says in another way, or is a gateway's alone."""
+
+
+async def _opens(opened: Any) -> None:
+    async with opened:
+        pass
+
+
+async def _found(**options: Any) -> None:
+    async with open_links("eu") as links:
+        links.found("orders", **options)
+
+
+async def _join(**options: Any) -> None:
+    async with open_links("eu") as links:
+        await links.join("orders", **options)
+
+
+OPENERS: dict[str, Callable[..., Awaitable[None]]] = {
+    "open_replica": lambda **options: _opens(open_replica("eu", **options)),
+    "open_group": lambda **options: _opens(open_group("eu", **options)),
+    "open_links": lambda **options: _opens(open_links("eu", **options)),
+    "found": _found,
+    "join": _join,
+}
+MISSPELT = [
+    ("open_replica", "journl", "'eu': there is no option 'journl': did you mean journal"),
+    ("open_replica", "type", "did you mean types"),
+    ("open_replica", "peers", "there is no option 'peers'"),
+    ("open_replica", "witness", "there is no option 'witness'"),
+    ("open_group", "founder", "did you mean founders"),
+    ("open_group", "keepalive", "did you mean keepalive_interval"),
+    ("open_group", "proces", "did you mean process"),
+    ("open_links", "sekrets", "did you mean secrets"),
+    ("open_links", "nettwork", "did you mean network"),
+    ("open_links", "journal", "there is no option 'journal'"),
+    (
+        "found",
+        "event_log",
+        "group 'orders': there is no option 'event_log': did you mean event_logs",
+    ),
+    ("found", "replace", "there is no option 'replace'"),
+    ("join", "limit", "did you mean limits"),
+    ("join", "founders", "there is no option 'founders'"),
+    ("join", "zzz", "there are compact_bytes, event_logs, journal"),
+]
+
+
+@pytest.mark.parametrize(("opener", "option", "why"), MISSPELT)
+def test_a_misspelt_option_is_an_error_that_names_the_right_one(
+    opener: str, option: str, why: str
+) -> None:
+    async def main() -> None:
+        with trio.fail_after(10), pytest.raises(ConfigurationError, match=why):
+            await OPENERS[opener](**{option: None})
+
+    trio.run(main)
+
+
+def test_links_have_the_options_of_nodes() -> None:
+    """Each is typed twice, so that type checkers know it: in `LinkOptions` and in `NodeOptions`."""
+    of_nodes = get_type_hints(NodeOptions)
+    assert {field.name for field in fields(NodeOptions)} == of_nodes.keys()
+    expected = {name: kind for name, kind in of_nodes.items() if name not in NOT_OF_LINKS}
+    assert get_type_hints(LinkOptions) == expected
+    assert of_nodes.keys() >= NOT_OF_LINKS
