@@ -1,13 +1,12 @@
 """The option-price monitor of Cheriton and Skeen, and what it needs beside an order of delivery.
 
-A feed sends the price of a share; a pricer computes from it what an option is worth; a monitor
-shows both. The share moves while the pricer computes. The new share price and the old option price
-are concurrent: causal delivery may bring them in either order, and so may a total order. Shown side
-by side they are wrong: an option that costs less than exercising it brings (a "false crossing").
+A feed sends the price of a share; a pricer computes what an option is worth; a monitor shows both. The share moves
+while the pricer computes. The new share price and the old option price are concurrent: causal and total orders may
+bring them in either order. Side by side they are wrong: an option costs less than x
 
-Cheriton and Skeen, "Understanding the Limitations of Causally and Totally Ordered Communication",
-1993, conclude that the order of delivery does not help. It does not; but the middleware knows what
-was concurrent, and tells: the monitor marks an option price that has not seen the latest share.
+Cheriton and Skeen, "Understanding the Limitations of Causally and Totally Ordered Communication", 1993, conclude that
+the order of delivery does not help. It does not; but the middleware knows what was concurrent, and tells: the monitor
+marks an option price that has not seen the latest share.
 """
 
 import logging
@@ -60,10 +59,9 @@ async def main() -> None:
         for name in NAMES:
             founders = {n: members[n].address if n in members else None for n in NAMES}
             members[name] = await stack.enter_async_context(open_group(name, founders=founders))
-        for member in members.values():
-            await member.ready()
         feed, pricer, monitored = members.values()
         monitor = Monitor()
+        await feed.ready()
         feed.tcbroadcast(b"share 100")
         price = await option_price(pricer)
         feed.tcbroadcast(b"share 115")  # while the pricer computes, the share moves

@@ -218,6 +218,25 @@ async def test_a_witness_founds_with_the_others_and_holds_no_objects() -> None:
 
 
 @simulated
+async def test_who_iterates_waits_until_the_group_has_begun() -> None:
+    with Network():
+        async with open_group("asia", founders=AT) as asia, trio.open_nursery() as nursery:
+            taken: list[object] = []
+
+            async def take() -> None:
+                taken.extend([await anext(asia), await anext(asia)])
+
+            nursery.start_soon(take)
+            await trio.sleep(60)
+            assert asia.is_outside and not taken
+            async with open_group("eu", founders=AT) as eu, open_group("us", founders=AT) as us:
+                await eu.ready()
+                tags = [eu.tcbroadcast(b"x"), us.tcbroadcast(b"y", after=[])]
+                await eventually(lambda: len(taken) == 2)
+                assert {event.tag for event in taken if isinstance(event, Delivered)} == {*tags}
+
+
+@simulated
 async def test_several_groups_are_founded_over_one_set_of_links() -> None:
     with Network():
         async with (

@@ -70,6 +70,7 @@ def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple
                 open_group("b", founders=FOUNDERS, process=seen),
             ):
                 await a.ready()
+                await trio.sleep(10)  # what follows a founding is said
                 line = network.line("a", "b")
                 line.hold()
                 for payload in (b"1", b"2", b"3"):
