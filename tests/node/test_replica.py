@@ -161,7 +161,7 @@ def test_after_its_end_a_replica_can_be_read_and_says_that_it_is_over() -> None:
         ended: list[str] = []
 
         async def wait(what: str, waiting: Callable[[], Awaitable[None]]) -> None:
-            with pytest.raises(EndedError, match="open the .* again"):
+            with pytest.raises(EndedError, match=r"open the .* again"):
                 await waiting()
             ended.append(what)
 
