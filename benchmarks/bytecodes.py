@@ -48,9 +48,8 @@ from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.store.effects import READS
-from crdtcast.fixed.node import NodeOptions
 from crdtcast.ports import free_ports
-from crdtcast.transport.options import Address
+from crdtcast.transport.options import Address, NodeOptions
 
 FIGURES = Path(__file__).with_suffix(".json")
 """Command -> pattern -> own instructions for each write, of the Python version under "python"."""

@@ -1,8 +1,7 @@
 """Multi-master replication on causal broadcast and pure operation-based CRDTs.
 
 `open_replica` for replicated objects; for causal broadcast alone `open_group`, and `open_links` for several groups.
-Names are imported when they are
-first used, so that a command line that needs none of them starts fast.
+Names are imported when they are first used, so that a command line that needs none of them starts fast.
 """
 
 from importlib import import_module
@@ -30,11 +29,12 @@ if TYPE_CHECKING:
         TypeClashError,
         UnusableInputError,
     )
-    from crdtcast.fixed.node import Node, run_until_signal
+    from crdtcast.fixed.node import Node
     from crdtcast.group.events import Delivered, Evicted, Joined, Stable
     from crdtcast.group.limits import StoreLimits, WhenFull
     from crdtcast.group.member import GroupMember
     from crdtcast.group.open import GroupLinks, open_group, open_links
+    from crdtcast.group.running import run_until_signal
     from crdtcast.group.state_machine import Process, run_process
     from crdtcast.replica.handle import Handle
     from crdtcast.replica.open import open_replica
@@ -120,7 +120,8 @@ _HOMES = {
     "crdtcast.transport.peers": ("LinkStatus",),
     "crdtcast.group.state_machine": ("Process", "run_process"),
     "crdtcast.group.member": ("GroupMember",),
-    "crdtcast.fixed.node": ("Node", "run_until_signal"),
+    "crdtcast.fixed.node": ("Node",),
+    "crdtcast.group.running": ("run_until_signal",),
     "crdtcast.transport.options": ("NodeOptions",),
     "crdtcast.replica.handle": ("Handle",),
     "crdtcast.replica.replica": ("Replica", "Snapshot"),

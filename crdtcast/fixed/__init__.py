@@ -1,1 +1,1 @@
-"""Groups whose members are fixed: their nodes, and their replicas of objects."""
+"""What gateways with fixed peers run on."""

@@ -17,7 +17,6 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.group.running import run_until_signal, running
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, no_work, runs
 from crdtcast.transport.link import Link
@@ -26,8 +25,6 @@ from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal
 from crdtcast.wire.handshake import Reason, admit
 from crdtcast.wire.offer_frames import Asking
-
-__all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
 
 
 class Node(Endpoint, Driving):
@@ -73,11 +70,6 @@ class Node(Endpoint, Driving):
         """Takes the names of peers whose link is down."""
         self._ended = False
         self._backlog = 0
-
-    @property
-    def max_payload(self) -> int:
-        """The longest payload that may be given to `Engine.send`, in bytes."""
-        return self.options.max_payload
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """(For `run`.)"""

@@ -1,4 +1,4 @@
-"""One member of a group whose members come and go, as programs see it. What the group agrees on is
+"""One member of a group, as programs see it. What the group agrees on is
 `GroupEngine`'s matter; `group/lifecycle.py` lets it happen on links.
 
 With a journal (`crdtcast.group.journaling`) it survives its process.

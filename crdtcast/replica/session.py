@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgpack
 
-from crdtcast.causality.tags import Dot, Vector, covers
+from crdtcast.causality.tags import Dot
 from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import UnusableInputError
 
@@ -27,10 +27,6 @@ class Token:
 
     group: str
     dots: tuple[Dot, ...]
-
-    def covered_by(self, vector: Vector) -> bool:
-        """Whether a replica that has delivered `vector` has seen all that the token stands for."""
-        return all(covers(vector, dot) for dot in self.dots)
 
     def merged(self, other: "Token") -> "Token":
         """The cut of both: of a client that has talked to two replicas."""

@@ -84,8 +84,8 @@ class NodeOptions:
         proof under either of two is taken, so that all members can change to another one without stopping.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
-    level, reads: where the members are fixed, the format level that this one sends in, which must be the same at all,
-        and those that its program reads.
+    level, reads: of a gateway with fixed peers: the format level that it sends in, which must be the same at all, and
+        those that its program reads.
     """
 
     name: str

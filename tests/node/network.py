@@ -12,7 +12,9 @@ import trio.testing
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine
-from crdtcast.fixed.node import Node, NodeOptions, running
+from crdtcast.fixed.node import Node
+from crdtcast.group.running import running
+from crdtcast.transport.options import NodeOptions
 
 BASE_US = 1_700_000_000_000_000
 

@@ -7,7 +7,9 @@ import trio
 
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine, EngineState
-from crdtcast.fixed.node import Node, NodeOptions, running
+from crdtcast.fixed.node import Node
+from crdtcast.group.running import running
+from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.frames import FrameKind
 from tests.effort import seeds
 from tests.node.network import Member, Network, eventually, group, incarnation, make, simulated

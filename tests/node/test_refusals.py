@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 from crdtcast.exceptions import ConfigurationError, SupersededError
-from crdtcast.fixed.node import NodeOptions, running
+from crdtcast.group.running import running
+from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.frames import Hello, Refusal, encode
 from tests.node.network import PORTS, eventually, group, incarnation, live, make, simulated

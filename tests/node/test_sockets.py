@@ -13,8 +13,9 @@ import trio
 
 from crdtcast.engine import Engine
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.fixed.node import Node, NodeOptions, run_until_signal, running
-from crdtcast.transport.options import format_address
+from crdtcast.fixed.node import Node
+from crdtcast.group.running import run_until_signal, running
+from crdtcast.transport.options import NodeOptions, format_address
 from crdtcast.wire.frames import Hello, Welcome, encode
 from tests.node.network import Member, incarnation
 

@@ -11,8 +11,7 @@ from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.eventlog.check import Checked, check_logs
-from crdtcast.fixed.node import NodeOptions
-from crdtcast.transport.options import Address
+from crdtcast.transport.options import Address, NodeOptions
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, Running, until
 

@@ -17,8 +17,7 @@ from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.adapters.redis.store.effects import READS
-from crdtcast.fixed.node import NodeOptions
-from crdtcast.transport.options import Address
+from crdtcast.transport.options import Address, NodeOptions
 
 PATIENCE = 30.0
 

@@ -23,9 +23,8 @@ from crdtcast.adapters.redis.transfer.joiner import Writer
 from crdtcast.adapters.redis.transfer.state_messages import Slice
 from crdtcast.adapters.redis.types import strings
 from crdtcast.exceptions import ConfigurationError, HandshakeError
-from crdtcast.fixed.node import NodeOptions
 from crdtcast.ports import free_ports
-from crdtcast.transport.options import Address
+from crdtcast.transport.options import Address, NodeOptions
 from tests.adapters.redis.member_support import Load, Town, error_of
 from tests.adapters.redis.regression_support import Running, until
 from tests.effort import first_seed
