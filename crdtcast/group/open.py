@@ -182,7 +182,7 @@ class GroupLinks:
     ) -> GroupMember:
         checked(process, self.name)
         journal = kept.get("journal")
-        event_logs, rotation = kept.get("event_logs"), kept.get("rotation", ROTATION)
+        observer = _observer(journal, kept.get("event_logs"), kept.get("rotation", ROTATION))
         member = GroupMember(
             self._open(name),
             process=process,
@@ -190,7 +190,7 @@ class GroupLinks:
             journal=_journal(journal),
             compact_bytes=kept.get("compact_bytes", COMPACT_BYTES),
             limits=kept.get("limits"),
-            observer=_observer(journal, event_logs, rotation),
+            observer=observer,
         )
         self._opened[name] = member
         return member

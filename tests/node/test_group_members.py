@@ -259,7 +259,7 @@ def test_what_is_no_bytes_is_not_sent() -> None:
     trio.run(main)
 
 
-def test_a_group_with_a_wrong_founder_can_be_opened_again() -> None:
+def test_a_group_with_wrong_options_can_be_opened_again() -> None:
     async def main() -> None:
         async with open_links("a") as links:
             for founders, why in (
@@ -268,6 +268,8 @@ def test_a_group_with_a_wrong_founder_can_be_opened_again() -> None:
             ):
                 with pytest.raises(ConfigurationError, match=why):
                     links.found("g", founders=founders)
+            with pytest.raises(ConfigurationError, match="event_logs needs a journal"):
+                links.found("g", event_logs="logs")
             links.found("g", founders=["b"])
 
     trio.run(main)
