@@ -357,17 +357,5 @@ def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Add
             return list(given)
 
 
-def _names(founders: Iterable[str]) -> list[str]:
-    if isinstance(founders, str):
-        raise ConfigurationError(f"founders={founders!r} is one string: give the names in a list")
-    names = list(founders)
-    for name in names:
-        if not valid_name(name):
-            raise ConfigurationError(
-                f"invalid name of a founder {name!r}: use 1 to 32 letters, digits, '-' or '_'"
-            )
-    return names
-
-
 def _address(given: str | Address) -> Address:
     return parse_address(given) if isinstance(given, str) else given

@@ -15,7 +15,7 @@ from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.founding import Announcement
 from crdtcast.engine.views import Views
-from crdtcast.exceptions import CrdtcastError, RemoteProtocolError, RolledBackError
+from crdtcast.exceptions import CrdtcastError, HandshakeError, RemoteProtocolError, RolledBackError
 from crdtcast.journal.spill import Spilled
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, runs
 from crdtcast.transport.host import SharedLinks

@@ -278,22 +278,3 @@ async def test_names_that_nobody_can_have_are_refused_at_once() -> None:
                 with pytest.raises(ConfigurationError, match=wrong):
                     links.found("g", founders=founders)
             links.found("g", founders=["a", "b"])
-
-
-@simulated
-async def test_who_iterates_waits_until_the_group_has_begun() -> None:
-    with Network():
-        async with open_group("asia", founders=AT) as asia, trio.open_nursery() as nursery:
-            taken: list[object] = []
-
-            async def take() -> None:
-                taken.append(await anext(asia))
-
-            nursery.start_soon(take)
-            await trio.sleep(60)
-            assert asia.is_outside and not taken
-            async with open_group("eu", founders=AT) as eu, open_group("us", founders=AT):
-                await eu.ready()
-                tag = eu.tcbroadcast(b"x")
-                await eventually(lambda: bool(taken))
-                assert isinstance(taken[0], Delivered) and taken[0].tag == tag
