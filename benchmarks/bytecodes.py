@@ -173,7 +173,7 @@ def options(
         node=NodeOptions(
             name=name, listen=("127.0.0.1", peer), peers=peers, level=READS.highest, reads=READS
         ),
-        listen=("127.0.0.1", 0),
+        listen_clients=("127.0.0.1", 0),
         server=ServerAddress("127.0.0.1", server),
         state_dir=directory / f"state-{name}",
         log_dir=None if alone else directory / "logs",

@@ -27,8 +27,9 @@ from typing import Any
 import trio
 
 from benchmarks.orders import Child, Orders, answer
-from crdtcast import Delivered, Tag, open_group, rare_full_collections
-from crdtcast.group.member import GroupMember
+from crdtcast import Delivered, Tag, open_member
+from crdtcast.group.member import Member
+from crdtcast.lowlevel import rare_full_collections
 
 FOUNDER = "a"
 SILENT = "c"
@@ -90,7 +91,7 @@ class Slices(trio.abc.Instrument):
 class Application:
     """Sends, and takes all events."""
 
-    def __init__(self, member: GroupMember) -> None:
+    def __init__(self, member: Member) -> None:
         self.member = member
         self.delivered = 0
         self.sent = 0
@@ -129,13 +130,13 @@ class Application:
 
 
 @asynccontextmanager
-async def opened(name: str, founder: Any) -> AsyncIterator[GroupMember]:
+async def opened(name: str, founder: Any) -> AsyncIterator[Member]:
     """A member: the first one, or one that joins it."""
     if founder is None:
-        async with open_group(name, found=True) as member:
+        async with open_member(name, found=True) as member:
             yield member
     else:
-        async with open_group(name, join=f"{founder[0]}:{founder[1]}") as member:
+        async with open_member(name, join=f"{founder[0]}:{founder[1]}") as member:
             yield member
 
 

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import trio
 
-from crdtcast import Delivered, GroupMember, open_group
+from crdtcast import Delivered, Member, open_member
 
 NAMES = ("a", "b", "c")
 WINDOW = 2000
@@ -24,7 +24,7 @@ WINDOW = 2000
 class Sink:
     """Takes a node's events; the first eight bytes of a payload are its time of sending."""
 
-    def __init__(self, node: GroupMember, expected: int) -> None:
+    def __init__(self, node: Member, expected: int) -> None:
         self.node = node
         self.expected = expected
         self.seen: set[object] = set()
@@ -51,12 +51,12 @@ class Sink:
 
 
 @asynccontextmanager
-async def nodes() -> AsyncIterator[list[GroupMember]]:
+async def nodes() -> AsyncIterator[list[Member]]:
     async with AsyncExitStack() as stack:
-        started: dict[str, GroupMember] = {}
+        started: dict[str, Member] = {}
         for name in NAMES:
             founders = {n: started[n].address if n in started else None for n in NAMES}
-            started[name] = await stack.enter_async_context(open_group(name, founders=founders))
+            started[name] = await stack.enter_async_context(open_member(name, founders=founders))
         for member in started.values():
             await member.ready()
         yield list(started.values())

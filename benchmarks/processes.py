@@ -23,7 +23,8 @@ from typing import Any
 import trio
 
 from benchmarks.orders import Child, Orders, answer
-from crdtcast import Delivered, GroupMember, Stable, open_group, rare_full_collections
+from crdtcast import Delivered, Member, Stable, open_member
+from crdtcast.lowlevel import rare_full_collections
 from crdtcast.transport.options import format_address
 
 NUMBERS = 16
@@ -33,7 +34,7 @@ NUMBERS = 16
 class Application:
     """Sends, takes all events, and notes what is delivered."""
 
-    def __init__(self, member: GroupMember) -> None:
+    def __init__(self, member: Member) -> None:
         self.member = member
         self.last: dict[str, int] = {}
         self.delivered = 0
@@ -89,7 +90,7 @@ async def child(name: str) -> None:
     assert begun is not None
     logging.getLogger("crdtcast").setLevel(logging.ERROR)  # others end before this one
     async with (
-        open_group(name, founders=begun["founders"]) as member,
+        open_member(name, founders=begun["founders"]) as member,
         trio.open_nursery() as nursery,
     ):
         answer(address=format_address(member.address))

@@ -1,17 +1,16 @@
 """Multi-master replication on causal broadcast and pure operation-based CRDTs.
 
-`open_replica` for replicated objects; for causal broadcast alone `open_group`, and `open_links` for several groups.
-Names are imported when they are first used, so that a command line that needs none of them starts fast.
+`open_replica` for replicated objects; for causal broadcast alone `open_member`, and `open_host` for several groups.
+What runtimes of one's own need is in `crdtcast.lowlevel`. Names are imported when they are first used, so that a
+command line that needs none of them starts fast.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crdtcast.causality.hlc import HLC
     from crdtcast.causality.tags import Dot, Tag
-    from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
-    from crdtcast.eventlog.writer import EventLog
+    from crdtcast.engine.membership import Standing
     from crdtcast.exceptions import (
         ConfigurationError,
         CrdtcastError,
@@ -29,75 +28,64 @@ if TYPE_CHECKING:
         TypeClashError,
         UnusableInputError,
     )
-    from crdtcast.fixed.node import Node
     from crdtcast.group.events import Delivered, Evicted, Joined, Stable
-    from crdtcast.group.limits import StoreLimits, WhenFull
-    from crdtcast.group.member import GroupMember
-    from crdtcast.group.open import GroupLinks, open_group, open_links
+    from crdtcast.group.limits import Limits, WhenFull
+    from crdtcast.group.member import Member
+    from crdtcast.group.open import Host, open_host, open_member
     from crdtcast.group.running import run_until_signal
-    from crdtcast.group.state_machine import Process, run_process
+    from crdtcast.group.state_machine import StateMachine
     from crdtcast.replica.handle import Handle
     from crdtcast.replica.open import open_replica
     from crdtcast.replica.replica import Replica, Snapshot
     from crdtcast.replica.session import Token
-    from crdtcast.service.gc_tuning import rare_full_collections
-    from crdtcast.transport.options import NodeOptions
-    from crdtcast.transport.peers import LinkStatus
+
+    __version__: str
 
 __all__ = [
-    "HLC",
     "ConfigurationError",
     "CrdtcastError",
     "Delivered",
     "Dot",
-    "Durability",
     "EndedError",
-    "Engine",
-    "EngineState",
-    "EventLog",
     "Evicted",
-    "GroupEngine",
-    "GroupLinks",
-    "GroupMember",
     "Handle",
     "HandshakeError",
+    "Host",
     "InvalidOperationError",
     "Joined",
     "JournalError",
-    "LinkStatus",
+    "Limits",
     "LocalProtocolError",
-    "Node",
-    "NodeOptions",
+    "Member",
     "NotReadyError",
-    "Process",
     "RemoteProtocolError",
     "Replica",
     "RolledBackError",
     "ServerError",
     "Snapshot",
     "Stable",
+    "Standing",
+    "StateMachine",
     "StoreFullError",
-    "StoreLimits",
     "SupersededError",
     "Tag",
     "Token",
     "TypeClashError",
     "UnusableInputError",
     "WhenFull",
-    "open_group",
-    "open_links",
+    "__version__",
+    "open_host",
+    "open_member",
     "open_replica",
-    "rare_full_collections",
-    "run_process",
     "run_until_signal",
 ]
 
 _HOMES = {
-    "crdtcast.group.limits": ("StoreLimits", "WhenFull"),
-    "crdtcast.service.gc_tuning": ("rare_full_collections",),
-    "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
-    "crdtcast.eventlog.writer": ("EventLog",),
-    "crdtcast.group.events": ("Delivered", "Evicted", "Joined", "Stable"),
+    "crdtcast.causality.tags": (
+        "Dot",
+        "Tag",
+    ),
+    "crdtcast.engine.membership": ("Standing",),
     "crdtcast.exceptions": (
         "ConfigurationError",
         "CrdtcastError",
@@ -115,27 +103,43 @@ _HOMES = {
         "TypeClashError",
         "UnusableInputError",
     ),
-    "crdtcast.group.open": ("GroupLinks", "open_group", "open_links"),
-    "crdtcast.causality.hlc": ("HLC",),
-    "crdtcast.transport.peers": ("LinkStatus",),
-    "crdtcast.group.state_machine": ("Process", "run_process"),
-    "crdtcast.group.member": ("GroupMember",),
-    "crdtcast.fixed.node": ("Node",),
+    "crdtcast.group.events": (
+        "Delivered",
+        "Evicted",
+        "Joined",
+        "Stable",
+    ),
+    "crdtcast.group.limits": (
+        "Limits",
+        "WhenFull",
+    ),
+    "crdtcast.group.member": ("Member",),
+    "crdtcast.group.open": (
+        "Host",
+        "open_host",
+        "open_member",
+    ),
     "crdtcast.group.running": ("run_until_signal",),
-    "crdtcast.transport.options": ("NodeOptions",),
+    "crdtcast.group.state_machine": ("StateMachine",),
     "crdtcast.replica.handle": ("Handle",),
-    "crdtcast.replica.replica": ("Replica", "Snapshot"),
     "crdtcast.replica.open": ("open_replica",),
+    "crdtcast.replica.replica": (
+        "Replica",
+        "Snapshot",
+    ),
     "crdtcast.replica.session": ("Token",),
-    "crdtcast.causality.tags": ("Dot", "Tag"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name == "__version__":
+        value: object = import_module("importlib.metadata").version("crdtcast")
+    elif name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+    else:
         raise AttributeError(f"module 'crdtcast' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
     return value
 
 

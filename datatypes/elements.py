@@ -28,7 +28,7 @@ class Place(NamedTuple):
     stamp: int
 
 
-class Member:
+class SequenceElement:
     """An element, or (its value GONE) the place of one: `kills` counts unstable removals that hit it. Once its
     insertion is stable it has no `place`.
     """
@@ -43,21 +43,21 @@ class Member:
         self.leaf: Block
 
 
-def age(member: Member) -> tuple[int, Identity]:
+def age(member: SequenceElement) -> tuple[int, Identity]:
     """Siblings stand in this order, the newest next to their parent. It extends causality."""
     assert member.place is not None
     return member.place.stamp, member.identity
 
 
-class Members(CountedTree[Member]):
+class Members(CountedTree[SequenceElement]):
     """Live members have positions; dead ones stand among them."""
 
     __slots__ = ()
 
-    def counts(self, item: Member) -> bool:
+    def counts(self, item: SequenceElement) -> bool:
         return item.value is not GONE
 
-    def moved(self, item: Member, leaf: Block) -> None:
+    def moved(self, item: SequenceElement, leaf: Block) -> None:
         item.leaf = leaf
 
 
@@ -67,7 +67,7 @@ class Elements:
     __slots__ = ("_gone", "_members", "_numbers")
 
     def __init__(self) -> None:
-        self._members: dict[Identity, Member] = {}
+        self._members: dict[Identity, SequenceElement] = {}
         # Of an insertion of several elements: their numbers, rising, and how many of these are gone.
         self._numbers: dict[tuple[Any, ...], list[int]] = {}
         self._gone: dict[tuple[Any, ...], int] = {}
@@ -78,13 +78,13 @@ class Elements:
     def __contains__(self, identity: Identity) -> bool:
         return identity in self._members
 
-    def __getitem__(self, identity: Identity) -> Member:
+    def __getitem__(self, identity: Identity) -> SequenceElement:
         return self._members[identity]
 
-    def get(self, identity: Identity) -> Member | None:
+    def get(self, identity: Identity) -> SequenceElement | None:
         return self._members.get(identity)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: SequenceElement) -> None:
         """Raises ValueError if the identity has a member."""
         identity = member.identity
         if identity in self._members:
@@ -98,7 +98,7 @@ class Elements:
             first = (*insertion, 0)
             self._numbers[insertion] = [0, number] if first in self._members else [number]
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: SequenceElement) -> None:
         del self._members[member.identity]
         insertion = member.identity[:3]
         numbers = self._numbers.get(insertion)
@@ -115,7 +115,7 @@ class Elements:
         else:
             del self._numbers[insertion]
 
-    def within(self, run: Sequence[Any]) -> Iterator[Member]:
+    def within(self, run: Sequence[Any]) -> Iterator[SequenceElement]:
         """The members of a run [origin, counter, index, first number, how many]."""
         *insertion, first, count = run
         numbers = self._numbers.get((*insertion,), [0])

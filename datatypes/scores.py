@@ -102,7 +102,7 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
         return self._order.rank(*self._order.search(self._key(member), self._key))
 
     def at(self, position: int) -> tuple[Element, Decimal]:
-        """Member and score at a position, from the end if it is negative. Logarithmic. Raises
+        """SequenceElement and score at a position, from the end if it is negative. Logarithmic. Raises
         IndexError.
         """
         index = as_index(position)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
-from crdtcast.datatypes.elements import GONE, Elements, Member, Members, Place, age
+from crdtcast.datatypes.elements import GONE, Elements, Members, Place, SequenceElement, age
 from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.identities import (
     Identity,
@@ -94,7 +94,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         self._members = Members()
         self._elements = Elements()
         # Unstable children of one parent on one side, oldest first.
-        self._children: dict[tuple[Identity | None, str], list[Member]] = {}
+        self._children: dict[tuple[Identity | None, str], list[SequenceElement]] = {}
         # What the message that was the last to reset this has inserted or replaced after that.
         self._since_reset: dict[Identity, None] = {}
 
@@ -124,7 +124,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             return None
         return self._members.rank(member.leaf, member.leaf.items.index(member))
 
-    def _at(self, index: int) -> Member:
+    def _at(self, index: int) -> SequenceElement:
         position = as_index(index)
         position += len(self) if position < 0 else 0
         if not 0 <= position < len(self):
@@ -248,7 +248,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             if self._cleared_by == tag.dot:
                 self._since_reset.update(dict.fromkeys(_touched_by(operation, tag, index)))
 
-    def _counted(self, tag: Tag) -> Iterable[Member]:
+    def _counted(self, tag: Tag) -> Iterable[SequenceElement]:
         """What a reset may remove: by the second one of a message, what that has brought since the first."""
         if self._cleared_by != tag.dot:
             return self._members.counted()
@@ -259,7 +259,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         member = None if identity is None else self._elements.get(tuple(identity))
         return member is not None and _is_before(member, operation.tag, operation.index)
 
-    def _seen(self, members: Iterable[Member], tag: Tag, index: int) -> list[Identity]:
+    def _seen(self, members: Iterable[SequenceElement], tag: Tag, index: int) -> list[Identity]:
         """Of these, the live elements inserted before operation `index` of the message tagged `tag`.
 
         A dead one needs no further removal: it goes when the one that killed it is stable, since nothing that arrives
@@ -298,12 +298,12 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             return
         parent, side, stamp, value = entry.content
         above = None if parent is None else tuple(parent)
-        member = Member(name, value, Place(above, side, stamp))
+        member = SequenceElement(name, value, Place(above, side, stamp))
         self._members.insert(*self._where(member), member)
         self._elements.add(member)
         self._adopt(member)
 
-    def _where(self, new: Member) -> tuple[Block, int]:
+    def _where(self, new: SequenceElement) -> tuple[Block, int]:
         """Leaf and offset of a newcomer: beyond all that hangs from siblings that are newer."""
         assert new.place is not None
         parent, side, _ = new.place
@@ -319,18 +319,18 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         leaf = neighbour.leaf
         return leaf, leaf.items.index(neighbour) + (side == RIGHT)
 
-    def _outermost(self, member: Member, side: str) -> Member:
+    def _outermost(self, member: SequenceElement, side: str) -> SequenceElement:
         """The last in a direction of all that hangs from `member`, itself included."""
         while children := self._children.get((member.identity, side)):
             member = children[0]
         return member
 
-    def _adopt(self, member: Member) -> None:
+    def _adopt(self, member: SequenceElement) -> None:
         assert member.place is not None
         parent, side, _ = member.place
         insort(self._children.setdefault((parent, side), []), member, key=age)
 
-    def _show(self, member: Member, value: Any) -> None:
+    def _show(self, member: SequenceElement, value: Any) -> None:
         """An element is worth this now; GONE: it is dead."""
         came = (member.value is GONE) - (value is GONE)
         member.value = value
@@ -356,7 +356,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         super().stable(tag)
         self._stamps.stable(tag.dot)
 
-    def _settle(self, member: Member) -> None:
+    def _settle(self, member: SequenceElement) -> None:
         """A stable element needs no place: whoever comes later is newer, so goes next to their
         parent.
         """
@@ -447,7 +447,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
                 return [["write", list(now.identity), args[1]]]
         return super().rebase_blind(operation, present, former)
 
-    def _is_as_it_was(self, member: Member, was: Identity) -> bool:
+    def _is_as_it_was(self, member: SequenceElement, was: Identity) -> bool:
         """Whether nobody else shows to have replaced an element since it was sent again; or at all, if it was not."""
         own = None if member.identity == was else member.identity[0]
         replacements = self.log.in_slot((WRITTEN, *member.identity))
@@ -455,7 +455,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
 
     def _runs_again(
         self, runs: Iterable[list[Any]], former: Former[Self]
-    ) -> Iterator[tuple[Identity, Member]]:
+    ) -> Iterator[tuple[Identity, SequenceElement]]:
         """The elements of runs, also under the identities of their copies, each with the identity by which it was
         named.
         """
@@ -467,7 +467,9 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
                 for each in self._elements.within([*again[0], again[1], first, count]):
                     yield (origin, counter, index, each.identity[3]), each
 
-    def _known_again(self, identity: Identity, former: Former[Self]) -> tuple[Member | None, bool]:
+    def _known_again(
+        self, identity: Identity, former: Former[Self]
+    ) -> tuple[SequenceElement | None, bool]:
         """The element, also under the identity of its copy; whether it is a copy."""
         member = self._elements.get(identity)
         if member is not None:
@@ -497,7 +499,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             return list(self._members.at(index - 1).identity) if index else None
         return list(self._members.at(index).identity) if index < len(self) else None
 
-    def _before(self, member: Member) -> int:
+    def _before(self, member: SequenceElement) -> int:
         """How many live elements come before one, which may be dead."""
         return self._members.rank(member.leaf, member.leaf.items.index(member))
 
@@ -546,7 +548,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             origin, counter, index, number = identity_of_one(first)
             worth: Any = [GONE] if values is None else exact(values)
             for at, value in enumerate(worth, number):
-                member = Member((origin, counter, index, at), value, None)
+                member = SequenceElement((origin, counter, index, at), value, None)
                 self._elements.add(member)
                 _, last = self._members.ends()
                 self._members.insert(last, len(last.items), member)
@@ -572,7 +574,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             raise ValueError(f"{shown(name)} names no element")
 
 
-def _is_before(member: Member, tag: Tag, index: int) -> bool:
+def _is_before(member: SequenceElement, tag: Tag, index: int) -> bool:
     """Whether a member was inserted before operation `index` of the message tagged `tag`: what names others cannot have
     seen them.
     """
@@ -582,7 +584,7 @@ def _is_before(member: Member, tag: Tag, index: int) -> bool:
     return member.place is None or tag.past.get(origin, 0) >= counter
 
 
-def _is_equal(one: Member | None, other: Member | None) -> bool:
+def _is_equal(one: SequenceElement | None, other: SequenceElement | None) -> bool:
     """Whether both are alive, and worth the same."""
     return (
         one is not None
@@ -592,7 +594,7 @@ def _is_equal(one: Member | None, other: Member | None) -> bool:
     )
 
 
-def _kill(members: Iterable[Member]) -> list[list[Any]]:
+def _kill(members: Iterable[SequenceElement]) -> list[list[Any]]:
     """The operation that removes those of them that are alive."""
     alive = [each.identity for each in members if each.value is not GONE]
     return [["kill", runs_of(alive)]] if alive else []

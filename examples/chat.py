@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack
 
 import trio
 
-from crdtcast import Delivered, GroupMember, open_group
+from crdtcast import Delivered, Member, open_member
 
 NAMES = ("ann", "bob", "cem")
 
 
 class Chat:
-    def __init__(self, member: GroupMember) -> None:
+    def __init__(self, member: Member) -> None:
         self.member = member
         self.lines: list[str] = []
 
@@ -35,10 +35,10 @@ class Chat:
 
 async def main() -> None:
     async with AsyncExitStack() as stack:
-        members: dict[str, GroupMember] = {}
+        members: dict[str, Member] = {}
         for name in NAMES:
             founders = {n: members[n].address if n in members else None for n in NAMES}
-            members[name] = await stack.enter_async_context(open_group(name, founders=founders))
+            members[name] = await stack.enter_async_context(open_member(name, founders=founders))
         for member in members.values():
             await member.ready()
         ann, bob, cem = map(Chat, members.values())

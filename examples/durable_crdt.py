@@ -11,17 +11,17 @@ import msgpack
 import trio
 from own_crdt import Poll
 
-from crdtcast import GroupMember, Process, Tag, open_group
+from crdtcast import Member, StateMachine, Tag, open_member
 from crdtcast.datatypes import PureOpCRDT
 
 
-class Object(Process):
+class Object(StateMachine):
     """One replicated object, of any type, for all members of a group."""
 
     def __init__(self, crdt: PureOpCRDT[Any]) -> None:
         self.crdt = crdt
 
-    def issue(self, member: GroupMember, name: str, *args: Any) -> Tag:
+    def issue(self, member: Member, name: str, *args: Any) -> Tag:
         return member.tcbroadcast(msgpack.packb(self.crdt.prepare(name, *args)))
 
     def tcdeliver(self, payload: bytes, tag: Tag) -> None:
@@ -41,12 +41,12 @@ class Object(Process):
 async def main() -> None:
     with tempfile.TemporaryDirectory() as journal:
         poll = Object(Poll())
-        async with open_group("eu", found=True, process=poll, journal=journal) as eu:
+        async with open_member("eu", found=True, machine=poll, journal=journal) as eu:
             poll.issue(eu, "vote", "ann", "tea")
             poll.issue(eu, "vote", "bob", "coffee")
             await eu.wait_durable()  # from here on a crash takes nothing away
         poll = Object(Poll())
-        async with open_group("eu", found=True, process=poll, journal=journal) as eu:
+        async with open_member("eu", found=True, machine=poll, journal=journal) as eu:
             poll.issue(eu, "vote", "ann", "coffee")
             print("after a restart:", poll.crdt.value)
 

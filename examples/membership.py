@@ -10,11 +10,11 @@ from collections import Counter
 
 import trio
 
-from crdtcast import GroupMember, Process, Tag, open_group
+from crdtcast import Member, StateMachine, Tag, open_member
 from crdtcast.transport.options import format_address
 
 
-class WordCount(Process):
+class WordCount(StateMachine):
     """Additions commute, so neither order nor concurrency matters; that each counts once does."""
 
     def __init__(self) -> None:
@@ -33,20 +33,20 @@ class WordCount(Process):
         self.changed.unpark_all()
 
 
-async def members_of(member: GroupMember, *names: str) -> None:
+async def members_of(member: Member, *names: str) -> None:
     while set(member.members) != set(names):
         await member.changed()
 
 
 async def main() -> None:
     eu, us, asia = WordCount(), WordCount(), WordCount()
-    async with open_group("eu", found=True, process=eu) as a:
+    async with open_member("eu", found=True, machine=eu) as a:
         where = format_address(a.address)
         for word in ("to", "be", "or", "not", "to", "be"):
             a.tcbroadcast(word.encode())
         async with (
-            open_group("us", join=where, process=us) as b,
-            open_group("asia", join=where, process=asia) as c,
+            open_member("us", join=where, machine=us) as b,
+            open_member("asia", join=where, machine=asia) as c,
         ):
             print("us has got a copy:", dict(us.counts))
             for member in (a, b, c):

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 
 import trio
 
-from crdtcast import Delivered, GroupMember, Tag, open_group
+from crdtcast import Delivered, Member, Tag, open_member
 
 NAMES = ("feed", "pricer", "monitor")
 STRIKE = 90
@@ -41,24 +41,24 @@ class Monitor:
         return f"share {share}, option {option} ({verdict}{crossing})"
 
 
-async def next_delivery(member: GroupMember) -> Delivered:
+async def next_delivery(member: Member) -> Delivered:
     async for event in member:
         if isinstance(event, Delivered):
             return event
     raise AssertionError("the member was closed")
 
 
-async def option_price(pricer: GroupMember) -> bytes:
+async def option_price(pricer: Member) -> bytes:
     _, share = (await next_delivery(pricer)).payload.split()
     return b"option %d" % (int(share) - STRIKE + 2)
 
 
 async def main() -> None:
     async with AsyncExitStack() as stack:
-        members: dict[str, GroupMember] = {}
+        members: dict[str, Member] = {}
         for name in NAMES:
             founders = {n: members[n].address if n in members else None for n in NAMES}
-            members[name] = await stack.enter_async_context(open_group(name, founders=founders))
+            members[name] = await stack.enter_async_context(open_member(name, founders=founders))
         feed, pricer, monitored = members.values()
         monitor = Monitor()
         await feed.ready()

@@ -9,7 +9,7 @@ import crdtcast
 
 
 def test_every_public_name_has_one_home() -> None:
-    assert set(crdtcast.__all__) == set(crdtcast._HOME_OF)
+    assert set(crdtcast.__all__) == {*crdtcast._HOME_OF, "__version__"}
     assert set(crdtcast.__all__) <= set(dir(crdtcast))
 
 

@@ -34,7 +34,7 @@ LAYERS = (
     "service",
     "adapters",
     "commands",
-    "cli __main__ crdtcast",
+    "lowlevel cli __main__ crdtcast",
 )
 """From the bottom to the top. An import points to a lower line, or stays in its own."""
 
@@ -249,9 +249,9 @@ import os, crdtcast.wire.frames
 from typing import TYPE_CHECKING
 from crdtcast import exceptions, Engine
 from crdtcast.wire import encoder, VERSION
-from .open import open_group
+from .open import open_member
 if TYPE_CHECKING:
-    from crdtcast.group.member import GroupMember
+    from crdtcast.group.member import Member
 else:
     import benchmarks.node
 def late() -> None:

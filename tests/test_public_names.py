@@ -8,15 +8,14 @@ import pytest
 import crdtcast
 
 PUBLIC = """
-    ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine EngineState EventLog
-    Evicted GroupEngine GroupLinks GroupMember HLC Handle HandshakeError InvalidOperationError Joined
-    JournalError LinkStatus LocalProtocolError Node NodeOptions NotReadyError Process
-    RemoteProtocolError Replica RolledBackError ServerError Snapshot Stable StoreFullError StoreLimits
-    SupersededError Tag Token TypeClashError UnusableInputError WhenFull open_group open_links
-    open_replica rare_full_collections run_process run_until_signal
+    ConfigurationError CrdtcastError Delivered Dot EndedError Evicted Handle HandshakeError Host
+    InvalidOperationError Joined JournalError Limits LocalProtocolError Member NotReadyError
+    RemoteProtocolError Replica RolledBackError ServerError Snapshot Stable Standing StateMachine
+    StoreFullError SupersededError Tag Token TypeClashError UnusableInputError WhenFull __version__
+    open_host open_member open_replica run_until_signal
 """
 
-PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")
+PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.lowlevel", "crdtcast.testing")
 
 
 def test_the_export_list() -> None:

@@ -59,8 +59,8 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
                 engine = runner.committer.engine
                 supervisor.ready()
                 print(
-                    f"ready name={settings.name} listen={format_address(runner.address)} "
-                    f"peer={format_address(runner.node.address)} admin={settings.admin_place} "
+                    f"ready name={settings.name} listen_clients={format_address(runner.address)} "
+                    f"listen={format_address(runner.node.address)} admin={settings.admin_place} "
                     f"metrics={metrics} incarnation={engine.me if engine is not None else ''}",
                     flush=True,
                 )

@@ -246,8 +246,8 @@ class LocalCluster:
     ) -> list[str]:
         """The part of the command line that says nothing of the others."""
         words = ["--name", name, "--group", self.group, "--server", server.url, "--admin-commands"]
-        words += ["--listen", f"127.0.0.1:{port}"]
-        words += ["--peer-listen", f"127.0.0.1:{peer_port}"]
+        words += ["--listen-clients", f"127.0.0.1:{port}"]
+        words += ["--listen", f"127.0.0.1:{peer_port}"]
         words += ["--admin", str(self.socket_of(name))]
         return [*words, "--state-dir", str(self.directory / f"state-{name}")]
 

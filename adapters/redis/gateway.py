@@ -241,9 +241,9 @@ class Gateway:
 
     async def _bind(self) -> None:
         try:
-            await self.front.bind(*self.options.listen)
+            await self.front.bind(*self.options.listen_clients)
         except (OSError, UnicodeError) as error:
-            raise cannot_listen(self.options.listen, error) from error
+            raise cannot_listen(self.options.listen_clients, error) from error
         if self.belonging is None:  # peers are listened for when the server has said who this is
             for listener in await listen(self.options.node.listen):
                 await listener.aclose()
@@ -252,7 +252,7 @@ class Gateway:
         try:
             self.address = self.front.listen()
         except OSError as error:
-            raise cannot_listen(self.options.listen, error) from error
+            raise cannot_listen(self.options.listen_clients, error) from error
         if self.options.password is None and not is_loopback(self.address[0]):
             self._log.warning(
                 "clients connect to %s without a password: %s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.server.address import SentinelService, ServerAddress
 from crdtcast.adapters.redis.server.monitor import PATIENCE_SECONDS
 from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
@@ -39,7 +39,7 @@ class GatewayOptions:
     """Everything an operator may choose. `node` holds name, group, peers and the options of the links."""
 
     node: NodeOptions
-    listen: Address
+    listen_clients: Address
     server: ServerAddress | SentinelService
     state_dir: Path
     log_dir: Path | None = None
@@ -47,7 +47,7 @@ class GatewayOptions:
     """Of the event logs there."""
     metadata_db: int = 15
     password: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: ClientLimits = field(default_factory=ClientLimits)
     """Of the clients."""
     tls: TlsFiles | None = None
     """What the clients' port shows, if it is to speak TLS."""

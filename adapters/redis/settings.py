@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.group.format_level import check_fixed
 from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.server.address import SentinelService, ServerAddress, parse_server
@@ -28,10 +28,10 @@ _OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "leave_out", "evict_aft
 class GatewaySettings(MemberSettings):
     """See the sentences. Without `found` and `join` the members are fixed, and `peer` names all others."""
 
-    listen: str = option(
+    listen_clients: str = option(
         Kind.ADDRESS, "Where clients connect; port 0 takes a free one.", "127.0.0.1:6380"
     )
-    peer_listen: str = option(Kind.ADDRESS, "Where the other gateways connect.", "127.0.0.1:7380")
+    listen: str = option(Kind.ADDRESS, "Where the other gateways connect.", "127.0.0.1:7380")
     peer: tuple[str, ...] = option(
         Kind.NAMES, "Each other member of a group of fixed members, as NAME=HOST:PORT.", ()
     )
@@ -170,7 +170,7 @@ class GatewaySettings(MemberSettings):
             except ConfigurationError as error:
                 lines.append(str(error))
         if self.is_open and self.advertise is None:
-            lines += cannot_be_dialled("peer_listen", self.peer_listen, self.contacts)
+            lines += cannot_be_dialled("listen", self.listen, self.contacts)
         return lines or self.wrong_in_common()
 
     def peers(self) -> dict[str, Address]:
@@ -214,16 +214,12 @@ class GatewaySettings(MemberSettings):
         elif self.tls_key or self.tls_ca:
             raise ConfigurationError("tls_key and tls_ca go with tls_certificate: give it, too")
 
-    @property
-    def member_listen(self) -> str:
-        return self.peer_listen
-
     def node_options(self) -> NodeOptions:
         """Raises ConfigurationError for what no node can have."""
         return NodeOptions(
             name=self.name,
             group=self.group,
-            listen=parse_address(self.peer_listen),
+            listen=parse_address(self.listen),
             peers=[parse_address(each) for each in self.contacts] if self.is_open else self.peers(),
             cut=frozenset(self.cut),
             level=effects.READS.lowest if self.is_open else self._level,
@@ -249,7 +245,7 @@ class GatewaySettings(MemberSettings):
             )
         return GatewayOptions(
             node=self.node_options(),
-            listen=parse_address(self.listen),
+            listen_clients=parse_address(self.listen_clients),
             server=self.server_address(),
             state_dir=Path(self.state_dir),
             log_dir=None if self.log_dir is None else Path(self.log_dir),
@@ -260,7 +256,7 @@ class GatewaySettings(MemberSettings):
             admin_commands=self.admin_commands,
             compare_seconds=self.compare_seconds,
             server_patience=self.server_patience,
-            limits=Limits(
+            limits=ClientLimits(
                 timeout=self.timeout,
                 keepalive=math.ceil(self.tcp_keepalive),
                 output=self.client_output_limit,

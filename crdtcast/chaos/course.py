@@ -21,7 +21,7 @@ from crdtcast.chaos.disks import Disk, SmallDisk
 from crdtcast.chaos.lateness import Lateness
 from crdtcast.chaos.load import Client, Found, Promised, compare
 from crdtcast.chaos.membership import Membership
-from crdtcast.chaos.nodes import NODE, REFUSED, Host, LateError, MisbehavedError
+from crdtcast.chaos.nodes import NODE, REFUSED, ChaosHost, LateError, MisbehavedError
 from crdtcast.chaos.plan import Episode, Plan
 from crdtcast.chaos.proxy import Network
 from crdtcast.chaos.spaces import Space
@@ -79,7 +79,7 @@ class Outcome:
 class Course:
     """One run in `scratch`. tell: one line for each thing that happens. apart: each node is in a network namespace of
     its own; this process has to be in one (`spaces.enter`). small_disks: those that may be full have file systems of
-    their own (after `disks.enter`). program: see `Host`.
+    their own (after `disks.enter`). program: see `ChaosHost`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Course:
         program: Sequence[str] = NODE,
     ) -> None:
         self.plan = plan
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, ChaosHost] = {}
         self.clients: dict[str, Client] = {}
         self.outcome = Outcome()
         self._membership = Membership(self.hosts, self._ask)
@@ -146,26 +146,26 @@ class Course:
         )
         return outcome
 
-    async def _new_host(self, name: str, nursery: trio.Nursery) -> Host:
+    async def _new_host(self, name: str, nursery: trio.Nursery) -> ChaosHost:
         (listener,) = await trio.open_tcp_listeners(
             0, host=spaces.PROXIES if self._apart else "127.0.0.1"
         )
         place = Space(len(self.hosts) + 1) if self._apart else self._network.place(name)
         small = self._small_disks and plans.has_small_disk(name)
         disk = (SmallDisk if small else Disk)(self._scratch / name)
-        host = Host(name, disk, place, listener.socket.getsockname(), self._program)
+        host = ChaosHost(name, disk, place, listener.socket.getsockname(), self._program)
         nursery.start_soon(self._network.serve, name, place.address, listener)
         self.hosts[name] = host
         return host
 
-    def _write_at(self, host: Host, nursery: trio.Nursery) -> None:
+    def _write_at(self, host: ChaosHost, nursery: trio.Nursery) -> None:
         client = self.clients[host.name] = Client(host, self._rate)
         nursery.start_soon(client.run)
 
-    def _others(self, host: Host) -> list[str]:
+    def _others(self, host: ChaosHost) -> list[str]:
         return [h.address for h in self.hosts.values() if h is not host and h.present and h.starts]
 
-    def _restart(self, host: Host, *, replace: bool = False) -> None:
+    def _restart(self, host: ChaosHost, *, replace: bool = False) -> None:
         host.start(self._others(host), replace=replace)
 
     # The plan
@@ -274,7 +274,7 @@ class Course:
         await host.kill()
         await self._membership.whole()
 
-    async def _at(self, host: Host, episode: Episode) -> None:
+    async def _at(self, host: ChaosHost, episode: Episode) -> None:
         match episode.kind:
             case plans.KILL:
                 await host.kill()
@@ -333,7 +333,7 @@ class Course:
                 await self._ask(host, "leave")
                 await host.ended()
 
-    async def _fill_up(self, host: Host, seconds: float) -> None:
+    async def _fill_up(self, host: ChaosHost, seconds: float) -> None:
         """Its disk is full while it runs, and when it is started again; then there is room, and it is who it was."""
         before = await self._incarnation(host)
         host.fill_up()
@@ -350,7 +350,7 @@ class Course:
         if after != before:
             self.outcome.wrong.append(f"after a full disk {before} goes on as {after}")
 
-    async def _fail_syncs(self, host: Host, seconds: float) -> None:
+    async def _fail_syncs(self, host: ChaosHost, seconds: float) -> None:
         """It ends at the next sync, and goes on as who it was when the disk is mended: nothing has left that was not
         synced.
         """
@@ -369,7 +369,7 @@ class Course:
         if after != before:
             self.outcome.wrong.append(f"after failed syncs {before} goes on as {after}")
 
-    async def _restore(self, host: Host, seconds: float) -> None:
+    async def _restore(self, host: ChaosHost, seconds: float) -> None:
         """Its journal is put back to what it was before the last seconds: it joins again as somebody new. What this
         disk alone had would be lost, so it comes to rest before.
         """
@@ -388,12 +388,12 @@ class Course:
             self.outcome.wrong.append(f"{before} goes on with a journal of an older time")
         self.clients[host.name].resting = False
 
-    async def _incarnation(self, host: Host) -> str:
+    async def _incarnation(self, host: ChaosHost) -> str:
         await host.wait_member()
         incarnation: str = (await self._ask(host, "status"))["incarnation"]
         return incarnation
 
-    async def _come_to_rest(self, host: Host) -> None:
+    async def _come_to_rest(self, host: ChaosHost) -> None:
         """Until all that was written here is at everybody's."""
         await host.wait_member()
         client = self.clients[host.name]
@@ -413,7 +413,7 @@ class Course:
             raise LateError(str(error)) from error
         client.promised.setdefault(name, Promised()).acknowledged += 1
 
-    async def _write_alone(self, host: Host, seconds: float) -> None:
+    async def _write_alone(self, host: ChaosHost, seconds: float) -> None:
         """Cut it off from everybody, and kill it before it can tell what was written there."""
         network = self._network
         others = [other.name for other in self.hosts.values() if other is not host]
@@ -427,7 +427,7 @@ class Course:
             for weather in network.both(host.name, other):
                 weather.cut = False
 
-    async def _ask(self, host: Host, do: str, **more: Any) -> Any:
+    async def _ask(self, host: ChaosHost, do: str, **more: Any) -> Any:
         try:
             with trio.fail_after(100):
                 async with host.operator() as asked:

@@ -12,7 +12,7 @@ import trio
 from crdtcast.causality.messages import Digest, Ended
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import NotReadyError
-from crdtcast.group.member import GroupMember
+from crdtcast.group.member import Member
 from crdtcast.service.run import NodeProcess
 from crdtcast.simulator.hostile.mutation import Lore, Mutation
 from crdtcast.wire.frames import FrameKind, framed
@@ -34,7 +34,7 @@ async def lie(process: NodeProcess, seed: int) -> None:
         _lie_to_all(member, chance)
 
 
-def _lie_to_all(member: GroupMember, chance: random.Random) -> None:
+def _lie_to_all(member: Member, chance: random.Random) -> None:
     lore = Lore.of(member.engine)
     channel = member.channel
     for incarnation in lore.members:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from crdtcast.chaos.nodes import Host
+from crdtcast.chaos.nodes import ChaosHost
 from crdtcast.exceptions import CrdtcastError
 
 CHUNK = 2000
@@ -122,7 +122,7 @@ def kind_of(name: str) -> Marks | Sums | Shared:
 class Client:
     """Writes at one host, as long as a node is there."""
 
-    def __init__(self, host: Host, rate: float) -> None:
+    def __init__(self, host: ChaosHost, rate: float) -> None:
         self.host = host
         self.promised: dict[str, Promised] = {}
         self.resting = False

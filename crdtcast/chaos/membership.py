@@ -20,7 +20,7 @@ View = Mapping[str, Any]
 
 
 class Machine(Protocol):
-    """See `Host`."""
+    """See `ChaosHost`."""
 
     name: str
     present: bool

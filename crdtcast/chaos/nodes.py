@@ -1,4 +1,4 @@
-"""The processes of a run: start, kill, stop, wipe, fill up. One `Host` is one machine, whatever lives there."""
+"""The processes of a run: start, kill, stop, wipe, fill up. One `ChaosHost` is one machine, whatever lives there."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ class LateError(MisbehavedError):
     """A node has not done in time what it should: it, or the machine, is too slow."""
 
 
-class Host:
+class ChaosHost:
     """A node's machine: where it is, the address of the proxy before it, its disk, its log.
 
     present: whether a node is meant to be a member here. program: what Python runs as a node, see `chaos.child`.

@@ -3,7 +3,7 @@
 from crdtcast.engine.engine import Engine
 from crdtcast.engine.group import Admission, GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
-from crdtcast.engine.membership import Fate, GroupState, Member, Standing
+from crdtcast.engine.membership import Fate, GroupState, MemberInfo, Standing
 from crdtcast.engine.operations import Cut, How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.reservation import Reservation
@@ -22,7 +22,7 @@ __all__ = [
     "GroupState",
     "How",
     "Kind",
-    "Member",
+    "MemberInfo",
     "Parked",
     "ParkedOperation",
     "Reservation",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgpack
 
 from crdtcast.engine.level import PROGRAM, Span
-from crdtcast.engine.membership import Member
+from crdtcast.engine.membership import MemberInfo
 from crdtcast.exceptions import ConfigurationError
 
 MOST_RENEWALS = 3
@@ -53,7 +53,7 @@ class Begun(NamedTuple):
 
     me: str
     group_id: str
-    members: tuple[Member, ...]
+    members: tuple[MemberInfo, ...]
     level: int
 
 
@@ -186,6 +186,6 @@ def _begun(me: str, founders: Mapping[str, Founder]) -> Begun:
     return Begun(
         me,
         blake2b(packed, digest_size=8).hexdigest(),
-        tuple(Member(*founder) for founder in everybody),
+        tuple(MemberInfo(*founder) for founder in everybody),
         lowest,
     )

@@ -18,7 +18,7 @@ from crdtcast.engine.admission import (
     check_reader,
 )
 from crdtcast.engine.level import PROGRAM, Span
-from crdtcast.engine.membership import Fate, GroupState, Member, Standing
+from crdtcast.engine.membership import Fate, GroupState, MemberInfo, Standing
 from crdtcast.engine.membership_ops import MembershipChanges
 from crdtcast.engine.operations import Cut, Join, Settled
 from crdtcast.engine.probation import LISTEN
@@ -58,11 +58,11 @@ class GroupEngine(MembershipChanges):
         """
         everybody = sorted({me, *founders})
         voters = set(witnesses)
-        members = [Member(founder, founder in voters, reads) for founder in everybody]
+        members = [MemberInfo(founder, founder in voters, reads) for founder in everybody]
         return cls(me, cls.first_state(members, reads.lowest), reads)
 
     @staticmethod
-    def first_state(members: Iterable[Member], level: int) -> GroupState:
+    def first_state(members: Iterable[MemberInfo], level: int) -> GroupState:
         """That of each founder of a new group with these members, whose format level is that."""
         founders = tuple(sorted(members, key=lambda member: member.incarnation))
         vector = {founder.incarnation: 0 for founder in founders}
@@ -72,7 +72,7 @@ class GroupEngine(MembershipChanges):
     # Who is in the group
 
     @property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, MemberInfo]:
         """All members, this one included until it leaves."""
         return dict(self._membership.members)
 

@@ -50,7 +50,7 @@ class Fate(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberInfo:
     """One member. witness: it votes and stores, but holds no application state. reads: the format levels that its
     program reads, as it said last, in its message number `said_at` (0: with its join).
     """
@@ -90,7 +90,7 @@ class GroupState(EngineState):
     have not ended here. agreed: a format level that may be in force soon. wants: what this member is to bring about.
     """
 
-    members: tuple[Member, ...] = ()
+    members: tuple[MemberInfo, ...] = ()
     replaced: Mapping[str, str] = field(default_factory=dict)
     ended: Mapping[str, Cut] = field(default_factory=dict)
     swept: Mapping[str, Dot] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class Membership:
 
     def join(self, incarnation: str, join: Join) -> None:
         """It is a member."""
-        self.members[incarnation] = Member(incarnation, join.witness, join.reads)
+        self.members[incarnation] = MemberInfo(incarnation, join.witness, join.reads)
         # Two contacts that know nothing of each other may have let one base in; then all take the same one.
         self._by_base[join.base] = min(incarnation, self._by_base.get(join.base, incarnation))
         for base in join.replaces:

@@ -34,7 +34,7 @@ class Logged(Protocol):
 
 
 class DurableLog:
-    """An `Observer` of a `Recording`. directory: of the logs of all its incarnations.
+    """An `Observer` of a `MemberJournal`. directory: of the logs of all its incarnations.
 
     ConfigurationError for one that cannot be used: now, since later there is a member of the group.
     """

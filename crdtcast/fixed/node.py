@@ -18,7 +18,7 @@ from crdtcast.exceptions import (
     SupersededError,
 )
 from crdtcast.transport.endpoint import Endpoint
-from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, no_work, runs
+from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, EngineDriver, no_work, runs
 from crdtcast.transport.link import Link
 from crdtcast.transport.link_table import Connect
 from crdtcast.transport.options import NodeOptions
@@ -27,7 +27,7 @@ from crdtcast.wire.handshake import Reason, admit
 from crdtcast.wire.offer_frames import Asking
 
 
-class Node(Endpoint, Driving):
+class Node(Endpoint, EngineDriver):
     """One member on the network. All methods are synchronous, but `run`, and belong to the Trio
     thread.
 
@@ -56,7 +56,7 @@ class Node(Endpoint, Driving):
         logger: logging.Logger | None = None,
     ) -> None:
         Endpoint.__init__(self, options, connect, logger or logging.getLogger("crdtcast.node"))
-        Driving.__init__(self, options.digest_interval, on_work)
+        EngineDriver.__init__(self, options.digest_interval, on_work)
         self.engine = engine
         engine.repair_at_once = REPAIR_AT_ONCE
         self.fence_epoch = fence_epoch
@@ -94,7 +94,7 @@ class Node(Endpoint, Driving):
             super()._tick()
 
     def transmit(self) -> None:
-        """(For `Driving`.)"""
+        """(For `EngineDriver`.)"""
         if self._ended or self._links is None:
             return
         for to, kind, messages in runs(self.engine.take_outbox()):

@@ -15,7 +15,7 @@ from crdtcast.engine import Kind
 from crdtcast.engine.waits import Notion, Waits
 from crdtcast.exceptions import EndedError, LocalProtocolError
 from crdtcast.group.events import Delivered, Event, Stable
-from crdtcast.group.state_machine import Process, already_taken, checked
+from crdtcast.group.state_machine import StateMachine, already_taken, checked
 from crdtcast.journal.spill import SpillingEngine
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address
@@ -34,7 +34,7 @@ class Broadcasting:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self._process: Process | None = None
+        self._machine: StateMachine | None = None
         self._waits = Waits(lambda: self.engine)
         self._stable: deque[Tag] = deque()
         self._operations: set[Dot] = set()  # of the membership; their stability is no news
@@ -81,13 +81,13 @@ class Broadcasting:
         return tag
 
     def _happened(self, event: Event) -> None:
-        """Let the process have it, if there is one."""
-        if self._process is None:
+        """Let the machine have it, if there is one."""
+        if self._machine is None:
             return
         if isinstance(event, Delivered):
-            self._process.tcdeliver(event.payload, event.tag)
+            self._machine.tcdeliver(event.payload, event.tag)
         elif isinstance(event, Stable):
-            self._process.tcstable(event.tag)
+            self._machine.tcstable(event.tag)
 
     async def wait_delivered(self, tag: Tag, *, count: int) -> None:
         """Return when `count` members, this one included, have taken the message, as far as they
@@ -118,15 +118,19 @@ class Broadcasting:
         """Waits that have not returned yet."""
         return len(self._waits)
 
-    async def run(self, process: Process) -> None:
-        """See `crdtcast.run_process`."""
-        if self._process is not None:
+    async def run(self, machine: StateMachine) -> None:
+        """Let `machine` take all events of this member, until cancelled.
+
+        Messages that this member has sent before are not delivered to it again. LocalProtocolError if it has a machine
+        already.
+        """
+        if self._machine is not None:
             raise already_taken(self.name)
-        self._process = checked(process, self.name)
+        self._machine = checked(machine, self.name)
         try:
             await self._pump()
         finally:
-            self._process = None
+            self._machine = None
 
     async def _pump(self) -> None:
         while (event := await self._next()) is not None:
@@ -165,7 +169,7 @@ class Broadcasting:
         While events are waiting, only every 32nd is a checkpoint: one each would cost more than
         the event itself.
         """
-        if self._process is not None:
+        if self._machine is not None:
             raise already_taken(self.name)
         if (event := self._at_hand()) is not None:
             return event

@@ -35,7 +35,7 @@ class Evicted:
 @dataclass(frozen=True, slots=True)
 class Joined:
     """This member is back, as `incarnation`. What was delivered in between is not reported: only a
-    process gets the group's state (`Process.set_state`).
+    machine gets the group's state (`StateMachine.set_state`).
     """
 
     incarnation: str

@@ -1,6 +1,6 @@
 """A joiner's side: fetch a copy of the application's state from a member, ask to be let in, fetch what has happened
 meanwhile (`Joining`, one attempt with one contact); which member to ask, when to ask another one, and when to give up
-(`Entering`).
+(`JoinClient`).
 """
 
 import logging
@@ -125,7 +125,7 @@ async def _note_nothing(base: str) -> None:
     pass
 
 
-class Entering:
+class JoinClient:
     """Joins a group through any member that is linked. A contact that was asked to let us in and did
     not answer may have done so: the next one is told that the new id replaces that one.
 

@@ -31,7 +31,7 @@ from crdtcast.wire.offers import Offered, part_of
 from crdtcast.wire.state import Entry, Happened, pack_entry
 
 if TYPE_CHECKING:
-    from crdtcast.group.member import GroupMember
+    from crdtcast.group.member import Member
 
 
 MOST_UNHEARD = 2
@@ -199,10 +199,10 @@ class _Guest(Guest):
         """Too much has happened since: it has to copy again."""
 
 
-class Contact(Hosting[_Guest]):
+class JoinServer(Hosting[_Guest]):
     """Answers joiners on behalf of one member. `answer` sends a frame on a link."""
 
-    def __init__(self, member: "GroupMember", answer: Callable[[Link, InGroup], None]) -> None:
+    def __init__(self, member: "Member", answer: Callable[[Link, InGroup], None]) -> None:
         super().__init__(answer)
         self._member = member
 
@@ -233,10 +233,10 @@ class Contact(Hosting[_Guest]):
         try:
             state = self._member.application_state()
         except Exception as error:
-            raise self._process_failed(error) from error
+            raise self._machine_failed(error) from error
         if state is None:
             raise HandshakeError(
-                f"{engine.me} has no process whose state it could give: join through "
+                f"{engine.me} has no machine whose state it could give: join through "
                 "a member that runs one"
             )
         self._offer(self._receive(_Guest(link, dict(engine.vector))), frame.serial, state)
@@ -253,7 +253,7 @@ class Contact(Hosting[_Guest]):
             # What is reported stable has to have reached the application that is copied.
             self._member.settle()
         except Exception as error:
-            raise self._process_failed(error) from error
+            raise self._machine_failed(error) from error
         try:
             admission = engine.admit(
                 frame.base,
@@ -277,11 +277,11 @@ class Contact(Hosting[_Guest]):
         )
         self._offer(guest, frame.serial, pack_entry(entry))
 
-    def _process_failed(self, error: Exception) -> HandshakeError:
+    def _machine_failed(self, error: Exception) -> HandshakeError:
         """The failure of this member's own application, not of the joiner."""
-        self._member.process_failed(error)
+        self._member.machine_failed(error)
         return HandshakeError(
-            f"the process of {self._member.incarnation} fails: ask another member"
+            f"the machine of {self._member.incarnation} fails: ask another member"
         )
 
 

@@ -29,7 +29,7 @@ from crdtcast.transport.options import format_address
 from crdtcast.wire.state import Happened as Told
 
 if TYPE_CHECKING:
-    from crdtcast.group.member import GroupMember
+    from crdtcast.group.member import Member
 
 COMPACT_BYTES = 64 * 2**20
 """A snapshot is taken when the journal has grown by so much since the last one, or by twice its size."""
@@ -76,16 +76,16 @@ class Resumed:
     damage: str
 
 
-class Recording:
+class MemberJournal:
     """One member's journal. compact_bytes: see `COMPACT_BYTES`."""
 
     def __init__(
         self,
         journal: Journal,
-        member: "GroupMember",
+        member: "Member",
         *,
         compact_bytes: int = COMPACT_BYTES,
-        observer: Callable[["GroupMember"], Observer] | None = None,
+        observer: Callable[["Member"], Observer] | None = None,
     ) -> None:
         self._journal = journal
         self._member = member

@@ -23,11 +23,11 @@ from crdtcast.exceptions import (
 from crdtcast.group.broadcast import Broadcasting
 from crdtcast.group.events import Evicted, Joined
 from crdtcast.group.founding import GroupFounding
-from crdtcast.group.join_client import Entering
-from crdtcast.group.join_server import Contact
-from crdtcast.group.journaling import Recording, Resumed
+from crdtcast.group.join_client import JoinClient
+from crdtcast.group.join_server import JoinServer
+from crdtcast.group.journaling import MemberJournal, Resumed
 from crdtcast.group.limits import Bound
-from crdtcast.group.reissue import Returning
+from crdtcast.group.reissue import Reissue
 from crdtcast.group.status import change_wanted, turnover
 from crdtcast.journal.deciding import asks_first, is_whole
 from crdtcast.journal.noting import NotingEngine
@@ -37,7 +37,7 @@ from crdtcast.wire.state import Entry, Happened
 
 
 class Living(Broadcasting):
-    """Of a `GroupMember`, which makes what is declared here."""
+    """Of a `Member`, which makes what is declared here."""
 
     witness: bool
     parked: Parked | None
@@ -46,10 +46,10 @@ class Living(Broadcasting):
     _logger: logging.Logger
     _started: bool
     _catching_up: bool
-    _contact: Contact
-    _entering: Entering
-    _returning: Returning
-    _recording: Recording | None
+    _contact: JoinServer
+    _entering: JoinClient
+    _returning: Reissue
+    _recording: MemberJournal | None
     _founding: GroupFounding | None
     _bound: Bound
     _engine_type: type[SpillingEngine]
@@ -177,7 +177,7 @@ class Living(Broadcasting):
             are copied, and of how many.
 
         Raises HandshakeError if no member lets this one in, with the reason; EndedError if it has
-        left, or its links are closed; what the process raises when it is given the group's state:
+        left, or its links are closed; what the machine raises when it is given the group's state:
         this member has left the group again then.
         """
         if self._closed:
@@ -209,7 +209,7 @@ class Living(Broadcasting):
 
     @property
     def _copies(self) -> bool:
-        return self._process is not None and not self.witness
+        return self._machine is not None and not self.witness
 
     async def leave(self) -> None:
         """Leave the group, in order: return when enough others have all that this member has, the group has decided
@@ -288,7 +288,7 @@ class Living(Broadcasting):
     def _begun(self) -> None:
         if not self._started:
             self._started = True
-            if self._process is not None or self.witness:
+            if self._machine is not None or self.witness:
                 self.channel.shared.spawn(self._pump)
 
     async def _become(self, copy: bytes, entry: Entry) -> None:
@@ -309,7 +309,7 @@ class Living(Broadcasting):
             raise
         self._begin(self.engine)
 
-    def _resume(self, recording: Recording, resumed: Resumed | None) -> bool:
+    def _resume(self, recording: MemberJournal, resumed: Resumed | None) -> bool:
         """Go on from the journal: as the same incarnation, or as a new one if that one is not all
         there. Whether it holds a former life.
         """
@@ -317,7 +317,7 @@ class Living(Broadcasting):
             return False
         saved = resumed.saved
         try:
-            same = is_whole(saved, resumed.damage, has_process=self._process is not None)
+            same = is_whole(saved, resumed.damage, has_machine=self._machine is not None)
             self.witness = saved.witness
             self.parked = saved.parked
             self.channel.group_id = saved.group_id
@@ -361,27 +361,27 @@ class Living(Broadcasting):
         self._end_incarnation(parks=True)
 
     def _catch_up(self, copy: bytes, since: Sequence[Happened]) -> None:
-        assert self._process is not None
+        assert self._machine is not None
         self._catching_up = True
         try:
-            self._process.set_state(copy)
+            self._machine.set_state(copy)
             for happened in since:
                 if happened.payload is None:
-                    self._process.tcstable(happened.tag)
+                    self._machine.tcstable(happened.tag)
                 else:
-                    self._process.tcdeliver(happened.payload, happened.tag)
+                    self._machine.tcdeliver(happened.payload, happened.tag)
         finally:
             self._catching_up = False
 
     async def _withdraw(self, error: Exception) -> None:
         """The group has let this member in, and must not wait for it."""
         self._logger.error(
-            "%s leaves group %s: its process fails on the group's state: %s",
+            "%s leaves group %s: its machine fails on the group's state: %s",
             self.incarnation,
             self.group,
             error,
         )
-        self._process = None
+        self._machine = None
         is_pumped = self._started
         self._begin(self.engine)
         self.is_over = True  # a process that starts from this journal joins anew
@@ -394,7 +394,7 @@ class Living(Broadcasting):
             await self.leave()
 
     def end(self) -> None:
-        """(For `GroupLinks`.)"""
+        """(For `Host`.)"""
         super().end()
         if self._recording is not None:
             self._recording.close()
@@ -524,6 +524,6 @@ class Living(Broadcasting):
         else:
             what = f"{self.engine.me} takes part no more in group {self.group!r}"
         return EndedError(
-            f"{what}: to go on open the group again (`open_group`, or `join` of the links), which "
+            f"{what}: to go on open the group again (`open_member`, or `join` of the links), which "
             "makes a new incarnation"
         )

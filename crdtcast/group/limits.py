@@ -25,7 +25,7 @@ class WhenFull(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreLimits:
+class Limits:
     """memory_bytes: of payloads in memory, beyond which further ones go to disk, with a journal on disk.
     most_bytes: of all that is held, in memory and on disk, 1 KiB counted for each message beside its
     payload; beyond that `when_full` says what happens.
@@ -46,7 +46,7 @@ class StoreLimits:
 class Bound:
     """Watches one member's engine."""
 
-    def __init__(self, limits: StoreLimits, logger: logging.Logger) -> None:
+    def __init__(self, limits: Limits, logger: logging.Logger) -> None:
         self.limits = limits
         self._logger = logger
         self._warned = 0

@@ -13,7 +13,7 @@ import trio
 
 from crdtcast.causality.member_id import member_named, name_of
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.engine import Member, Parked, Standing
+from crdtcast.engine import MemberInfo, Parked, Standing
 from crdtcast.exceptions import (
     EndedError,
     LocalProtocolError,
@@ -21,13 +21,13 @@ from crdtcast.exceptions import (
     StoreFullError,
 )
 from crdtcast.group.events import Delivered, Event, Evicted, Joined, Stable
-from crdtcast.group.join_client import Entering
-from crdtcast.group.join_server import Contact
-from crdtcast.group.journaling import COMPACT_BYTES, Observer, Recording
+from crdtcast.group.join_client import JoinClient
+from crdtcast.group.join_server import JoinServer
+from crdtcast.group.journaling import COMPACT_BYTES, MemberJournal, Observer
 from crdtcast.group.lifecycle import Living
-from crdtcast.group.limits import Bound, StoreLimits
-from crdtcast.group.reissue import Returning
-from crdtcast.group.state_machine import Process, checked
+from crdtcast.group.limits import Bound, Limits
+from crdtcast.group.reissue import Reissue
+from crdtcast.group.state_machine import StateMachine, checked
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.journal.spill import Spill, SpillingEngine, spilling
@@ -38,23 +38,23 @@ from crdtcast.wire.offer_frames import Fetch
 from crdtcast.wire.state import Happened
 
 
-class GroupMember(Living):
-    """One member. Iterate over it for events, or give it a process.
+class Member(Living):
+    """One member. Iterate over it for events, or give it a machine.
 
     `tcbroadcast` raises EndedError once this incarnation leaves, has left or was evicted (see
-    `ready`), and NotReadyError inside a process that is being given the past of the group.
+    `ready`), and NotReadyError inside a machine that is being given the past of the group.
     """
 
     def __init__(
         self,
         channel: Channel,
         *,
-        process: Process | None = None,
+        machine: StateMachine | None = None,
         witness: bool = False,
         journal: Journal | None = None,
         compact_bytes: int = COMPACT_BYTES,
-        limits: StoreLimits | None = None,
-        observer: Callable[["GroupMember"], Observer] | None = None,
+        limits: Limits | None = None,
+        observer: Callable[["Member"], Observer] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(channel)
@@ -63,14 +63,14 @@ class GroupMember(Living):
         self.parked: Parked | None = None
         self.is_over = False
         self._logger = logger or logging.getLogger("crdtcast.group")
-        self._process = checked(process, channel.name)
+        self._machine = checked(machine, channel.name)
         self._started = False
         self._catching_up = False
         self.refused_writes = 0
         """Since it began, because it is not, or no more, in a place to send."""
-        self._contact = Contact(self, self._answer)
-        self._entering = Entering(channel, self._logger)
-        self._returning = Returning(self)
+        self._contact = JoinServer(self, self._answer)
+        self._entering = JoinClient(channel, self._logger)
+        self._returning = Reissue(self)
         self._news: deque[Evicted | Joined] = deque()
         self._members: tuple[str, ...] = ()
         self._change_told = ""
@@ -82,15 +82,15 @@ class GroupMember(Living):
         self._looked = trio.lowlevel.ParkingLot()
         channel.on_asked = self._asked
         channel.on_gone = self._gone
-        self._bound = Bound(limits or StoreLimits(), self._logger)
+        self._bound = Bound(limits or Limits(), self._logger)
         spill = None
         if isinstance(journal, FileJournal):
             spill = Spill(journal.path, self._bound.limits.memory_bytes)
         kind = SpillingEngine if journal is None else NotingEngine
         self._engine_type = spilling(kind, spill)
-        self._recording: Recording | None = None
+        self._recording: MemberJournal | None = None
         if journal is not None:
-            self._recording = Recording(
+            self._recording = MemberJournal(
                 journal, self, compact_bytes=compact_bytes, observer=observer
             )
             self._entering.before_asking = self._recording.asks
@@ -99,11 +99,11 @@ class GroupMember(Living):
     # Who is in the group
 
     @property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, MemberInfo]:
         """The members by name, as of what has been delivered here; this one included until it leaves.
         Of a member that is about to be replaced, only its successor is named.
         """
-        found: dict[str, Member] = {}
+        found: dict[str, MemberInfo] = {}
         for incarnation, member in sorted(self.engine.members.items()):
             found[name_of(incarnation)] = member
         return found
@@ -256,24 +256,24 @@ class GroupMember(Living):
         super()._happened(event)
 
     def send_again(self, payload: bytes) -> Tag:
-        """(For `Returning`.) Send without telling anybody yet; `delivered_again` comes next."""
+        """(For `Reissue`.) Send without telling anybody yet; `delivered_again` comes next."""
         return self.engine.send(payload)
 
     def delivered_again(self, payload: bytes, tag: Tag) -> None:
-        """(For `Returning`.) The new dot has been noted: it may go out."""
+        """(For `Reissue`.) The new dot has been noted: it may go out."""
         self._happened(Delivered(payload, tag))
         self._tell()
 
     def instead_of(self, payload: bytes, dot: Dot) -> bytes | None:
-        """(For `Returning`.) What the application wants to go out in the place of that."""
-        return payload if self._process is None else self._process.reissue(payload, dot)
+        """(For `Reissue`.) What the application wants to go out in the place of that."""
+        return payload if self._machine is None else self._machine.reissue(payload, dot)
 
     def look_again(self) -> None:
         """(For `Replica`.) What the application was not ready to send again it may be ready for now."""
         self._returning.look()
 
     def lost(self, origin: str, beyond: int) -> None:
-        """(For `Returning`.) The group has only so many messages of that former incarnation."""
+        """(For `Reissue`.) The group has only so many messages of that former incarnation."""
         text = f"not in group {self.group!r}: {origin} was evicted before it was; it is sent again"
         self._waits.fail(origin, beyond, EndedError(text))
 
@@ -299,20 +299,20 @@ class GroupMember(Living):
             self._recording.later(send)  # what it tells of may not be durable yet
 
     def application_state(self) -> bytes | None:
-        """(For `Contact`.) What a joiner gets; None without a process. Raises what that raises."""
-        if self._process is None:
+        """(For `JoinServer`.) What a joiner gets; None without a machine. Raises what that raises."""
+        if self._machine is None:
             return None
         self.settle()
-        state = self._process.get_state()
+        state = self._machine.get_state()
         if not isinstance(state, bytes):
             raise LocalProtocolError(
-                f"{type(self._process).__name__}.get_state of {self.name} returned "
+                f"{type(self._machine).__name__}.get_state of {self.name} returned "
                 f"{type(state).__name__}: return bytes, which `set_state` of a joiner gets"
             )
         return state
 
-    def process_failed(self, error: Exception) -> None:
-        """(For `Contact`.) The node ends with that error, once what was just answered is on its way."""
+    def machine_failed(self, error: Exception) -> None:
+        """(For `JoinServer`.) The node ends with that error, once what was just answered is on its way."""
 
         async def fail() -> None:
             await trio.lowlevel.checkpoint()
@@ -321,6 +321,6 @@ class GroupMember(Living):
         self.channel.shared.spawn(fail)
 
     def settle(self) -> None:
-        """(For `Contact`.) Let the process have what was polled for it."""
-        while self._process is not None and self._stable:
+        """(For `JoinServer`.) Let the machine have what was polled for it."""
+        while self._machine is not None and self._stable:
             self._happened(Stable(self._stable.popleft()))

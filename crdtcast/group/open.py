@@ -1,4 +1,4 @@
-"""Several independent groups over one set of links: `open_links`; and one alone: `open_group`.
+"""Several independent groups over one set of links: `open_host`; and one alone: `open_member`.
 
 Groups know nothing of each other: each has its own members, its own engine, its own causality. Two
 processes have one connection, whatever groups they have in common.
@@ -17,10 +17,10 @@ from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.group.journaling import COMPACT_BYTES
-from crdtcast.group.limits import StoreLimits
-from crdtcast.group.member import GroupMember
+from crdtcast.group.limits import Limits
+from crdtcast.group.member import Member
 from crdtcast.group.running import running
-from crdtcast.group.state_machine import Process, checked
+from crdtcast.group.state_machine import StateMachine, checked
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.host import SharedLinks
@@ -37,8 +37,8 @@ from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.group_frames import MAX_FOUNDERS
 from crdtcast.wire.offers import Progress
 
-_OF_FOUNDERS = "founders", "process", "witness"
-_OF_JOINERS = "process", "witness", "replace", "replaces", "progress"
+_OF_FOUNDERS = "founders", "machine", "witness"
+_OF_JOINERS = "machine", "witness", "replace", "replaces", "progress"
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
 
@@ -67,7 +67,7 @@ class KeptOptions(TypedDict, total=False):
 
     journal: AnyJournal | None
     compact_bytes: int
-    limits: StoreLimits | None
+    limits: Limits | None
     event_logs: str | os.PathLike[str] | None
     rotation: Rotation
 
@@ -81,7 +81,7 @@ class MemberOptions(HostOptions, KeptOptions, total=False):
     join: where a member can be dialled, any one, as "host:port" or its `address`; several to be safe. The own address
         among them does not count, so that all members may be given the same ones.
     found: be the first member of a new group, alone.
-    group: the group's name. replace, replaces, progress: see `GroupLinks.join`.
+    group: the group's name. replace, replaces, progress: see `Host.join`.
     """
 
     founders: Mapping[str, str | Address | None] | None
@@ -93,12 +93,12 @@ class MemberOptions(HostOptions, KeptOptions, total=False):
     progress: Progress | None
 
 
-class GroupLinks:
-    """The links of one process, and the groups on them. Made by `open_links`."""
+class Host:
+    """The links of one process, and the groups on them. Made by `open_host`."""
 
     def __init__(self, shared: SharedLinks) -> None:
         self.shared = shared
-        self._opened: dict[str, GroupMember] = {}
+        self._opened: dict[str, Member] = {}
         self._over = False
 
     @property
@@ -119,23 +119,23 @@ class GroupLinks:
         name: str,
         *,
         founders: Iterable[str] = (),
-        process: Process | None = None,
+        machine: StateMachine | None = None,
         witness: bool = False,
         **kept: Unpack[KeptOptions],
-    ) -> GroupMember:
+    ) -> Member:
         """Found a new group, alone or together with others; whoever comes later joins it.
 
         founders: the names of all processes that found it, each of which gives the same list; the own one may be
             missing. It returns at once, and the group begins when all of them have been up at the same time: wait for
-            that with `GroupMember.ready`. A founder that starts again later comes back in its own place. Without
+            that with `Member.ready`. A founder that starts again later comes back in its own place. Without
             founders this one is the first member alone, which only one process may do, and only once: a second one has
             another group of the same name, which has nothing to do with the first one; both say so in their logs.
-        process, witness: see `join`. journal: one that holds a former life is gone on from; it is read at once, while
+        machine, witness: see `join`. journal: one that holds a former life is gone on from; it is read at once, while
             everything else in this thread waits.
         """
         check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_FOUNDERS))
         names = _names(founders)
-        member = self._member(name, process, witness, kept)
+        member = self._member(name, machine, witness, kept)
         try:
             member.found(names)
         except BaseException:
@@ -147,16 +147,16 @@ class GroupLinks:
         self,
         name: str,
         *,
-        process: Process | None = None,
+        machine: StateMachine | None = None,
         replace: bool = False,
         replaces: Iterable[str] = (),
         witness: bool = False,
         progress: Progress | None = None,
         **kept: Unpack[KeptOptions],
-    ) -> GroupMember:
+    ) -> Member:
         """Join a group through any process that is linked and in it; returns when this is a member.
 
-        process: gets the group's state, by `set_state` and what has happened since, and takes all
+        machine: gets the group's state, by `set_state` and what has happened since, and takes all
             events. Without one, what was before is not told.
         replace: take the place of a member of the same name, which is evicted: an earlier life of
             this process. replaces: of these members, by name or incarnation id: they are lost, by the
@@ -164,12 +164,12 @@ class GroupLinks:
         witness: vote and store, but hold no state: for the third place beside two regions.
         progress: called with the bytes of the state that are here, and of how many.
 
-        Raises HandshakeError, with the reason, if no member lets this one in; what the process
+        Raises HandshakeError, with the reason, if no member lets this one in; what the machine
         raises when it is given the group's state: this member has left again then. What
         `Journal.load` raises.
         """
         check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_JOINERS))
-        member = self._member(name, process, witness, kept)
+        member = self._member(name, machine, witness, kept)
         try:
             await member.join(replace=replace, replaces=replaces, progress=progress)
         except BaseException:
@@ -178,14 +178,14 @@ class GroupLinks:
         return member
 
     def _member(
-        self, name: str, process: Process | None, witness: bool, kept: KeptOptions
-    ) -> GroupMember:
-        checked(process, self.name)
+        self, name: str, machine: StateMachine | None, witness: bool, kept: KeptOptions
+    ) -> Member:
+        checked(machine, self.name)
         journal = kept.get("journal")
         observer = _observer(journal, kept.get("event_logs"), kept.get("rotation", ROTATION))
-        member = GroupMember(
+        member = Member(
             self._open(name),
-            process=process,
+            machine=machine,
             witness=witness,
             journal=_journal(journal),
             compact_bytes=kept.get("compact_bytes", COMPACT_BYTES),
@@ -204,20 +204,20 @@ class GroupLinks:
         return Channel(self.shared, group)
 
     def end(self) -> None:
-        """(For `open_links`.) The links are gone, and the groups with them."""
+        """(For `open_host`.) The links are gone, and the groups with them."""
         self._over = True
         for member in self._opened.values():
             member.end()
 
 
 @asynccontextmanager
-async def open_links(
+async def open_host(
     name: str,
     *,
     peers: Mapping[str, str | Address | None] | Sequence[str | Address] = (),
     network: str = "default",
     **options: Unpack[HostOptions],
-) -> AsyncIterator[GroupLinks]:
+) -> AsyncIterator[Host]:
     """The links of a process, for as long as the `with` block runs; open groups on them.
 
     name: of this process, in all its groups. peers: processes to dial: name -> address, or only addresses. Where others
@@ -239,7 +239,7 @@ async def open_links(
         advertise=None if advertise is None else parse_address(advertise),
         logger=logger,
     )
-    opened = GroupLinks(shared)
+    opened = Host(shared)
     try:
         async with running(shared):
             yield opened
@@ -248,24 +248,24 @@ async def open_links(
 
 
 @asynccontextmanager
-async def open_group(
+async def open_member(
     name: str,
     *,
-    process: Process | None = None,
+    machine: StateMachine | None = None,
     witness: bool = False,
     **options: Unpack[MemberOptions],
-) -> AsyncIterator[GroupMember]:
+) -> AsyncIterator[Member]:
     """A member of a group, for as long as the `with` block runs. End it by `leave`, unless the others shall take this
     member for dead, or it goes on from its journal.
 
-    process, witness: see `GroupLinks.join`. One of `founders`, `join` and `found` is needed, unless the journal holds a
+    machine, witness: see `Host.join`. One of `founders`, `join` and `found` is needed, unless the journal holds a
         former life. With `founders` it returns at once, before the group has begun: wait for `ready`.
 
     Raises ConfigurationError for options that cannot work, and, inside of the block, if the founders' lists differ;
     HandshakeError, with the reason, if no member lets this one in. While nobody answers at these addresses it waits,
     and says so in the log.
     """
-    check_known(f"node {name!r}", options, (*MemberOptions.__annotations__, "process", "witness"))
+    check_known(f"node {name!r}", options, (*MemberOptions.__annotations__, "machine", "witness"))
     founders, found = options.pop("founders", None), options.pop("found", False)
     contacts: Mapping[str, str | Address | None] | Sequence[str | Address]
     contacts = _addresses(options.pop("join", ()))
@@ -295,17 +295,17 @@ async def open_group(
             "join='host:port', the address of any member, or found=True to found one alone"
         )
     host: HostOptions = options  # what is left of them
-    async with open_links(name, peers=contacts, network=group, **host) as opened:
+    async with open_host(name, peers=contacts, network=group, **host) as opened:
         if found or founders is not None:
             member = opened.found(
-                group, founders=founders or (), process=process, witness=witness, **kept
+                group, founders=founders or (), machine=machine, witness=witness, **kept
             )
             if founders is None:
                 await member.ready()
         else:
             member = await opened.join(
                 group,
-                process=process,
+                machine=machine,
                 replace=replace,
                 replaces=replaces,
                 witness=witness,
@@ -337,7 +337,7 @@ def _journal(given: AnyJournal | None) -> Journal | None:
 
 def _observer(
     journal: AnyJournal | None, event_logs: str | os.PathLike[str] | None, rotation: Rotation
-) -> Callable[[GroupMember], DurableLog] | None:
+) -> Callable[[Member], DurableLog] | None:
     if event_logs is None:
         return None
     if journal is None:

@@ -14,15 +14,15 @@ from crdtcast.engine import GroupEngine, Parked, ParkedOperation
 from crdtcast.exceptions import NotReadyError
 
 if TYPE_CHECKING:
-    from crdtcast.group.member import GroupMember
+    from crdtcast.group.member import Member
 
 _TURN = 32
 
 
-class Returning:
+class Reissue:
     """Sends again for one member. `look` is to be called whenever the engine may have got on."""
 
-    def __init__(self, member: "GroupMember") -> None:
+    def __init__(self, member: "Member") -> None:
         self._member = member
         self._progress = trio.lowlevel.ParkingLot()
 

@@ -1,18 +1,17 @@
 """A replicated state machine on the causal broadcast: what happens to it, as callbacks."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 
 
-class Process(ABC):
-    """Subclass it, and give it to `open_group` or `run_process`.
+class StateMachine(ABC):
+    """Subclass it, and give it to `open_member`, or to `Member.run`.
 
     All methods are synchronous and are called in the Trio thread, one at a time but for one case:
     `tcdeliver` and `tcstable` may themselves call `tcbroadcast`, which delivers the new message to
-    the same process before it returns. An exception out of any of them ends the node, which raises
+    the same machine before it returns. An exception out of any of them ends the node, which raises
     it; one out of a joiner's `set_state` lets the joiner leave the group first.
     """
 
@@ -42,40 +41,23 @@ class Process(ABC):
         return payload
 
 
-class Taker(Protocol):
-    """What `run_process` needs of a member."""
-
-    @property
-    def name(self) -> str: ...
-    async def run(self, process: Process) -> None: ...
-
-
-async def run_process(node: Taker, process: Process) -> None:
-    """Let `process` take all events of `node`, until cancelled.
-
-    Messages that this member has sent before are not delivered to it again. LocalProtocolError if
-    the node has a process already.
-    """
-    await node.run(process)
-
-
-def checked(process: Process | None, node: str) -> Process | None:
-    """`process`, if it can be one. Raises ConfigurationError."""
-    if process is None or isinstance(process, Process):
-        return process
-    if isinstance(process, type):
+def checked(machine: StateMachine | None, node: str) -> StateMachine | None:
+    """`machine`, if it can be one. Raises ConfigurationError."""
+    if machine is None or isinstance(machine, StateMachine):
+        return machine
+    if isinstance(machine, type):
         raise ConfigurationError(
-            f"node {node!r}: process={process.__name__} is a class: give an instance of it, "
-            f"process={process.__name__}()"
+            f"node {node!r}: machine={machine.__name__} is a class: give an instance of it, "
+            f"machine={machine.__name__}()"
         )
     raise ConfigurationError(
-        f"node {node!r}: process is a {type(process).__name__}: give an instance of a subclass of "
-        "crdtcast.Process"
+        f"node {node!r}: machine is a {type(machine).__name__}: give an instance of a subclass of "
+        "crdtcast.StateMachine"
     )
 
 
 def already_taken(name: str) -> LocalProtocolError:
     """The error of a second taker."""
     return LocalProtocolError(
-        f"the process of node {name!r} takes its events: iterate over it, or give it a process"
+        f"the machine of node {name!r} takes its events: iterate over it, or give it a machine"
     )

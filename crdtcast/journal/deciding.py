@@ -12,18 +12,18 @@ def asks_first(saved: Saved, damage: str) -> bool:
     return state.wants.leaves and me in state.cuts and not (saved.life.over or damage)
 
 
-def is_whole(saved: Saved, damage: str, *, has_process: bool) -> bool:
+def is_whole(saved: Saved, damage: str, *, has_machine: bool) -> bool:
     """Whether the same incarnation may go on: it has not ended, does not leave, and nothing of its journal is missing.
     Otherwise it has to join again, as a new one that replaces it.
 
-    damage: see `crdtcast.journal.Recovered`. has_process: of this start.
+    damage: see `crdtcast.journal.Recovered`. has_machine: of this start.
 
     Raises ConfigurationError if the journal is that of another kind of member, UnusableInputError if
     nobody is left to join again with.
     """
     where = f"the journal of {saved.name!r} in group {saved.group!r}"
     kept = saved.application is not None
-    if not (saved.witness or saved.life.over) and kept is not has_process:
+    if not (saved.witness or saved.life.over) and kept is not has_machine:
         kind = "a process, and its state" if kept else "no process"
         raise ConfigurationError(
             f"{where} is that of a member with {kind}: open it like that, or give this one a journal "

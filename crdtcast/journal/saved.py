@@ -42,7 +42,7 @@ class Life:
 class Saved:
     """A member at one instant. incarnation: empty if it never was a member; then there is no state.
 
-    application: what `Process.get_state` returned then; None without a process. parked: see
+    application: what `StateMachine.get_state` returned then; None without a machine. parked: see
         `crdtcast.engine.reissue`.
     """
 

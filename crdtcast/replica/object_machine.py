@@ -1,4 +1,4 @@
-"""Objects on a group's causal broadcast, as a `Process`: how their operations travel, what a joiner gets, what is sent
+"""Objects on a group's causal broadcast, as a `StateMachine`: how operations travel, what a joiner gets, what is sent
 again after an eviction.
 
 What operations do to objects is `crdtcast.replica.objects`. This file waits for nobody; who does:
@@ -18,7 +18,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Parked
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
-from crdtcast.group.state_machine import Process
+from crdtcast.group.state_machine import StateMachine
 from crdtcast.msgpack_limits import unpacked_within
 from crdtcast.replica.comparison import UNKNOWN, Comparing
 from crdtcast.replica.copies import Copies, Renaming
@@ -40,8 +40,8 @@ class Sender(Protocol):
     def tcbroadcast(self, payload: bytes) -> Tag: ...
 
 
-class Shelf(Process):
-    """The objects of one member. Give it to `open_group`, then let it `speak_for` the member.
+class ObjectMachine(StateMachine):
+    """The objects of one member. Give it to `open_member`, then let it `speak_for` the member.
 
     clock_ms: wall clock. types: beside those of this package. on_news: called with the objects on which operations
     have taken effect; with none of them when something has become stable; with None when all are others.
@@ -112,10 +112,10 @@ class Shelf(Process):
             for held in self.objects
         }
 
-    # What happens (Process)
+    # What happens (StateMachine)
 
     def tcdeliver(self, payload: bytes, tag: Tag) -> None:
-        """See `Process`."""
+        """See `StateMachine`."""
         kind, body, sources = _unpacked(payload)
         if kind == _COMPARISON:
             if self._member is not None:
@@ -135,7 +135,7 @@ class Shelf(Process):
         self._on_news(keys)
 
     def tcstable(self, tag: Tag) -> None:
-        """See `Process`."""
+        """See `StateMachine`."""
         try:
             self._pasts.stable(tag, self.objects.stable(tag), self.objects)
         except BaseException:
@@ -152,7 +152,7 @@ class Shelf(Process):
             self._copies.forget()
 
     def get_state(self) -> bytes:
-        """See `Process`. LocalProtocolError if it is torn."""
+        """See `StateMachine`. LocalProtocolError if it is torn."""
         if self.torn:
             raise LocalProtocolError(
                 f"the objects of {self.name!r} are given to nobody, and kept nowhere: a type has failed amid an "
@@ -169,7 +169,7 @@ class Shelf(Process):
         return joined(latest, self.objects.image(), *rest)
 
     def set_state(self, state: bytes) -> None:
-        """See `Process`. An empty state is that of a group which has said nothing yet."""
+        """See `StateMachine`. An empty state is that of a group which has said nothing yet."""
         if next(iter(self.objects), None) is not None:
             self._left = self.objects
         self.objects = Objects(self.objects.types, self._site)

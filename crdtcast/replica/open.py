@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from crdtcast.causality.member_id import wall_clock_us
 from crdtcast.datatypes import PureOpCRDT
-from crdtcast.group.open import MemberOptions, open_group
+from crdtcast.group.open import MemberOptions, open_member
 from crdtcast.replica.replica import Replica
 from crdtcast.transport.options import check_known
 
@@ -36,6 +36,6 @@ async def open_replica(
     check_known(f"replica {name!r}", options, (*MemberOptions.__annotations__, "types", "clock_us"))
     logger = options.get("logger")
     replica = Replica(name, clock_ms=lambda: clock_us() // 1000, types=types, logger=logger)
-    async with open_group(name, process=replica.shelf, **options) as member:
+    async with open_member(name, machine=replica.machine, **options) as member:
         replica.speak_for(member)
         yield replica

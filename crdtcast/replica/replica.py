@@ -20,11 +20,11 @@ from crdtcast.datatypes.canonical import digest_of
 from crdtcast.datatypes.shown import shown
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError, NotReadyError
-from crdtcast.group.member import GroupMember
+from crdtcast.group.member import Member
 from crdtcast.replica.batch import Batch
 from crdtcast.replica.comparison import Comparison
 from crdtcast.replica.handles import TypedObjects
-from crdtcast.replica.object_machine import Shelf
+from crdtcast.replica.object_machine import ObjectMachine
 from crdtcast.replica.objects import (
     Key,
     ObjectInfo,
@@ -63,7 +63,7 @@ class Replica(TypedObjects):
     have changed nothing; `ready` returns when it can. Once its `async with` block has ended, or the member has left
     its group, what the objects are worth can still be read; everything else raises `EndedError`.
 
-    To have one on links that are open already, give its `shelf` to `GroupLinks.found` or `join` as the process, and let
+    To have one on links that are open already, give its `machine` to `Host.found` or `join` as the machine, and let
     it `speak_for` the member that these return.
     """
 
@@ -81,14 +81,16 @@ class Replica(TypedObjects):
         self._news = trio.lowlevel.ParkingLot()
         self._watched: dict[Key, trio.lowlevel.ParkingLot] = {}
         self._ended = False
-        self.shelf = Shelf(name, clock_ms, self._logger, types=types, on_news=self._happened)
-        self.shelf.comparing.on_news = self._answered
+        self.machine = ObjectMachine(
+            name, clock_ms, self._logger, types=types, on_news=self._happened
+        )
+        self.machine.comparing.on_news = self._answered
         self._answers = trio.lowlevel.ParkingLot()
-        self._member: GroupMember | None = None
+        self._member: Member | None = None
         self._has_begun = False
 
-    def speak_for(self, member: GroupMember) -> None:
-        """This is its place in the group, to which the shelf was given as the process."""
+    def speak_for(self, member: Member) -> None:
+        """This is its place in the group, to which the shelf was given as the machine."""
         self._member = member
         if not member.is_outside:
             self._begin()
@@ -111,10 +113,10 @@ class Replica(TypedObjects):
     def _begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self.shelf.speak_for(self.member)
+            self.machine.speak_for(self.member)
 
     @property
-    def member(self) -> GroupMember:
+    def member(self) -> Member:
         """Its place in the group. NotReadyError: it has none yet."""
         if self._member is None:
             raise NotReadyError(f"{self.name!r} is no member of its group yet: wait for that")
@@ -123,7 +125,7 @@ class Replica(TypedObjects):
     @property
     def name(self) -> str:
         """Its name in the group."""
-        return self.shelf.name
+        return self.machine.name
 
     @property
     def group(self) -> str:
@@ -142,12 +144,12 @@ class Replica(TypedObjects):
     @property
     def held(self) -> Objects:
         """The objects, for tools; `objects` lists them."""
-        return self.shelf.objects
+        return self.machine.objects
 
     @property
     def unreadable(self) -> int:
         """Operations delivered here that no program up to this one can decode."""
-        return self.shelf.unreadable
+        return self.machine.unreadable
 
     @property
     def _engine(self) -> GroupEngine:
@@ -314,7 +316,7 @@ class Replica(TypedObjects):
         """
         await self.member.ready()
         number = secrets.token_hex(8)
-        comparing = self.shelf.comparing
+        comparing = self.machine.comparing
         comparing.ask(number, [n for n, each in self.member.members.items() if not each.witness])
         with trio.move_on_after(seconds):
             while comparing.missing(number):
@@ -347,18 +349,18 @@ class Replica(TypedObjects):
             _ = self._engine  # NotReadyError, which says who is missing
             self._begin()
         most = self.member.channel.max_payload
-        payload = self._fitting(self.shelf.packed(entries), entries, most)
+        payload = self._fitting(self.machine.packed(entries), entries, most)
         try:
-            return self.shelf.send(payload)
+            return self.machine.send(payload)
         except Exception as error:
-            if self.shelf.torn:
+            if self.machine.torn:
                 self._failed(error)
             raise
 
     def _failed(self, error: BaseException) -> None:
-        self.shelf.torn = True
+        self.machine.torn = True
         if isinstance(error, Exception):
-            self.member.process_failed(error)
+            self.member.machine_failed(error)
 
     # What has happened
 
@@ -380,7 +382,7 @@ class Replica(TypedObjects):
         self._answers.unpark_all()
 
     def _skipped(self, operations: int) -> None:
-        self.shelf.unreadable += operations
+        self.machine.unreadable += operations
         if operations:
             self._logger.warning("skipped %d stored operations that are none", operations)
 

@@ -11,8 +11,8 @@ import trio
 from crdtcast.causality.member_id import name_of, wall_clock_ms
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
-from crdtcast.group.member import GroupMember
-from crdtcast.group.open import open_group
+from crdtcast.group.member import Member
+from crdtcast.group.open import open_member
 from crdtcast.group.status import Status, status
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
@@ -61,8 +61,8 @@ class NodeProcess:
         self.replica: Replica | None = None
         if not settings.witness:
             self.replica = Replica(settings.name, clock_ms=clock_ms, logger=self._logger)
-        self._founding: GroupMember | None = None
-        self._member: GroupMember | None = None
+        self._founding: Member | None = None
+        self._member: Member | None = None
         self._stop = trio.Event()
         self._scope = trio.CancelScope()
         self._readiness = Readiness()
@@ -71,7 +71,7 @@ class NodeProcess:
     # Looking in
 
     @property
-    def member(self) -> GroupMember:
+    def member(self) -> Member:
         """Raises NotReadyError until it is one."""
         if self._member is None:
             if self._founding is not None and self._founding.is_outside:
@@ -94,7 +94,7 @@ class NodeProcess:
 
     def status(self) -> Status:
         """Raises NotReadyError until there is one."""
-        refused = 0 if self.replica is None else self.replica.shelf.clock.refused
+        refused = 0 if self.replica is None else self.replica.machine.clock.refused
         journal = None
         if self._journal is not None:
             journal = {"path": str(self._journal.path), **self._journal.measures()}
@@ -114,7 +114,7 @@ class NodeProcess:
             return str(error)
         if self._stop.is_set():
             return f"node {self.settings.name!r} is about to stop"
-        if self.replica is not None and self.replica.shelf.torn:
+        if self.replica is not None and self.replica.machine.torn:
             return f"a type of node {self.settings.name!r} has failed: look into its log"
         if (full := member.fullness()) is not None:
             return full
@@ -152,7 +152,7 @@ class NodeProcess:
                 nursery.cancel_scope.cancel()
 
     async def _take_part(self, nursery: trio.Nursery) -> None:
-        async with open_group(self.settings.name, **self._group_options()) as member:
+        async with open_member(self.settings.name, **self._group_options()) as member:
             self._founding = member
             await member.begun()
             self._member = member
@@ -205,7 +205,7 @@ class NodeProcess:
             "group": settings.group,
             "listen": settings.listen,
             "advertise": settings.advertise,
-            "process": None if self.replica is None else self.replica.shelf,
+            "machine": None if self.replica is None else self.replica.machine,
             "witness": settings.witness,
             "replaces": settings.replaces,
             "progress": self._copied,
@@ -223,7 +223,7 @@ class NodeProcess:
                 "%s of %s bytes of the group's state are copied", f"{here:,}", f"{of:,}"
             )
 
-    def _say_ready(self, member: GroupMember) -> None:
+    def _say_ready(self, member: Member) -> None:
         told = {
             "name": self.settings.name,
             "listen": format_address(member.address),
@@ -234,7 +234,7 @@ class NodeProcess:
         self._supervisor.ready()
         print("ready", *(f"{key}={value}" for key, value in told.items()), flush=True)
 
-    async def _depart(self, member: GroupMember) -> None:
+    async def _depart(self, member: Member) -> None:
         if not self.settings.leave_on_stop or member.standing is Standing.LEFT:
             return
         try:

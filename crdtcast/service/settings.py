@@ -9,7 +9,7 @@ from typing import Any
 from crdtcast.causality.member_id import valid_incarnation, valid_name
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.group.limits import StoreLimits, WhenFull
+from crdtcast.group.limits import Limits, WhenFull
 from crdtcast.service.configuration import Kind, option
 from crdtcast.transport.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
 from crdtcast.transport.tcp import is_loopback
@@ -25,6 +25,7 @@ class MemberSettings(ABC):
 
     name: str = option(Kind.TEXT, "This node's name; unique in the group.")
     group: str = option(Kind.TEXT, "The group's name.", "default")
+    listen: str = option(Kind.ADDRESS, "Where other members connect.", "127.0.0.1:7001")
     advertise: str | None = option(
         Kind.ADDRESS, "Where others reach this node, if it listens on a wildcard.", None
     )
@@ -137,13 +138,8 @@ class MemberSettings(ABC):
     @property
     def contacts(self) -> list[str]:
         """Whom to join through: `join` without this node's own address, as far as it is written in the same way."""
-        own = {self.member_listen, self.advertise}
+        own = {self.listen, self.advertise}
         return [each for each in self.join if each not in own]
-
-    @property
-    @abstractmethod
-    def member_listen(self) -> str:
-        """Where other members connect."""
 
     def secrets(self) -> tuple[bytes, ...]:
         """See `NodeOptions.secrets`. Raises ConfigurationError for a file that is of no use."""
@@ -154,7 +150,7 @@ class MemberSettings(ABC):
         return Rotation(self.event_log_size, self.event_log_age)
 
     def link_options(self) -> dict[str, Any]:
-        """What `open_group` passes on to `NodeOptions`, but for name, addresses and group."""
+        """What `open_member` passes on to `NodeOptions`, but for name, addresses and group."""
         return {
             "certificate": self.certificate,
             "key": self.key,
@@ -185,7 +181,6 @@ class MemberSettings(ABC):
 class NodeSettings(MemberSettings):
     """Of `crdtcast node`."""
 
-    listen: str = option(Kind.ADDRESS, "Where other members connect.", "127.0.0.1:7001")
     founders: tuple[str, ...] = option(
         Kind.NAMED_ADDRESSES,
         "All who found the group, this node included: the same list at each. It begins when all have been up once.",
@@ -265,13 +260,9 @@ class NodeSettings(MemberSettings):
         """`founders`: where each of them is, by name."""
         return {name: at for name, _, at in (each.partition("=") for each in self.founders)}
 
-    @property
-    def member_listen(self) -> str:
-        return self.listen
-
-    def limits(self) -> StoreLimits:
+    def limits(self) -> Limits:
         """What the member may hold that is not stable."""
-        return StoreLimits(
+        return Limits(
             memory_bytes=self.store_memory_bytes,
             most_bytes=self.store_most_bytes,
             when_full=WhenFull(self.when_full),

@@ -8,7 +8,7 @@ from crdtcast.simulator.faults import NETWORK, Faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RunLimits:
     """How often a run may do what changes the group for good."""
 
     joins: int = 3
@@ -33,7 +33,7 @@ class Campaign:
     """
 
     faults: Faults
-    limits: Limits = Limits()
+    limits: RunLimits = RunLimits()
     witnesses: int = 0
     pairs: float = 0
     calm: int = 0
@@ -67,19 +67,19 @@ CAMPAIGNS: dict[str, Campaign] = {
     ),
     "restart": Campaign(
         faults=Faults.named((*NETWORK, "restart", "torn")),
-        limits=Limits(torn=4),
+        limits=RunLimits(torn=4),
         happens=(*_OFTEN, "restarts", "events_lost", "torn", "reissued", "sweeps"),
     ),
     "one-eviction": Campaign(
         faults=Faults.named((*NETWORK, "restart", "crash", "evict", "ghost")),
-        limits=Limits(evictions=1, deaths=1),
+        limits=RunLimits(evictions=1, deaths=1),
         witnesses=1,
         pairs=0.4,
         happens=(*_OFTEN, *_EVICTIONS, "restarts", "deaths", "ghosts"),
     ),
     "two-evictions": Campaign(
         faults=Faults.named((*NETWORK, "restart", "crash", "evict", "join")),
-        limits=Limits(evictions=2, deaths=2, joins=2),
+        limits=RunLimits(evictions=2, deaths=2, joins=2),
         witnesses=1,
         pairs=0.15,
         happens=(*_OFTEN, *_EVICTIONS, "restarts", "deaths", "joined"),
@@ -103,7 +103,7 @@ CAMPAIGNS: dict[str, Campaign] = {
     ),
     "return": Campaign(
         faults=replace(Faults.named(("partition", "restart", "torn", "evict")), restart=20),
-        limits=Limits(evictions=2, torn=3),
+        limits=RunLimits(evictions=2, torn=3),
         calm=12,
         happens=("restarts_returning", "torn", "evictions", "reissued"),
     ),
@@ -113,12 +113,12 @@ CAMPAIGNS: dict[str, Campaign] = {
             setback=15,
             evict=15,
         ),
-        limits=Limits(joins=2, leaves=1, evictions=3),
+        limits=RunLimits(joins=2, leaves=1, evictions=3),
         happens=("set_back", "rolled_back", "evictions", "joined", "left", "restarts"),
     ),
     "copies": Campaign(
         faults=replace(Faults.named(("loss", "partition", "restart", "join", "leave")), join=15),
-        limits=Limits(joins=5, leaves=1),
+        limits=RunLimits(joins=5, leaves=1),
         calm=8,
         happens=("bulk_joins", "joined", "restarts"),
     ),
@@ -131,7 +131,7 @@ CAMPAIGNS: dict[str, Campaign] = {
             leave=25,
             evict=8,
         ),
-        limits=Limits(joins=4, leaves=4, evictions=2),
+        limits=RunLimits(joins=4, leaves=4, evictions=2),
         happens=("left", "joined", "deaths", "evictions"),
     ),
     "regions": Campaign(
@@ -142,7 +142,7 @@ CAMPAIGNS: dict[str, Campaign] = {
             join=20,
             evict=15,
         ),
-        limits=Limits(joins=4, evictions=2),
+        limits=RunLimits(joins=4, evictions=2),
         pairs=1,
         happens=("cuts", "joined", "views"),
     ),
@@ -152,7 +152,7 @@ CAMPAIGNS: dict[str, Campaign] = {
             evict=12,
             withdraw=10,
         ),
-        limits=Limits(joins=2, evictions=6, deaths=1),
+        limits=RunLimits(joins=2, evictions=6, deaths=1),
         happens=("evictions", "withdrawn", "joined", "restarts"),
     ),
     "contested": Campaign(
@@ -162,23 +162,23 @@ CAMPAIGNS: dict[str, Campaign] = {
             leave=12,
             join=15,
         ),
-        limits=Limits(joins=3, leaves=3, evictions=8),
+        limits=RunLimits(joins=3, leaves=3, evictions=8),
         happens=("evictions", "left", "joined", "restarts", "views"),
     ),
     "all-leave": Campaign(
         faults=Faults.named((*NETWORK, "restart", "join", "crash", "evict")),
-        limits=Limits(joins=2, deaths=1, evictions=1),
+        limits=RunLimits(joins=2, deaths=1, evictions=1),
         exodus=True,
         happens=("left", "joined", "restarts"),
     ),
     "founders-die": Campaign(
         faults=replace(Faults.named((*NETWORK, "crash", "join", "evict")), crash=10, join=20),
-        limits=Limits(joins=5, deaths=3, evictions=4),
+        limits=RunLimits(joins=5, deaths=3, evictions=4),
         happens=("deaths", "joined", "evictions"),
     ),
     "apart": Campaign(
         faults=Faults.named(("loss", "restart", "join", "evict", "crash", "clock")),
-        limits=Limits(joins=2, deaths=1, evictions=2),
+        limits=RunLimits(joins=2, deaths=1, evictions=2),
         apart=0.4,
         happens=("evictions", "joined", "restarts"),
     ),
@@ -189,7 +189,7 @@ CAMPAIGNS: dict[str, Campaign] = {
             ),
             join=12,
         ),
-        limits=Limits(joins=4, evictions=1),
+        limits=RunLimits(joins=4, evictions=1),
         happens=(
             "upgrades",
             "downgrades",
@@ -202,13 +202,13 @@ CAMPAIGNS: dict[str, Campaign] = {
     ),
     "force": Campaign(
         faults=Faults.named((*NETWORK, "restart", "evict", "force")),
-        limits=Limits(evictions=2),
+        limits=RunLimits(evictions=2),
         pairs=0.3,
         happens=("forced", "forced_cuts"),
     ),
     "founding": Campaign(
         faults=Faults.named((*NETWORK, "restart", "crash", "join", "evict")),
-        limits=Limits(joins=2, deaths=1, evictions=2),
+        limits=RunLimits(joins=2, deaths=1, evictions=2),
         witnesses=1,
         pairs=0.2,
         founding=True,
@@ -228,7 +228,7 @@ CAMPAIGNS: dict[str, Campaign] = {
     ),
     "hostile": Campaign(
         faults=Faults.named((*NETWORK, "restart", "join", "evict")),
-        limits=Limits(evictions=1, joins=2),
+        limits=RunLimits(evictions=1, joins=2),
         hostile=True,
         happens=(
             "lies",

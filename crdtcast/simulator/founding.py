@@ -23,7 +23,7 @@ from typing import TypeAlias
 from crdtcast.causality.member_id import base_of, name_of, new_incarnation
 from crdtcast.engine.founding import Announcement, Begun, FoundingRound, Late
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.membership import Member
+from crdtcast.engine.membership import MemberInfo
 from crdtcast.simulator.campaigns import Campaign
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group import crashes
@@ -111,7 +111,7 @@ class FoundingWorld(GroupWorld):
         self.group = ""
         """The id of the group that has begun."""
         self.in_memory: set[str] = set()
-        self._first: tuple[Member, ...] = ()
+        self._first: tuple[MemberInfo, ...] = ()
         self._late: set[str] = set()
         self._clocks = dict.fromkeys(founders, _CLOCK)
 

@@ -9,7 +9,7 @@ from typing import Any
 from crdtcast.baselines.simulator.published_world import BASELINES, FITTING
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.simulator.campaign import Outcome, engine_names, run_group_seed, run_seed
-from crdtcast.simulator.campaigns import CAMPAIGNS, Campaign, Limits, campaign
+from crdtcast.simulator.campaigns import CAMPAIGNS, Campaign, RunLimits, campaign
 from crdtcast.simulator.faults import ALL, Faults
 
 REAL_ENGINES = ("group", "names")
@@ -91,7 +91,7 @@ class Plan:
             names = usual if self.faults is None else self.faults
             chosen = replace(chosen, faults=Faults.named(names))
         if self.limits is not None:
-            known = {field.name for field in fields(Limits)}
+            known = {field.name for field in fields(RunLimits)}
             if unknown := sorted(set(self.limits) - known):
                 raise ConfigurationError(
                     f"unknown limit {unknown[0]!r}: choose from {', '.join(sorted(known))}"

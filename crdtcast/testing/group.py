@@ -97,7 +97,7 @@ def _unpacked(payload: bytes) -> list[list[Any]]:
     return unpacked
 
 
-class Member(Generic[C]):
+class ModelReplica(Generic[C]):
     """One replica: its object, its vector, what it has delivered and what of that is not stable
     yet.
     """
@@ -116,14 +116,16 @@ class Group(Generic[C]):
     """`size` replicas of one object, named a, b, c, …"""
 
     def __init__(self, crdt: type[C], size: int = 3) -> None:
-        self.members = [Member(chr(ord("a") + number), crdt()) for number in range(size)]
+        self.members = [ModelReplica(chr(ord("a") + number), crdt()) for number in range(size)]
         # Clocks that stand still make a Lamport clock of the hybrid one: it shows nothing that
         # causality does not, and has many equal times.
         for member in self.members:
             member.crdt.site = Site(member.name, HLC(lambda: 0))
         self._sent: dict[str, list[Sent]] = {member.name: [] for member in self.members}
 
-    def issue(self, member: Member[C], calls: Sequence[Call], *, compressed: bool = False) -> Sent:
+    def issue(
+        self, member: ModelReplica[C], calls: Sequence[Call], *, compressed: bool = False
+    ) -> Sent:
         """Prepare the calls at a member, send them as one message, and deliver it there.
 
         `compressed`: send what the type makes of them by `compress`; it has to mean the same.
@@ -140,7 +142,7 @@ class Group(Generic[C]):
         self.deliver(member, message)
         return message
 
-    def deliverable(self, member: Member[C]) -> list[Sent]:
+    def deliverable(self, member: ModelReplica[C]) -> list[Sent]:
         """The next message of each other origin, where all that it depends on is delivered."""
         ready: list[Sent] = []
         for origin, messages in self._sent.items():
@@ -151,7 +153,7 @@ class Group(Generic[C]):
                     ready.append(messages[delivered])
         return ready
 
-    def deliver(self, member: Member[C], message: Sent) -> None:
+    def deliver(self, member: ModelReplica[C], message: Sent) -> None:
         """Apply a deliverable message at a member."""
         tag = message.tag
         for index, operation in enumerate(message.operations()):
@@ -160,7 +162,7 @@ class Group(Generic[C]):
         member.vector[tag.dot.origin] = tag.dot.counter
         member.unstable.append(message)
 
-    def can_stabilise(self, member: Member[C]) -> list[Sent]:
+    def can_stabilise(self, member: ModelReplica[C]) -> list[Sent]:
         """What is stable at a member, by definition, and not reported there yet; in delivery order.
 
         A message is stable here when nothing concurrent can be delivered here any more: everybody
@@ -183,7 +185,7 @@ class Group(Generic[C]):
             and all(message.tag < other.tag for other in on_its_way)
         ]
 
-    def stabilise(self, member: Member[C], messages: Sequence[Sent]) -> None:
+    def stabilise(self, member: ModelReplica[C], messages: Sequence[Sent]) -> None:
         """Report messages out of `can_stabilise` as stable; a prefix of it, or all."""
         for message in messages:
             member.crdt.stable(message.tag)

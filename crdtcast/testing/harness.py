@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.pure import PureOpCRDT
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.testing.group import Group, Member, Sent, VisibleOperation
+from crdtcast.testing.group import Group, ModelReplica, Sent, VisibleOperation
 from crdtcast.testing.schedules import (
     Action,
     Deliver,
@@ -179,7 +179,7 @@ class _Run:
             case Restart():
                 self._restart(member)
 
-    def _issue(self, member: Member[PureOpCRDT[Any]], action: Issue) -> None:
+    def _issue(self, member: ModelReplica[PureOpCRDT[Any]], action: Issue) -> None:
         before = member.crdt.snapshot()
         prepared: list[list[Any]] = []
         for call in action.calls:
@@ -198,7 +198,7 @@ class _Run:
         self.steps[-1] += f" as {sent.tag.dot}"
         self._check(member)
 
-    def _deliver(self, member: Member[PureOpCRDT[Any]], message: Sent) -> None:
+    def _deliver(self, member: ModelReplica[PureOpCRDT[Any]], message: Sent) -> None:
         self.steps.append(f"{member.name} delivers {message.tag.dot}")
         self.group.deliver(member, message)
         self._check(member)
@@ -208,7 +208,7 @@ class _Run:
             while ready := self.group.deliverable(member):
                 self._deliver(member, ready[0])
 
-    def _stabilise(self, member: Member[PureOpCRDT[Any]], messages: list[Sent]) -> None:
+    def _stabilise(self, member: ModelReplica[PureOpCRDT[Any]], messages: list[Sent]) -> None:
         for message in messages:
             self.steps.append(f"{message.tag.dot} becomes stable at {member.name}")
             self.group.stabilise(member, [message])
@@ -218,7 +218,7 @@ class _Run:
         for member in self.group.members:
             self._stabilise(member, self.group.can_stabilise(member))
 
-    def _restart(self, member: Member[PureOpCRDT[Any]]) -> None:
+    def _restart(self, member: ModelReplica[PureOpCRDT[Any]]) -> None:
         self.steps.append(f"{member.name} restarts from a snapshot")
         snapshot = member.crdt.snapshot()
         restored = self.crdt.restore(snapshot)
@@ -230,7 +230,7 @@ class _Run:
         member.crdt = restored
         self._check(member)
 
-    def _check(self, member: Member[PureOpCRDT[Any]]) -> None:
+    def _check(self, member: ModelReplica[PureOpCRDT[Any]]) -> None:
         visible = tuple(sorted(member.vector.items()))
         if visible not in self.expected:
             worth = self.specification(tuple(member.visible))

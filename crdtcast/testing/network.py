@@ -3,11 +3,11 @@
     @simulated
     async def test_my_process():
         with Network() as network:
-            async with open_group("eu", found=True, process=Mine()) as eu:
-                async with open_group("us", join=eu.address, process=Mine()) as us:
+            async with open_member("eu", found=True, machine=Mine()) as eu:
+                async with open_member("us", join=eu.address, machine=Mine()) as us:
                     network.cut("us")
 
-Whatever is opened inside the block (`open_group`, `open_links`, `open_replica`) listens and
+Whatever is opened inside the block (`open_member`, `open_host`, `open_replica`) listens and
 dials there. No socket is opened, and no waiting takes real time.
 """
 

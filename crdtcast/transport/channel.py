@@ -17,7 +17,7 @@ from crdtcast.engine.founding import Announcement
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import CrdtcastError, HandshakeError, RemoteProtocolError, RolledBackError
 from crdtcast.journal.spill import Spilled
-from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, Driving, runs
+from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, EngineDriver, runs
 from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.link import Link
 from crdtcast.transport.options import Address, NodeOptions
@@ -27,7 +27,7 @@ from crdtcast.wire.group_frames import Apart, Grouped, Here, InGroup
 from crdtcast.wire.handshake import Reason
 
 
-class Channel(Driving):
+class Channel(EngineDriver):
     """A group of one process. ConfigurationError for what is no name, LocalProtocolError if the group is open already.
 
     engine: None until there is one; set it by `start`, and another one by `start` again. group_id:
@@ -135,12 +135,12 @@ class Channel(Driving):
     # Sending
 
     def transmit(self) -> None:
-        """(For `Driving`.)"""
+        """(For `EngineDriver`.)"""
         if self.engine is not None:
             self.send_effects(self.engine.take_outbox())
 
     def before_writing(self, fill: Callable[[], None]) -> bool:
-        """(For `Driving`.)"""
+        """(For `EngineDriver`.)"""
         return self.shared.before_writing(fill)
 
     def send_effects(self, effects: list[Transmit]) -> None:
@@ -276,7 +276,7 @@ class Channel(Driving):
             self.shared.say(text, logging.WARNING, text)
 
     def after(self) -> None:
-        """See `Driving.after`; while there is no engine there is nothing to do."""
+        """See `EngineDriver.after`; while there is no engine there is nothing to do."""
         if self.engine is not None:
             super().after()
 
@@ -285,7 +285,7 @@ class Channel(Driving):
         return self._backlog > self.shared.options.backlog_bytes and not self.closed
 
     def relieve(self) -> None:
-        """(For `Driving`.)"""
+        """(For `EngineDriver`.)"""
         engine = self.engine
         if engine is not None:
             if engine.blames.is_late:

@@ -14,7 +14,7 @@ from crdtcast.exceptions import LocalProtocolError
 from crdtcast.transport.link import Link, LinkHost
 from crdtcast.transport.link_table import Connect, Links
 from crdtcast.transport.log_throttle import Throttle
-from crdtcast.transport.monitor import Watching
+from crdtcast.transport.monitor import Monitor
 from crdtcast.transport.options import Address, NodeOptions, format_address
 from crdtcast.transport.peers import LinkStatus, Peer
 from crdtcast.transport.tcp import TRANSPORT, is_loopback
@@ -49,7 +49,7 @@ class Endpoint(LinkHost):
         self._encoder = Encoder(options.max_frame)
         self._due: list[Callable[[], None]] = []
         self._early: list[Callable[[Links], None]] = []
-        self._watching = Watching(options.keepalive_interval, logger)
+        self._watching = Monitor(options.keepalive_interval, logger)
 
     @property
     def name(self) -> str:
@@ -218,7 +218,7 @@ class Endpoint(LinkHost):
 
     # Operators
 
-    def watching(self) -> Watching:
+    def watching(self) -> Monitor:
         """Who is silent, and who holds stability back, as of now."""
         up = {} if self._links is None else self._links.up
         speak = [up[name] for name in up.keys() - set(self.not_here())]

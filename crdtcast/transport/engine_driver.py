@@ -41,7 +41,7 @@ def _receiver_and_kind(effect: Transmit) -> tuple[str | None, FrameKind]:
     return effect[0], _KINDS.get(type(effect[1]), FrameKind.GROUPED)
 
 
-class Driving(ABC):
+class EngineDriver(ABC):
     """Subclasses have the engine and the links.
 
     on_work: called whenever something may be deliverable or stable, or a tick has passed.
@@ -55,7 +55,7 @@ class Driving(ABC):
         self.on_work = on_work
         self._is_due = False
         self._waiting = 0
-        self.ticking = Ticking(interval, self.driven, self._tick)
+        self.ticking = Ticker(interval, self.driven, self._tick)
 
     @abstractmethod
     def driven(self) -> Core:
@@ -138,7 +138,7 @@ class Driving(ABC):
         self.offer_work()
 
 
-class Ticking:
+class Ticker:
     """engine: the present one. tick: to be called for each tick."""
 
     def __init__(

@@ -29,6 +29,8 @@ from crdtcast.wire.handshake import Patience, Reason, Refused, patience
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0
 """A link that lived for so many seconds was a success: the back-off starts anew."""
+_STARTING = 3.0
+"""For so many seconds one that was never linked may only be starting itself, like this node: no trouble yet."""
 _STOPPED = "this node has stopped"
 _REPLACED = "replaced by a newer connection"
 _ORDINARY = {_STOPPED, _REPLACED}
@@ -139,7 +141,11 @@ class Links(Greeting):
         return await self._converse(stream, peer)
 
     def _unreachable(self, peer: Peer, cause: str) -> Patience:
-        self._trouble(peer, f"cannot reach {peer.at(format_address(peer.address))}: {cause}")
+        text = f"cannot reach {peer.at(format_address(peer.address))}: {cause}"
+        if peer.times_up or trio.current_time() - peer.born >= _STARTING:
+            self._trouble(peer, text)
+        else:
+            self._note(peer, text)
         return Patience.RETRY
 
     async def _converse(
@@ -305,10 +311,13 @@ class Links(Greeting):
 
     def _trouble(self, peer: Peer, text: str) -> None:
         """A failed attempt: one line, then silence until it has worked again."""
+        self._note(peer, text)
+        self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)
+
+    def _note(self, peer: Peer, text: str) -> None:
         if peer.name is None or peer.name not in self.up:
             peer.error = text
             self._turn(peer, "down")
-        self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)
 
 
 def _remote(stream: trio.abc.Stream) -> str:

@@ -38,7 +38,7 @@ class _Begun:
         return now - self.at
 
 
-class Watching:
+class Monitor:
     """Of one endpoint, for all of its groups. interval: of keep-alives, in seconds."""
 
     def __init__(self, interval: float, logger: logging.Logger) -> None:

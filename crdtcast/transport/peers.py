@@ -36,7 +36,7 @@ class Peer:
         self.address = address
         self.backoff = backoff
         self.state = "down"
-        self.since = trio.current_time()
+        self.born = self.since = trio.current_time()
         self.error: str | None = None
         self.times_up = 0
         self.traffic = Traffic()

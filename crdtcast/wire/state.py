@@ -11,7 +11,7 @@ import msgpack
 
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Tag
-from crdtcast.engine import Cut, GroupState, Member
+from crdtcast.engine import Cut, GroupState, MemberInfo
 from crdtcast.engine.checks import check_state
 from crdtcast.engine.membership import Early
 from crdtcast.engine.operations import read_level, read_span
@@ -179,7 +179,7 @@ def _state(packed: Any) -> GroupState:
         stable=read_vector(stable),
         unstable=tuple(map(_message, unstable)),
         members=tuple(
-            Member(
+            MemberInfo(
                 read_incarnation(x),
                 read_flag(witness),
                 read_span(lowest, highest),

@@ -9,26 +9,26 @@ import msgpack
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.chaos.child import main
 from crdtcast.journal import FileJournal, Recovered
-from crdtcast.replica.object_machine import Shelf
+from crdtcast.replica.object_machine import ObjectMachine
 
 
 def drop() -> None:
     """Every 50th message of another member is not applied."""
-    right, number = Shelf.tcdeliver, count(1)
+    right, number = ObjectMachine.tcdeliver, count(1)
 
-    def tcdeliver(self: Shelf, payload: bytes, tag: Tag) -> None:
+    def tcdeliver(self: ObjectMachine, payload: bytes, tag: Tag) -> None:
         mine = tag.dot.origin.startswith(f"{self.name}.")
         if mine or next(number) % 50:
             right(self, payload, tag)
 
-    Shelf.tcdeliver = tcdeliver  # type: ignore[method-assign]
+    ObjectMachine.tcdeliver = tcdeliver  # type: ignore[method-assign]
 
 
 def twice() -> None:
     """What is sent again after an eviction counts twice."""
-    right = Shelf.reissue
+    right = ObjectMachine.reissue
 
-    def reissue(self: Shelf, payload: bytes, dot: Dot) -> bytes | None:
+    def reissue(self: ObjectMachine, payload: bytes, dot: Dot) -> bytes | None:
         again = right(self, payload, dot)
         if again is None:
             return None
@@ -36,12 +36,12 @@ def twice() -> None:
         packed: bytes = msgpack.packb([kind, entries + entries])
         return packed
 
-    Shelf.reissue = reissue  # type: ignore[method-assign]
+    ObjectMachine.reissue = reissue  # type: ignore[method-assign]
 
 
 def forget() -> None:
     """Nothing is sent again after an eviction."""
-    Shelf.reissue = lambda self, payload, dot: None  # type: ignore[method-assign]
+    ObjectMachine.reissue = lambda self, payload, dot: None  # type: ignore[method-assign]
 
 
 def renew() -> None:

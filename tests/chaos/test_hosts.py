@@ -7,13 +7,13 @@ import pytest
 import trio
 
 from crdtcast.chaos.disks import Disk
-from crdtcast.chaos.nodes import Host
+from crdtcast.chaos.nodes import ChaosHost
 from crdtcast.chaos.proxy import Network
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Callable[[str], Host]:
-    return lambda program: Host(
+def host(tmp_path: Path) -> Callable[[str], ChaosHost]:
+    return lambda program: ChaosHost(
         "n1",
         Disk(tmp_path / "n1"),
         Network().place("n1"),
@@ -23,7 +23,7 @@ def host(tmp_path: Path) -> Callable[[str], Host]:
 
 
 @pytest.mark.process
-def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], Host]) -> None:
+def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], ChaosHost]) -> None:
     ends = host("import sys; sys.exit(3)")
     ends.start([])
     trio.run(ends.ended)
@@ -33,7 +33,7 @@ def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], Host]
 
 
 @pytest.mark.process
-def test_killing_is_no_crash(host: Callable[[str], Host]) -> None:
+def test_killing_is_no_crash(host: Callable[[str], ChaosHost]) -> None:
     stays = host("import time; time.sleep(600)")
     stays.start([])
     trio.run(stays.kill)
@@ -43,7 +43,7 @@ def test_killing_is_no_crash(host: Callable[[str], Host]) -> None:
 
 
 @pytest.mark.process
-def test_a_traceback_in_the_log_is_told(host: Callable[[str], Host]) -> None:
+def test_a_traceback_in_the_log_is_told(host: Callable[[str], ChaosHost]) -> None:
     raises = host("raise ValueError")
     raises.start([])
     trio.run(raises.ended)

@@ -10,7 +10,7 @@ import trio
 from crdtcast import Replica, open_replica
 from crdtcast.chaos.disks import Disk
 from crdtcast.chaos.load import KINDS, Client, Found, Promised, Sums, compare, kind_of
-from crdtcast.chaos.nodes import Host
+from crdtcast.chaos.nodes import ChaosHost
 from crdtcast.chaos.proxy import Network
 from crdtcast.datatypes.maps import CATALOGUE
 from crdtcast.exceptions import CrdtcastError
@@ -18,7 +18,7 @@ from crdtcast.service.admin.values import shown
 
 
 def client() -> Client:
-    return Client(Host("n1", Disk(Path("n1")), Network().place("n1"), ("127.0.0.1", 2)), 1.0)
+    return Client(ChaosHost("n1", Disk(Path("n1")), Network().place("n1"), ("127.0.0.1", 2)), 1.0)
 
 
 def found(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import Arrival, Arrived, Entry, SharedList, SharedText
-from crdtcast.datatypes.elements import GONE, Member
+from crdtcast.datatypes.elements import GONE, SequenceElement
 from crdtcast.datatypes.rebasing import rebased
 from crdtcast.datatypes.sequence import Positions
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
@@ -140,7 +140,7 @@ class OldestNextToTheParent(SharedList):
 class NextToTheParentAlways(SharedList):
     """What has arrived last stands next to the parent."""
 
-    def _where(self, new: Member) -> Any:
+    def _where(self, new: SequenceElement) -> Any:
         kept, self._children = self._children, {}
         try:
             return super()._where(new)
@@ -151,7 +151,7 @@ class NextToTheParentAlways(SharedList):
 class NoClimbing(SharedList):
     """A newcomer steps over a newer sibling, but not over what hangs from it."""
 
-    def _outermost(self, member: Member, side: str) -> Member:
+    def _outermost(self, member: SequenceElement, side: str) -> SequenceElement:
         return member
 
 
@@ -163,7 +163,7 @@ class KillForgetsConcurrency(SharedList):
 
 
 class DropsDeadPositionsAtOnce(SharedList):
-    def _show(self, member: Member, value: Any) -> None:
+    def _show(self, member: SequenceElement, value: Any) -> None:
         super()._show(member, value)
         if value is GONE and member.identity in self._elements:
             self._members.remove(member.leaf, member.leaf.items.index(member))
@@ -186,10 +186,10 @@ class DropsDeadPositionsAtOnce(SharedList):
 class ForgetsPlacesEarly(SharedList):
     """An unstable element counts as stable: only its identity is kept."""
 
-    def _adopt(self, member: Member) -> None:
+    def _adopt(self, member: SequenceElement) -> None:
         pass
 
-    def _settle(self, member: Member) -> None:
+    def _settle(self, member: SequenceElement) -> None:
         member.place = None
 
 

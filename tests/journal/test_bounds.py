@@ -15,10 +15,10 @@ from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import JournalError, StoreFullError
-from crdtcast.group.limits import StoreLimits, WhenFull
+from crdtcast.group.limits import Limits, WhenFull
 from crdtcast.journal import FileJournal
 from crdtcast.journal.spill import Spill, Spilled, SpillingEngine, spilling
-from tests.node.group_support import Host, World, members_are
+from tests.node.group_support import SimulatedHost, World, members_are
 from tests.node.network import Network, eventually, simulated
 
 SIZE = 2000
@@ -31,15 +31,15 @@ class Inline(FileJournal):
 
 
 async def start(
-    group: World, directory: Path, name: str, limits: StoreLimits, *, contact: str | None = None
-) -> Host:
+    group: World, directory: Path, name: str, limits: Limits, *, contact: str | None = None
+) -> SimulatedHost:
     host = await group.start(name, contact)
     journal = Inline(directory / name)
     if contact is None:
-        host.member = host.links.found("g", process=host.ledger, journal=journal, limits=limits)
+        host.member = host.links.found("g", machine=host.ledger, journal=journal, limits=limits)
     else:
         host.member = await host.links.join(
-            "g", process=host.ledger, journal=journal, limits=limits
+            "g", machine=host.ledger, journal=journal, limits=limits
         )
     return host
 
@@ -59,7 +59,7 @@ def in_a_group(
     return run
 
 
-def has_all(host: Host, payloads: list[bytes]) -> bool:
+def has_all(host: SimulatedHost, payloads: list[bytes]) -> bool:
     return host.up.engine.quiet and host.ledger.payloads == payloads
 
 
@@ -67,7 +67,7 @@ def has_all(host: Host, payloads: list[bytes]) -> bool:
 async def test_payloads_go_to_disk_beyond_a_limit_and_come_back(
     group: World, directory: Path
 ) -> None:
-    limits = StoreLimits(memory_bytes=3 * SIZE)
+    limits = Limits(memory_bytes=3 * SIZE)
     a = await start(group, directory, "a", limits)
     b = await start(group, directory, "b", limits, contact="a")
     await members_are(a.up, "a", "b")
@@ -96,7 +96,7 @@ async def test_payloads_go_to_disk_beyond_a_limit_and_come_back(
 async def test_full_store_refuses_until_somebody_acknowledges(
     group: World, directory: Path
 ) -> None:
-    limits = StoreLimits(memory_bytes=0, most_bytes=20 * SIZE)
+    limits = Limits(memory_bytes=0, most_bytes=20 * SIZE)
     a = await start(group, directory, "a", limits)
     await start(group, directory, "b", limits, contact="a")
     await members_are(a.up, "a", "b")
@@ -115,7 +115,7 @@ async def test_full_store_refuses_until_somebody_acknowledges(
 def test_warnings_come_long_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     @in_a_group
     async def run(group: World, directory: Path) -> None:
-        limits = StoreLimits(memory_bytes=0, most_bytes=100 * SIZE)
+        limits = Limits(memory_bytes=0, most_bytes=100 * SIZE)
         a = await start(group, directory, "a", limits)
         await start(group, directory, "b", limits, contact="a")
         await members_are(a.up, "a", "b")
@@ -142,7 +142,7 @@ def test_warnings_come_long_before(tmp_path: Path, caplog: pytest.LogCaptureFixt
 async def test_silent_member_is_evicted_if_the_policy_says_so(
     group: World, directory: Path
 ) -> None:
-    limits = StoreLimits(memory_bytes=0, most_bytes=20 * SIZE, when_full=WhenFull.EVICT)
+    limits = Limits(memory_bytes=0, most_bytes=20 * SIZE, when_full=WhenFull.EVICT)
     a = await start(group, directory, "a", limits)
     await start(group, directory, "b", limits, contact="a")
     c = await start(group, directory, "c", limits, contact="a")
@@ -195,4 +195,4 @@ def test_disk_that_forgets_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_limits_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="memory_bytes"):
-        StoreLimits(memory_bytes=10, most_bytes=5)
+        Limits(memory_bytes=10, most_bytes=5)

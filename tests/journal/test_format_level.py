@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from crdtcast import open_group
+from crdtcast import open_member
 from crdtcast.engine import GroupEngine, Span
 from crdtcast.exceptions import OutdatedError
 from crdtcast.journal import FileJournal
@@ -25,7 +25,7 @@ def test_older_program_refuses_a_journal_and_leaves_it_whole(tmp_path: Path) -> 
     journal.close()
 
     async def start() -> None:
-        async with open_group("a", group="g", found=True, journal=tmp_path / "journal"):
+        async with open_member("a", group="g", found=True, journal=tmp_path / "journal"):
             await trio.sleep_forever()
 
     for _ in range(2):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, open_group, open_replica
+from crdtcast import ConfigurationError, open_member, open_replica
 from crdtcast.datatypes import PNCounter
 from crdtcast.eventlog.check.check import check_logs
 
@@ -19,7 +19,7 @@ ON_A_SMALL_DISK = """
 import json, logging, sys
 from pathlib import Path
 import trio
-from crdtcast import open_group
+from crdtcast import open_member
 from crdtcast.chaos import disks
 
 scratch = Path(sys.argv[1])
@@ -34,7 +34,7 @@ logger.addHandler(logging.Handler())
 logger.handlers[0].emit = lambda record: said.append(record.getMessage())
 
 async def main():
-    async with open_group("eu", found=True, journal=scratch / "eu", event_logs=disk.path) as eu:
+    async with open_member("eu", found=True, journal=scratch / "eu", event_logs=disk.path) as eu:
         async def write(number):
             for _ in range(number):
                 eu.tcbroadcast(b"x" * 100)
@@ -79,7 +79,7 @@ def test_whoever_runs_in_a_program_says_so(
 
     async def main() -> None:
         async with (
-            open_group(
+            open_member(
                 "eu", found=True, journal=tmp_path / "eu", event_logs=tmp_path / "logs" / "eu"
             ) as eu,
             open_replica(
@@ -111,9 +111,9 @@ def test_a_directory_that_cannot_be_used_is_found_before_the_node_is_a_member(
     (tmp_path / "file").touch()
 
     async def main() -> None:
-        async with open_group("eu", found=True) as eu:
+        async with open_member("eu", found=True) as eu:
             with pytest.raises(ConfigurationError, match="that this user may write to"):
-                async with open_group(
+                async with open_member(
                     "us", join=eu.address, journal=tmp_path / "us", event_logs=tmp_path / "file"
                 ):
                     pass

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from crdtcast import GroupMember
+from crdtcast import Member
 from crdtcast.eventlog.check.check import check_logs
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.format import Event, Kind, LogReader
@@ -24,9 +24,7 @@ from tests.node.network import eventually, simulated
 class Watched(DurableLog):
     """The log of b, or of another member, which is never killed."""
 
-    def __init__(
-        self, member: GroupMember, directory: Path, rotation: Rotation, fate: "Fate"
-    ) -> None:
+    def __init__(self, member: Member, directory: Path, rotation: Rotation, fate: "Fate") -> None:
         super().__init__(member, directory, rotation)
         self._fate = fate if member.name == "b" else None
         self._is_dead = False

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from crdtcast import EndedError, GroupMember
+from crdtcast import EndedError, Member
 from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
@@ -71,7 +71,7 @@ async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> Non
         assert group.hosts["a"].ledger.payloads == payloads
 
 
-def deafen(member: GroupMember) -> None:
+def deafen(member: Member) -> None:
     """It does not hear of what it is asked to accept, nor of what is decided, until `hears_again`."""
     engine, receive = member.engine, member.engine.receive
 
@@ -84,7 +84,7 @@ def deafen(member: GroupMember) -> None:
     engine.receive = hears  # type: ignore[method-assign]
 
 
-def hears_again(member: GroupMember) -> None:
+def hears_again(member: Member) -> None:
     del member.engine.receive
 
 

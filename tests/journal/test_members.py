@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, GroupMember, LocalProtocolError, open_group
+from crdtcast import ConfigurationError, LocalProtocolError, Member, open_member
 from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
@@ -22,11 +22,11 @@ from crdtcast.wire.group_frames import InGroup
 from crdtcast.wire.offer_frames import Part
 from crdtcast.wire.state import unpack_entry
 from tests.effort import seeds
-from tests.node.group_support import Host, Ledger, World, members_are
+from tests.node.group_support import Ledger, SimulatedHost, World, members_are
 from tests.node.network import Network, eventually, simulated
 
 
-class Durable(Host):
+class Durable(SimulatedHost):
     """A process with a disk. What it was told to be durable is in `kept`."""
 
     disk: Disk
@@ -36,14 +36,14 @@ class Durable(Host):
         super().__init__(*args, **more)
         self.sent = 0
 
-    async def open(self, *, found: bool, **more: Any) -> GroupMember:
+    async def open(self, *, found: bool, **more: Any) -> Member:
         journal = DiskJournal(self.disk)
         options: dict[str, Any] = {"journal": journal, "compact_bytes": self.compact_bytes, **more}
         if found:
-            self.member = self.links.found("g", process=self.ledger, **options)
+            self.member = self.links.found("g", machine=self.ledger, **options)
             await self.member.ready()
         else:
-            self.member = await self.links.join("g", process=self.ledger, **options)
+            self.member = await self.links.join("g", machine=self.ledger, **options)
         return self.member
 
 
@@ -72,7 +72,7 @@ class Country(World):
         self.hosts[name].die()
         self.disks[name] = chosen
 
-    def up(self, name: str) -> GroupMember:
+    def up(self, name: str) -> Member:
         return self.hosts[name].up
 
     async def calm(self, *payloads: bytes) -> None:
@@ -104,7 +104,7 @@ async def country(*names: str, seed: int = 0, **options: Any) -> AsyncIterator[C
         nursery.cancel_scope.cancel()
 
 
-class Watching(MemoryJournal):
+class Monitor(MemoryJournal):
     """Knows what is durable: the vector of what was synced."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Watching(MemoryJournal):
         self.is_late |= any(self.durable.get(o, 0) < counter for o, counter in vector.items())
 
 
-def watch(member: GroupMember, journal: Watching) -> set[type]:
+def watch(member: Member, journal: Monitor) -> set[type]:
     """From now on whatever leaves has to be durable. The kinds of what has left."""
     channel = member.channel
     send_effects, send_to = channel.send_effects, channel.send_to
@@ -156,11 +156,11 @@ def watch(member: GroupMember, journal: Watching) -> set[type]:
 async def test_nothing_leaves_before_it_is_durable() -> None:
     async with country() as group:
         a, b, c = (
-            Host(group.network, name, contact)
+            SimulatedHost(group.network, name, contact)
             for name, contact in (("a", None), ("b", "a"), ("c", "a"))
         )
-        journal = Watching()
-        a.member = a.links.found("g", process=a.ledger, journal=journal)
+        journal = Monitor()
+        a.member = a.links.found("g", machine=a.ledger, journal=journal)
         kinds = watch(a.member, journal)
         recording = a.member._recording
         assert recording is not None
@@ -350,9 +350,9 @@ async def test_refusals() -> None:
     journal = MemoryJournal()
     async with trio.open_nursery() as nursery:
         group = Country(Network(nursery), nursery)
-        a = Host(group.network, "a", None)
+        a = SimulatedHost(group.network, "a", None)
         await nursery.start(a.live)
-        first = a.links.found("g", process=a.ledger, journal=journal)
+        first = a.links.found("g", machine=a.ledger, journal=journal)
         with pytest.raises(LocalProtocolError, match="in memory only"):
             await a.links.found("h").wait_durable()
         await first.wait_durable()
@@ -360,11 +360,11 @@ async def test_refusals() -> None:
             a.links.found("i", journal=journal)
         a.die()
         await eventually(lambda: journal._open is False)
-        b = Host(group.network, "b", None)
+        b = SimulatedHost(group.network, "b", None)
         await nursery.start(b.live)
         with pytest.raises(ConfigurationError, match="'a' in group 'g'"):
-            b.links.found("g", journal=journal, process=b.ledger)
-        again = Host(group.network, "a", None)
+            b.links.found("g", journal=journal, machine=b.ledger)
+        again = SimulatedHost(group.network, "a", None)
         await nursery.start(again.live)
         with pytest.raises(ConfigurationError, match="a process, and its state"):
             again.links.found("g", journal=journal)
@@ -384,7 +384,7 @@ async def test_damage_without_anybody_else_is_refused() -> None:
         await group._nursery.start(host.live)
         host.disk = group.disks["a"]
         host.member = host.links.found(
-            "g", process=host.ledger, journal=DiskJournal(host.disk, trusted=True)
+            "g", machine=host.ledger, journal=DiskJournal(host.disk, trusted=True)
         )
         assert host.ledger.payloads == [b"x"]
 
@@ -440,7 +440,7 @@ def test_end_at_any_moment_leaves_no_gap(tmp_path: Path) -> None:
     """(On a real disk, and a real clock: the sync is in a thread, and cancellation comes as it may.)"""
 
     async def run(directory: Path, moments: int) -> None:
-        async with open_group("a", found=True, process=Ledger(), journal=directory) as member:
+        async with open_member("a", found=True, machine=Ledger(), journal=directory) as member:
             await member.wait_durable()
             for number in range(6):
                 member.tcbroadcast(b"%d" % number)
@@ -448,7 +448,7 @@ def test_end_at_any_moment_leaves_no_gap(tmp_path: Path) -> None:
                     for _ in range(moments):
                         await trio.lowlevel.checkpoint()
         again = Ledger()
-        async with open_group("a", found=True, process=again, journal=directory):
+        async with open_member("a", found=True, machine=again, journal=directory):
             assert again.payloads == [b"%d" % number for number in range(6)]
 
     for moments in range(6):

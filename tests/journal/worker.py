@@ -8,7 +8,7 @@ import sys
 
 import trio
 
-from crdtcast import open_group
+from crdtcast import open_member
 from tests.node.group_support import Ledger
 
 
@@ -16,10 +16,10 @@ async def main(*arguments: str) -> None:
     name, directory, port, contact, most = arguments
     ledger = Ledger()
     where = {"join": f"127.0.0.1:{contact}"} if contact else {"found": True}
-    async with open_group(
+    async with open_member(
         name,
         listen=f"127.0.0.1:{port}",
-        process=ledger,
+        machine=ledger,
         journal=f"{directory}/{name}",
         event_logs=f"{directory}/logs",
         compact_bytes=3000,

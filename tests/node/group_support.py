@@ -7,14 +7,15 @@ from typing import Any
 import msgpack
 import trio
 
-from crdtcast import GroupLinks, GroupMember, NodeOptions, Process, Tag, open_group
+from crdtcast import Host, Member, StateMachine, Tag, open_member
 from crdtcast.causality.tags import Dot
 from crdtcast.group.running import running
+from crdtcast.lowlevel import NodeOptions
 from crdtcast.transport.host import SharedLinks
 from tests.node.network import PORTS, Network
 
 
-class Ledger(Process):
+class Ledger(StateMachine):
     """All payloads in the order of their delivery, with their dots; what is not stable yet."""
 
     def __init__(self) -> None:
@@ -71,16 +72,16 @@ class Ledger(Process):
 
 @asynccontextmanager
 async def founded(
-    *names: str, processes: Mapping[str, Process] | None = None, **options: Any
-) -> AsyncIterator[list[GroupMember]]:
+    *names: str, processes: Mapping[str, StateMachine] | None = None, **options: Any
+) -> AsyncIterator[list[Member]]:
     """Members that have founded a group together, over real sockets. options: of all of them."""
     async with AsyncExitStack() as stack:
-        opened: dict[str, GroupMember] = {}
+        opened: dict[str, Member] = {}
         for name in names:
             founders = {n: opened[n].address if n in opened else None for n in names}
             process = (processes or {}).get(name)
             opened[name] = await stack.enter_async_context(
-                open_group(name, founders=founders, process=process, **options)
+                open_member(name, founders=founders, machine=process, **options)
             )
         with trio.fail_after(60):
             for member in opened.values():
@@ -88,13 +89,13 @@ async def founded(
             yield list(opened.values())
 
 
-async def members_are(member: GroupMember, *names: str) -> None:
+async def members_are(member: Member, *names: str) -> None:
     """Return when these are the members."""
     while set(member.members) != set(names) or len(member.engine.members) != len(names):
         await member.changed()
 
 
-class Host:
+class SimulatedHost:
     """A process of a simulated network: its links, and the member on them."""
 
     def __init__(self, network: Network, name: str, contact: str | None, **options: Any) -> None:
@@ -117,8 +118,8 @@ class Host:
             advertise=("mem", PORTS[name]),
             connect=network.connect_from(name),
         )
-        self.links = GroupLinks(self.node)
-        self.member: GroupMember | None = None
+        self.links = Host(self.node)
+        self.member: Member | None = None
         network.members[PORTS[name]] = self  # type: ignore[assignment]
         self._scope = trio.CancelScope()
 
@@ -136,13 +137,13 @@ class Host:
             link.close("killed")
         self._scope.cancel()
 
-    async def found(self) -> GroupMember:
-        self.member = self.links.found("g", process=self.ledger)
+    async def found(self) -> Member:
+        self.member = self.links.found("g", machine=self.ledger)
         return self.member
 
-    async def join(self, **more: Any) -> GroupMember:
+    async def join(self, **more: Any) -> Member:
         process = None if more.get("witness") else self.ledger
-        self.member = await self.links.join("g", process=process, progress=self._copied, **more)
+        self.member = await self.links.join("g", machine=process, progress=self._copied, **more)
         return self.member
 
     def _copied(self, received: int, size: int) -> None:
@@ -151,7 +152,7 @@ class Host:
             self.on_copied = None
 
     @property
-    def up(self) -> GroupMember:
+    def up(self) -> Member:
         assert self.member is not None
         return self.member
 
@@ -162,11 +163,13 @@ class World:
     def __init__(self, network: Network, nursery: trio.Nursery, **options: Any) -> None:
         self.network = network
         self.options = options
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, SimulatedHost] = {}
         self._nursery = nursery
 
-    async def start(self, name: str, contact: str | None = None, **options: Any) -> Host:
-        host = self.hosts[name] = Host(self.network, name, contact, **{**self.options, **options})
+    async def start(self, name: str, contact: str | None = None, **options: Any) -> SimulatedHost:
+        host = self.hosts[name] = SimulatedHost(
+            self.network, name, contact, **{**self.options, **options}
+        )
         await self._nursery.start(host.live)
         return host
 

@@ -7,7 +7,7 @@ from typing import Any
 from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import Parked, Standing
-from crdtcast.replica.object_machine import Shelf
+from crdtcast.replica.object_machine import ObjectMachine
 from tests.engine.town import Town
 
 
@@ -44,8 +44,8 @@ class Shelves(Town):
     def run(self, ticks: int = 12) -> None:
         super().run(ticks)
 
-    def _shelf(self, name: str) -> Shelf:
-        shelf = Shelf(name, lambda: 1_700_000_000_000)
+    def _shelf(self, name: str) -> ObjectMachine:
+        shelf = ObjectMachine(name, lambda: 1_700_000_000_000)
         shelf.speak_for(Voice(self, name))
         self.journal[name] = (b"", [])
         return shelf

@@ -3,11 +3,11 @@
 import pytest
 import trio
 
-from crdtcast import Delivered, GroupMember, LocalProtocolError, Process, Stable, Tag, open_group
+from crdtcast import Delivered, LocalProtocolError, Member, Stable, StateMachine, Tag, open_member
 from tests.node.group_support import founded
 
 
-async def first(node: GroupMember, kind: type[Delivered] | type[Stable]) -> Delivered | Stable:
+async def first(node: Member, kind: type[Delivered] | type[Stable]) -> Delivered | Stable:
     async for event in node:
         if isinstance(event, kind):
             return event
@@ -38,7 +38,7 @@ def test_tags_speak_of_what_the_program_had_taken() -> None:
 
 
 def test_own_messages_become_stable_too_once_the_others_have_taken_them() -> None:
-    async def drain(node: GroupMember) -> None:
+    async def drain(node: Member) -> None:
         async for _ in node:
             pass
 
@@ -59,7 +59,7 @@ def test_own_messages_become_stable_too_once_the_others_have_taken_them() -> Non
 
 def test_a_payload_that_fits_no_frame_is_refused_before_it_is_tagged() -> None:
     async def main() -> None:
-        async with open_group("a", found=True) as a:
+        async with open_member("a", found=True) as a:
             with pytest.raises(LocalProtocolError, match="fit into a frame"):
                 a.tcbroadcast(bytes(17 * 2**20))
             assert a.tcbroadcast(b"").dot.counter == 1
@@ -67,7 +67,7 @@ def test_a_payload_that_fits_no_frame_is_refused_before_it_is_tagged() -> None:
     trio.run(main)
 
 
-class Counting(Process):
+class Counting(StateMachine):
     def __init__(self) -> None:
         self.delivered = 0
 
@@ -75,14 +75,14 @@ class Counting(Process):
         self.delivered += 1
 
 
-@pytest.mark.parametrize("has_process", [True, False])
-def test_while_events_wait_other_tasks_have_their_turns(has_process: bool) -> None:
+@pytest.mark.parametrize("has_machine", [True, False])
+def test_while_events_wait_other_tasks_have_their_turns(has_machine: bool) -> None:
     """Not for each event, which would cost more than the event itself."""
     process = Counting()
     most = 0
 
-    async def take(node: GroupMember) -> None:
-        if has_process:
+    async def take(node: Member) -> None:
+        if has_machine:
             await node.run(process)
         async for event in node:
             process.delivered += isinstance(event, Delivered)

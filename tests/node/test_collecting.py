@@ -3,7 +3,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from crdtcast import rare_full_collections
+from crdtcast.lowlevel import rare_full_collections
 
 
 class Clock:

@@ -12,7 +12,7 @@ import trio
 from crdtcast import Replica
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.replica.comparison import Comparing, Comparison
-from tests.node.group_support import Host, World, members_are
+from tests.node.group_support import SimulatedHost, World, members_are
 from tests.node.network import Network, eventually, simulated
 
 NAMES = ("a", "b", "c")
@@ -21,10 +21,10 @@ NAMES = ("a", "b", "c")
 class Shop:
     """A member with objects, on a simulated network."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SimulatedHost) -> None:
         self.host = host
         self.replica = Replica(host.name, clock_ms=lambda: int(trio.current_time() * 1000))
-        host.ledger = self.replica.shelf  # type: ignore[assignment]
+        host.ledger = self.replica.machine  # type: ignore[assignment]
 
     def perform(self, name: str, type_name: str, operation: str, *args: Any) -> None:
         self.replica.perform((name, type_name), operation, *args)
@@ -137,7 +137,7 @@ async def test_a_joiner_and_one_who_comes_back_take_part_and_none_is_disturbed()
         a.perform("hits", "counter_pn", "increment", 2)
         host = await world.start("c", "a")
         c = present["c"] = Shop(host)
-        a.replica.shelf.comparing.ask("under way", ["a", "b"])
+        a.replica.machine.comparing.ask("under way", ["a", "b"])
         await host.join()
         c.replica.speak_for(host.up)
         assert c.value("hits") == 2
@@ -156,7 +156,7 @@ async def test_a_joiner_and_one_who_comes_back_take_part_and_none_is_disturbed()
         world.heal()
         await eventually(lambda: a.value("hits") == 18)
         await eventually(lambda: host.up.parked is None)
-        assert c.replica.shelf.yielded == 1, "a deletion could take what it has never seen"
+        assert c.replica.machine.yielded == 1, "a deletion could take what it has never seen"
         await members_are(present["a"].host.up, *NAMES)
         outcome = await present["b"].compare()
         assert (outcome.equal, outcome.compared) == (True, 2)
@@ -195,7 +195,7 @@ async def test_what_takes_something_away_is_sent_again_where_the_group_has_not_c
         assert sorted(a.value("cart")) == ["bread", "eggs", "milk", "own"]
         assert [a.value(name) for name in ("old", "kept")] == ["newer", "of b"]
         assert len(a.value("many")) == 200, "of a large object nobody knows what it was"
-        assert c.replica.shelf.yielded == 3
+        assert c.replica.machine.yielded == 3
 
 
 def test_what_is_no_comparison_is_nothing_to_anybody() -> None:

@@ -13,8 +13,8 @@ from crdtcast import (
     HandshakeError,
     NotReadyError,
     Replica,
-    open_group,
-    open_links,
+    open_host,
+    open_member,
     open_replica,
 )
 from crdtcast.datatypes import AWSet
@@ -208,7 +208,7 @@ async def test_a_founder_with_a_journal_goes_on_as_itself() -> None:
 
 @simulated
 async def test_a_witness_founds_with_the_others_and_holds_no_objects() -> None:
-    async with founders() as (group, _), open_group("us", founders=AT, witness=True) as us:
+    async with founders() as (group, _), open_member("us", founders=AT, witness=True) as us:
         for name in ("asia", "eu"):
             await group.open(name)
         await us.ready()
@@ -220,7 +220,7 @@ async def test_a_witness_founds_with_the_others_and_holds_no_objects() -> None:
 @simulated
 async def test_who_iterates_waits_until_the_group_has_begun() -> None:
     with Network():
-        async with open_group("asia", founders=AT) as asia, trio.open_nursery() as nursery:
+        async with open_member("asia", founders=AT) as asia, trio.open_nursery() as nursery:
             taken: list[object] = []
 
             async def take() -> None:
@@ -229,7 +229,7 @@ async def test_who_iterates_waits_until_the_group_has_begun() -> None:
             nursery.start_soon(take)
             await trio.sleep(60)
             assert asia.is_outside and not taken
-            async with open_group("eu", founders=AT) as eu, open_group("us", founders=AT) as us:
+            async with open_member("eu", founders=AT) as eu, open_member("us", founders=AT) as us:
                 await eu.ready()
                 tags = [eu.tcbroadcast(b"x"), us.tcbroadcast(b"y", after=[])]
                 await eventually(lambda: len(taken) == 2)
@@ -240,8 +240,8 @@ async def test_who_iterates_waits_until_the_group_has_begun() -> None:
 async def test_several_groups_are_founded_over_one_set_of_links() -> None:
     with Network():
         async with (
-            open_links("a", listen="10.0.0.1:7001") as a,
-            open_links("b", listen="10.0.0.2:7001", peers=["10.0.0.1:7001"]) as b,
+            open_host("a", listen="10.0.0.1:7001") as a,
+            open_host("b", listen="10.0.0.2:7001", peers=["10.0.0.1:7001"]) as b,
         ):
             first = [links.found("first", founders=["a", "b"]) for links in (a, b)]
             await first[0].ready()
@@ -269,7 +269,7 @@ async def test_a_founder_that_its_group_refuses_raises() -> None:
 @simulated
 async def test_names_that_nobody_can_have_are_refused_at_once() -> None:
     with Network():
-        async with open_links("a", listen="10.0.0.1:7001") as links:
+        async with open_host("a", listen="10.0.0.1:7001") as links:
             for founders, wrong in (
                 ("ab", "founders='ab' is one string"),
                 (["a", "no name"], "invalid name of a founder 'no name'"),

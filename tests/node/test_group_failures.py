@@ -14,8 +14,8 @@ from crdtcast import (
     EndedError,
     HandshakeError,
     LocalProtocolError,
-    open_group,
-    open_links,
+    open_host,
+    open_member,
 )
 from crdtcast.engine import Standing
 from crdtcast.transport.options import format_address
@@ -62,7 +62,7 @@ def test_a_contact_without_a_state_ends_and_the_joiner_is_told(
 ) -> None:
     async def contact(*, task_status: trio.TaskStatus[str]) -> None:
         with pytest.raises((CrdtcastError, ZeroDivisionError), match=message):
-            async with open_group("a", found=True, process=Giving(state)) as a:
+            async with open_member("a", found=True, machine=Giving(state)) as a:
                 task_status.started(format_address(a.address))
                 await trio.sleep_forever()
 
@@ -70,8 +70,10 @@ def test_a_contact_without_a_state_ends_and_the_joiner_is_told(
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 where = await nursery.start(contact)
-                with pytest.raises(HandshakeError, match=r"process of a.* fails: ask another"):
-                    async with open_group("b", join=where, process=Ledger(), handshake_timeout=1.0):
+                with pytest.raises(HandshakeError, match=r"machine of a.* fails: ask another"):
+                    async with open_member(
+                        "b", join=where, machine=Ledger(), handshake_timeout=1.0
+                    ):
                         pass
 
     trio.run(main)
@@ -113,11 +115,11 @@ def test_one_that_failed_on_the_state_goes_on_from_its_journal_with_a_better_pro
 ) -> None:
     async def main() -> None:
         with trio.fail_after(60):
-            async with open_group("a", found=True, process=Ledger()) as a:
+            async with open_member("a", found=True, machine=Ledger()) as a:
                 a.tcbroadcast(b"x")
                 with pytest.raises(ValueError, match="not a state that I know"):
-                    async with open_group(
-                        "b", join=a.address, process=Refusing(), journal=tmp_path
+                    async with open_member(
+                        "b", join=a.address, machine=Refusing(), journal=tmp_path
                     ):
                         pass
                 await members_are(a, "a")
@@ -125,10 +127,10 @@ def test_one_that_failed_on_the_state_goes_on_from_its_journal_with_a_better_pro
                 refusing = Refusing()
                 refusing.before = lambda: a.cut("b")
                 with pytest.raises(ValueError, match="not a state that I know"):
-                    async with open_group(
+                    async with open_member(
                         "b",
                         join=a.address,
-                        process=refusing,
+                        machine=refusing,
                         journal=tmp_path,
                         handshake_timeout=0.2,
                     ):
@@ -136,7 +138,7 @@ def test_one_that_failed_on_the_state_goes_on_from_its_journal_with_a_better_pro
                 await members_are(a, "a", "b")
                 a.heal("b")
                 ledger = Ledger()
-                async with open_group("b", join=a.address, process=ledger, journal=tmp_path) as b:
+                async with open_member("b", join=a.address, machine=ledger, journal=tmp_path) as b:
                     await members_are(a, "a", "b")
                     assert not a.members["b"].witness
                     assert ledger.payloads == [b"x"]
@@ -150,13 +152,13 @@ def test_one_that_comes_back_and_fails_on_the_state_leaves_the_group_and_ends() 
     async def main() -> None:
         with trio.fail_after(60):
             async with (
-                open_group("a", found=True, process=Ledger()) as a,
-                open_group("b", join=format_address(a.address), process=Ledger()) as b,
+                open_member("a", found=True, machine=Ledger()) as a,
+                open_member("b", join=format_address(a.address), machine=Ledger()) as b,
             ):
                 with pytest.raises(ValueError, match="not a state that I know"):
                     ledger = Ledger()
                     where = format_address(a.address)
-                    async with open_group("c", join=where, process=ledger) as c:
+                    async with open_member("c", join=where, machine=ledger) as c:
                         for member in (a, b, c):
                             await members_are(member, "a", "b", "c")
                             await member.wait_established()
@@ -206,9 +208,9 @@ async def test_the_share_that_is_copied_never_falls() -> None:
 def test_a_member_that_has_left_does_not_join_and_says_what_to_do() -> None:
     async def main() -> None:
         with trio.fail_after(30):
-            async with open_group("a", found=True, process=Ledger()) as a:
+            async with open_member("a", found=True, machine=Ledger()) as a:
                 where = format_address(a.address)
-                async with open_group("b", join=where, process=Ledger()) as b:
+                async with open_member("b", join=where, machine=Ledger()) as b:
                     with pytest.raises(LocalProtocolError, match="is in group 'default' already"):
                         await b.join()
                     await b.leave()
@@ -227,8 +229,8 @@ def test_a_wait_for_all_to_know_each_other_ends_with_the_member() -> None:
     async def main() -> None:
         with trio.fail_after(30):
             async with (
-                open_group("a", found=True, process=Ledger()) as a,
-                open_group("b", join=format_address(a.address), process=Ledger()) as b,
+                open_member("a", found=True, machine=Ledger()) as a,
+                open_member("b", join=format_address(a.address), machine=Ledger()) as b,
             ):
                 b.cut("a")
                 assert b.engine.established != b.engine.members.keys()
@@ -248,7 +250,7 @@ def test_a_wait_for_all_to_know_each_other_ends_with_the_member() -> None:
 def test_links_after_their_block_say_so() -> None:
     async def main() -> None:
         with trio.fail_after(30):
-            async with open_links("a") as links:
+            async with open_host("a") as links:
                 early = links.found("early")
             with pytest.raises(EndedError, match="inside of their `async with` block"):
                 links.found("late")
@@ -264,10 +266,10 @@ def test_a_join_ends_with_its_links() -> None:
     async def main() -> None:
         async def join(links: Any) -> None:
             with pytest.raises(EndedError, match="never was in group 'g'"):
-                await links.join("g", process=Ledger())
+                await links.join("g", machine=Ledger())
 
         with trio.fail_after(30):
-            async with trio.open_nursery() as nursery, open_links("a") as links:
+            async with trio.open_nursery() as nursery, open_host("a") as links:
                 nursery.start_soon(join, links)
                 await trio.testing.wait_all_tasks_blocked()
 
@@ -275,28 +277,28 @@ def test_a_join_ends_with_its_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "message"),
+    ("machine", "message"),
     [
-        (Ledger, r"process=Ledger is a class: give an instance of it, process=Ledger\(\)"),
-        (print, r"process is a builtin_function_or_method: give an instance of a subclass"),
+        (Ledger, r"machine=Ledger is a class: give an instance of it, machine=Ledger\(\)"),
+        (print, r"machine is a builtin_function_or_method: give an instance of a subclass"),
     ],
 )
 def test_what_is_no_process_is_refused_before_anything_is_opened(
-    process: Any, message: str
+    machine: Any, message: str
 ) -> None:
     async def main() -> None:
         with trio.fail_after(30):
             wrong: list[Callable[[], Awaitable[Any]]] = []
-            async with open_links("a") as links:
+            async with open_host("a") as links:
                 wrong = [
-                    lambda: links.join("g", process=process),
-                    _called(lambda: links.found("g", process=process)),
-                    lambda: _enter(open_group("b", found=True, process=process)),
+                    lambda: links.join("g", machine=machine),
+                    _called(lambda: links.found("g", machine=machine)),
+                    lambda: _enter(open_member("b", found=True, machine=machine)),
                 ]
                 for use in wrong:
                     with pytest.raises(ConfigurationError, match=message):
                         await use()
-                assert links.found("g", process=Ledger()).standing is Standing.MEMBER
+                assert links.found("g", machine=Ledger()).standing is Standing.MEMBER
 
     trio.run(main)
 
@@ -304,9 +306,9 @@ def test_what_is_no_process_is_refused_before_anything_is_opened(
 def test_a_member_is_dialled_where_it_says_that_it_is() -> None:
     async def main() -> None:
         with trio.fail_after(30):
-            async with open_group("a", found=True, process=Ledger()) as a:
+            async with open_member("a", found=True, machine=Ledger()) as a:
                 for join in (a.address, [a.address], format_address(a.address)):
-                    async with open_group("b", join=join, process=Ledger()) as b:
+                    async with open_member("b", join=join, machine=Ledger()) as b:
                         await members_are(b, "a", "b")
                         await b.leave()
 

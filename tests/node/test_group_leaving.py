@@ -2,7 +2,7 @@
 
 import trio
 
-from crdtcast import GroupMember
+from crdtcast import Member
 from crdtcast.engine import Standing
 from tests.node.group_support import world
 from tests.node.network import simulated
@@ -13,7 +13,7 @@ async def test_leave_is_done_while_all_others_go_on_writing() -> None:
     """What the leaver has grows all the time: the others have all of it only if it takes nothing for a while."""
     async with world("a", "b", "c", "d", "e") as group, trio.open_nursery() as nursery:
 
-        async def write(member: GroupMember) -> None:
+        async def write(member: Member) -> None:
             while True:
                 member.tcbroadcast(b"x")
                 await trio.sleep(0.02)

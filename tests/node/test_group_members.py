@@ -14,8 +14,8 @@ from crdtcast import (
     HandshakeError,
     LocalProtocolError,
     Stable,
-    open_group,
-    open_links,
+    open_host,
+    open_member,
 )
 from crdtcast.engine import Standing
 from crdtcast.group.events import Event
@@ -30,19 +30,19 @@ def test_a_joiner_gets_the_state_and_everybody_goes_on() -> None:
         with trio.fail_after(60):
             async with AsyncExitStack() as stack:
                 a = await stack.enter_async_context(
-                    open_group("a", found=True, process=ledgers["a"])
+                    open_member("a", found=True, machine=ledgers["a"])
                 )
                 where = format_address(a.address)
                 for n in range(20):
                     a.tcbroadcast(b"before %d" % n)
                 b = await stack.enter_async_context(
-                    open_group("b", join=where, process=ledgers["b"])
+                    open_member("b", join=where, machine=ledgers["b"])
                 )
                 assert ledgers["b"].payloads == ledgers["a"].payloads
                 b.tcbroadcast(b"b is in")
                 await ledgers["a"].has(b"b is in")
                 c = await stack.enter_async_context(
-                    open_group("c", join=format_address(b.address), process=ledgers["c"])
+                    open_member("c", join=format_address(b.address), machine=ledgers["c"])
                 )
                 tag = c.tcbroadcast(b"c is in")
                 for member, ledger in zip((a, b, c), ledgers.values(), strict=True):
@@ -60,9 +60,9 @@ def test_a_leaver_is_gone_at_once_and_loses_nothing() -> None:
     async def main() -> None:
         ledgers = {name: Ledger() for name in "ab"}
         with trio.fail_after(60):
-            async with open_group("a", found=True, process=ledgers["a"]) as a:
+            async with open_member("a", found=True, machine=ledgers["a"]) as a:
                 where = format_address(a.address)
-                async with open_group("b", join=where, process=ledgers["b"]) as b:
+                async with open_member("b", join=where, machine=ledgers["b"]) as b:
                     for n in range(50):
                         b.tcbroadcast(b"last words %d" % n)
                     await b.leave()
@@ -78,7 +78,7 @@ def test_a_leaver_is_gone_at_once_and_loses_nothing() -> None:
                         await b.ready()
                     await b.leave()  # twice does no harm
                 # Its name is free again.
-                async with open_group("b", join=where, process=Ledger()) as again:
+                async with open_member("b", join=where, machine=Ledger()) as again:
                     await members_are(a, "a", "b")
                     await again.leave()
                 await a.leave()
@@ -94,9 +94,9 @@ def test_one_list_of_addresses_is_enough_for_all_members(caplog: pytest.LogCaptu
         seeds = [f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}", f"localhost:{ports[2]}"]
         with trio.fail_after(60):
             async with (
-                open_group("a", found=True, listen=seeds[0], join=seeds, process=Ledger()) as a,
-                open_group("b", listen=seeds[1], join=seeds, process=Ledger()) as b,
-                open_group("c", listen=f"127.0.0.1:{ports[2]}", join=seeds, process=Ledger()) as c,
+                open_member("a", found=True, listen=seeds[0], join=seeds, machine=Ledger()) as a,
+                open_member("b", listen=seeds[1], join=seeds, machine=Ledger()) as b,
+                open_member("c", listen=f"127.0.0.1:{ports[2]}", join=seeds, machine=Ledger()) as c,
             ):
                 for each in (a, b, c):
                     await members_are(each, "a", "b", "c")
@@ -122,7 +122,7 @@ def test_a_list_with_nobody_else_in_it_is_said() -> None:
             async with trio.open_nursery() as nursery:
 
                 async def join() -> None:
-                    async with open_group(
+                    async with open_member(
                         "a", listen=f"127.0.0.1:{port}", join=f"localhost:{port}", logger=logger
                     ):
                         pass
@@ -138,8 +138,8 @@ def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None
     async def main() -> None:
         with trio.fail_after(60):
             async with (
-                open_group("a", found=True) as a,
-                open_group("b", join=format_address(a.address)) as b,
+                open_member("a", found=True) as a,
+                open_member("b", join=format_address(a.address)) as b,
                 trio.open_nursery() as nursery,
             ):
                 got: list[Event] = []
@@ -169,32 +169,30 @@ def test_what_cannot_be_is_one_clear_line() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             with pytest.raises(ConfigurationError, match="give founders="):
-                async with open_group("a"):
+                async with open_member("a"):
                     pass
             for listen in (7001, ("127.0.0.1", 0), None):
                 with pytest.raises(ConfigurationError, match="is no address: write host:port"):
-                    async with open_group("a", found=True, listen=listen):  # type: ignore[arg-type]
+                    async with open_member("a", found=True, listen=listen):  # type: ignore[arg-type]
                         pass
-            async with open_group("a", found=True, group="orders", process=Ledger()) as a:
+            async with open_member("a", found=True, group="orders", machine=Ledger()) as a:
                 where = format_address(a.address)
                 with pytest.raises(HandshakeError, match="belongs to group 'chat'"):
-                    async with open_group("b", join=where, group="chat"):
+                    async with open_member("b", join=where, group="chat"):
                         pass
                 with pytest.raises(HandshakeError, match="two nodes call themselves 'a'"):
-                    async with open_group("a", join=where, group="orders"):
+                    async with open_member("a", join=where, group="orders"):
                         pass
-                async with open_group("b", join=where, group="orders", process=Ledger()) as b:
+                async with open_member("b", join=where, group="orders", machine=Ledger()) as b:
                     with pytest.raises(HandshakeError, match="the name 'b' is in use"):
-                        async with open_group("b", join=where, group="orders"):
+                        async with open_member("b", join=where, group="orders"):
                             pass
                     with pytest.raises(LocalProtocolError, match="'x' is no member of group"):
                         a.evict("x")
                     with pytest.raises(LocalProtocolError, match="this node itself"):
                         a.evict("a")
                     async with (
-                        open_links(
-                            "c", peers=[where], network="orders", handshake_timeout=0.5
-                        ) as c,
+                        open_host("c", peers=[where], network="orders", handshake_timeout=0.5) as c,
                     ):
                         with pytest.raises(HandshakeError, match="is in group 'other'"):
                             await c.join("other")
@@ -207,8 +205,8 @@ def test_nobody_joins_through_a_member_that_leaves() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             async with (
-                open_group("a", found=True, process=Ledger()) as a,
-                open_group("b", join=format_address(a.address), process=Ledger()) as b,
+                open_member("a", found=True, machine=Ledger()) as a,
+                open_member("b", join=format_address(a.address), machine=Ledger()) as b,
                 trio.open_nursery() as nursery,
             ):
                 await members_are(b, "a", "b")
@@ -219,10 +217,10 @@ def test_nobody_joins_through_a_member_that_leaves() -> None:
                 assert b.standing is Standing.LEAVING
                 where = format_address(b.address)
                 with pytest.raises(HandshakeError, match="about to leave the group"):
-                    async with open_group("c", join=where, process=Ledger(), cut=frozenset({"a"})):
+                    async with open_member("c", join=where, machine=Ledger(), cut=frozenset({"a"})):
                         pass
                 # If there is another member within reach, that one is asked.
-                async with open_group("d", join=where, process=Ledger()) as d:
+                async with open_member("d", join=where, machine=Ledger()) as d:
                     await d.leave()
                 b.channel.shared.heal("a")
                 await members_are(a, "a")
@@ -233,9 +231,9 @@ def test_nobody_joins_through_a_member_that_leaves() -> None:
 def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
     async def main() -> None:
         with trio.fail_after(60):
-            async with open_group("a", found=True, process=Ledger()) as a:
+            async with open_member("a", found=True, machine=Ledger()) as a:
                 where = format_address(a.address)
-                async with open_group("b", join=where, process=Ledger()) as b:
+                async with open_member("b", join=where, machine=Ledger()) as b:
                     await members_are(a, "a", "b")
                 tag = a.tcbroadcast(b"b has not got this")
                 with pytest.raises(EndedError, match="takes part no more"):
@@ -251,7 +249,7 @@ def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
 
 def test_what_is_no_bytes_is_not_sent() -> None:
     async def main() -> None:
-        async with open_group("a", found=True, process=(ledger := Ledger())) as a:
+        async with open_member("a", found=True, machine=(ledger := Ledger())) as a:
             with pytest.raises(LocalProtocolError, match="not str: encode it"):
                 a.tcbroadcast("text")  # type: ignore[arg-type]
             assert not ledger.entries
@@ -261,7 +259,7 @@ def test_what_is_no_bytes_is_not_sent() -> None:
 
 def test_a_group_with_wrong_options_can_be_opened_again() -> None:
     async def main() -> None:
-        async with open_links("a") as links:
+        async with open_host("a") as links:
             for founders, why in (
                 (["no name"], "invalid name of a founder 'no name'"),
                 ("ab", "in a list"),

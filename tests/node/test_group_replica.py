@@ -11,12 +11,12 @@ from crdtcast import (
     EndedError,
     InvalidOperationError,
     JournalError,
+    Limits,
     LocalProtocolError,
     Replica,
     StoreFullError,
-    StoreLimits,
     Token,
-    open_links,
+    open_host,
     open_replica,
 )
 from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter, SharedText
@@ -196,7 +196,7 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
         # What takes something away does so only where the group has not changed it since.
         assert values["cart"] == {"milk", "bread", "in a batch from before"}
         assert values["note"] == "new" and news.value == {"x"}
-        assert c.shelf.yielded == 1
+        assert c.machine.yielded == 1
         await present.up["b"].at_least(Token.parse(str(await c.token())))
 
 
@@ -221,10 +221,10 @@ async def test_what_it_has_typed_into_a_large_text_is_where_it_typed_it(crashes:
         present.cut()
         assert (await present.agree())["text"] == "." * 95 + "hllo" + "." * 95
         c = present.up["c"]
-        assert c.shelf.yielded == 0
+        assert c.machine.yielded == 0
         await c.object("cart", AWSet).add("milk")
         await present.agree()
-        assert c.shelf._left is None, "what it was is kept for ever"
+        assert c.machine._left is None, "what it was is kept for ever"
 
 
 @simulated
@@ -350,7 +350,7 @@ async def test_own_operations_of_a_type_that_is_named_later_are_sent_again_then(
         present.cut()
         c = await present.start("c")
         await trio.sleep(60)
-        assert c.shelf.yielded == 0
+        assert c.machine.yielded == 0
         likes = c.object("likes", Likes)
         present.up["a"].require(Likes)
         present.up["b"].require(Likes)
@@ -469,7 +469,7 @@ async def test_one_that_fails_on_the_state_that_it_comes_back_to_keeps_what_it_h
                 present.cut("c")
                 await c.object("cart", AWSet).add("milk")
                 await c.wait_durable()
-                monkeypatch.setattr(c.shelf, "set_state", fail)
+                monkeypatch.setattr(c.machine, "set_state", fail)
                 await present.evict("c")
                 present.cut()
                 await trio.sleep(60)
@@ -497,7 +497,7 @@ async def test_a_disk_that_fails_ends_the_replica() -> None:
 
 @simulated
 async def test_what_does_not_fit_any_more_is_refused_and_nothing_of_it_has_happened() -> None:
-    limits = StoreLimits(memory_bytes=20_000, most_bytes=20_000)
+    limits = Limits(memory_bytes=20_000, most_bytes=20_000)
     with Network() as network:
         async with (
             open_replica("a", found=True, limits=limits) as a,
@@ -519,13 +519,13 @@ async def test_what_does_not_fit_any_more_is_refused_and_nothing_of_it_has_happe
 @simulated
 async def test_replicas_in_several_groups_share_links() -> None:
     with Network():
-        async with open_links("eu") as eu, open_links("us", peers=[eu.address]) as us:
+        async with open_host("eu") as eu, open_host("us", peers=[eu.address]) as us:
             found = {}
             for group in ("orders", "chat"):
                 one, other = (Replica(name) for name in ("eu", "us"))
-                one.speak_for(eu.found(group, process=one.shelf))
+                one.speak_for(eu.found(group, machine=one.machine))
                 await one.object("x", AWSet).add(group)
-                other.speak_for(await us.join(group, process=other.shelf))
+                other.speak_for(await us.join(group, machine=other.machine))
                 found[group] = other
             for group, replica in found.items():
                 assert replica.group == group
@@ -554,7 +554,7 @@ async def test_in_memory_members_come_and_go_too() -> None:
         ({}, "give founders="),
         ({"found": True, "join": "h:1", "founders": {"eu": None}}, "without found= and join="),
         ({"found": True, "witness": True}, "there is no option 'witness'"),
-        ({"found": True, "process": None}, "there is no option 'process'"),
+        ({"found": True, "nonsense": None}, "there is no option 'nonsense'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) -> None:

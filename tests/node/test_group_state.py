@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.engine import Cut, GroupEngine, GroupState, How, Member
+from crdtcast.engine import Cut, GroupEngine, GroupState, How, MemberInfo
 from crdtcast.engine.membership import Early
 from crdtcast.engine.views import NO_WANTS, Decided, Record, View, Wants
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
@@ -39,7 +39,7 @@ FULL = GroupState(
     context=(Dot(A, 3), Dot(B, 9)),
     stable={A: 2, B: 8, C: 4},
     unstable=(Message(Dot(A, 3), (Dot(B, 8),), b"payload"), Message(Dot(B, 9), (), b"op", kind=3)),
-    members=(Member(A), Member(B, witness=True, said_at=5)),
+    members=(MemberInfo(A), MemberInfo(B, witness=True, said_at=5)),
     replaced={"c.0003": B},
     ended={C: Cut(4, How.LEFT)},
     swept={C: Dot(A, 2)},
@@ -112,7 +112,9 @@ def test_a_state_with_something_else_in_it_is_refused_or_harmless(at: int, value
 
 
 WRONG = {
-    "a member of whom nothing is known": {"members": (Member(A), Member(B), Member("e.1"))},
+    "a member of whom nothing is known": {
+        "members": (MemberInfo(A), MemberInfo(B), MemberInfo("e.1"))
+    },
     "a member that has ended": {"ended": {A: Cut(3, How.EVICTED), C: Cut(4, How.LEFT)}},
     "the end of nobody": {"ended": {C: Cut(4, How.LEFT), "e.1": Cut(4, How.LEFT)}},
     "more of one that went than counts": {"cuts": {A: Cut(2, How.EVICTED)}},
@@ -121,7 +123,7 @@ WRONG = {
     "a context beyond": {"context": (Dot(A, 7),)},
     "a message that is not delivered": {"unstable": (Message(Dot(A, 4), (), b""),)},
     "a gap": {"stable": {A: 0, B: 8, C: 4}},
-    "nothing of the joiner": {"members": (Member(A),)},
+    "nothing of the joiner": {"members": (MemberInfo(A),)},
 }
 
 
@@ -153,7 +155,7 @@ made_up: dict[str, st.SearchStrategy[Any]] = {
     "unstable": st.lists(
         st.builds(Message, st.builds(Dot, ids, few), st.just(()), st.just(b""))
     ).map(tuple),
-    "members": st.lists(st.builds(Member, ids, said_at=few)).map(tuple),
+    "members": st.lists(st.builds(MemberInfo, ids, said_at=few)).map(tuple),
     "replaced": st.dictionaries(ids, ids),
     "ended": st.dictionaries(ids, st.builds(Cut, few, st.sampled_from(How))),
     "early": st.dictionaries(ids, st.lists(st.builds(Early, few), max_size=2).map(tuple)),

@@ -9,7 +9,7 @@ from crdtcast import CrdtcastError
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Standing
 from tests.effort import seeds
-from tests.node.group_support import Host, World, world
+from tests.node.group_support import SimulatedHost, World, world
 from tests.node.network import PORTS, eventually, simulated
 
 STEPS = 60
@@ -31,7 +31,7 @@ class Storm:
         self.lost: set[bytes] = set()
         self.number = 0
 
-    def active(self) -> list[Host]:
+    def active(self) -> list[SimulatedHost]:
         return [
             host
             for host in self.group.hosts.values()
@@ -109,7 +109,7 @@ class Storm:
             self.leaving.add(host.name)
             self.nursery.start_soon(self._leave, host)
 
-    async def _leave(self, host: Host) -> None:
+    async def _leave(self, host: SimulatedHost) -> None:
         await host.up.leave()
         host.die()
 
@@ -126,7 +126,7 @@ class Storm:
             self.lost |= {payload for payload in self.sent if payload.startswith(prefix)}
             host.die()
 
-    def alive(self) -> list[Host]:
+    def alive(self) -> list[SimulatedHost]:
         gone = self.dead | self.leaving
         return [host for name, host in self.group.hosts.items() if name not in gone]
 

@@ -11,26 +11,26 @@ import trio.testing
 from crdtcast import (
     ConfigurationError,
     Delivered,
-    GroupLinks,
-    GroupMember,
+    Host,
     LocalProtocolError,
+    Member,
     Tag,
-    open_links,
+    open_host,
 )
 
 
 @asynccontextmanager
-async def processes(*names: str) -> AsyncIterator[list[GroupLinks]]:
+async def processes(*names: str) -> AsyncIterator[list[Host]]:
     async with AsyncExitStack() as stack:
-        started: dict[str, GroupLinks] = {}
+        started: dict[str, Host] = {}
         for name in names:
             peers = {n: started[n].address for n in started}
-            started[name] = await stack.enter_async_context(open_links(name, peers=peers))
+            started[name] = await stack.enter_async_context(open_host(name, peers=peers))
         with trio.fail_after(60):
             yield list(started.values())
 
 
-async def founded(group: str, those: Sequence[GroupLinks]) -> list[GroupMember]:
+async def founded(group: str, those: Sequence[Host]) -> list[Member]:
     """Members of a group that these processes have founded."""
     names = [links.name for links in those]
     members = [links.found(group, founders=names) for links in those]
@@ -39,7 +39,7 @@ async def founded(group: str, those: Sequence[GroupLinks]) -> list[GroupMember]:
     return members
 
 
-async def take(member: GroupMember, count: int) -> list[tuple[bytes, Tag]]:
+async def take(member: Member, count: int) -> list[tuple[bytes, Tag]]:
     got = []
     async for event in member:
         if isinstance(event, Delivered):
@@ -161,19 +161,19 @@ def test_who_listens_on_a_wildcard_and_says_no_address_is_warned(
     host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        async with open_links("a", listen=f"{host}:0"):
+        async with open_host("a", listen=f"{host}:0"):
             pass
         said = [record.getMessage() for record in caplog.records]
         assert len(said) == 2
         assert "say with advertise='HOST:PORT' which one" in said[0] + said[1]
         assert "give certificates or a shared secret" in said[0] + said[1]
         caplog.clear()
-        async with open_links("a", listen=f"{host}:0", advertise="10.0.0.1:7000"):
+        async with open_host("a", listen=f"{host}:0", advertise="10.0.0.1:7000"):
             pass
         assert "advertise" not in caplog.text
         assert "give certificates or a shared secret" in caplog.text
         caplog.clear()
-        async with open_links("a", listen=f"{host}:0", advertise="h:1", secrets=(b"x" * 16,)):
+        async with open_host("a", listen=f"{host}:0", advertise="h:1", secrets=(b"x" * 16,)):
             pass
         assert not caplog.records
 

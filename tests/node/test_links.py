@@ -1,5 +1,6 @@
 """Links between nodes: they come up, settle, notice the dead, heal, and are silent when all is said."""
 
+import logging
 import random
 
 import pytest
@@ -170,6 +171,21 @@ async def test_a_peer_that_was_down_is_linked_when_it_comes() -> None:
         # b dials nobody: a does.
         await eventually(lambda: all_linked(members))
         assert {source for source, _ in network.dialled} == {"a"}
+
+
+@simulated
+async def test_a_peer_that_only_starts_later_is_no_trouble_yet(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with (
+        trio.open_nursery() as nursery,
+        running((a := make(Network(nursery), "a", {"a", "b"})).node),
+    ):
+        await trio.sleep(2)
+        assert not caplog.records
+        assert a.node.status()["b"].error
+        await eventually(lambda: any("cannot reach b" in line for line in caplog.messages))
 
 
 @simulated

@@ -7,7 +7,8 @@ from typing import Any, get_type_hints
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, NodeOptions, open_group, open_links, open_replica
+from crdtcast import ConfigurationError, open_host, open_member, open_replica
+from crdtcast.lowlevel import NodeOptions
 from crdtcast.transport.options import LinkOptions
 
 NOT_OF_LINKS = {"name", "listen", "group", "peers", "level", "reads"}
@@ -20,19 +21,19 @@ async def _opens(opened: Any) -> None:
 
 
 async def _found(**options: Any) -> None:
-    async with open_links("eu") as links:
+    async with open_host("eu") as links:
         links.found("orders", **options)
 
 
 async def _join(**options: Any) -> None:
-    async with open_links("eu") as links:
+    async with open_host("eu") as links:
         await links.join("orders", **options)
 
 
 OPENERS: dict[str, Callable[..., Awaitable[None]]] = {
     "open_replica": lambda **options: _opens(open_replica("eu", **options)),
-    "open_group": lambda **options: _opens(open_group("eu", **options)),
-    "open_links": lambda **options: _opens(open_links("eu", **options)),
+    "open_member": lambda **options: _opens(open_member("eu", **options)),
+    "open_host": lambda **options: _opens(open_host("eu", **options)),
     "found": _found,
     "join": _join,
 }
@@ -41,12 +42,12 @@ MISSPELT = [
     ("open_replica", "type", "did you mean types"),
     ("open_replica", "peers", "there is no option 'peers'"),
     ("open_replica", "witness", "there is no option 'witness'"),
-    ("open_group", "founder", "did you mean founders"),
-    ("open_group", "keepalive", "did you mean keepalive_interval"),
-    ("open_group", "proces", "did you mean process"),
-    ("open_links", "sekrets", "did you mean secrets"),
-    ("open_links", "nettwork", "did you mean network"),
-    ("open_links", "journal", "there is no option 'journal'"),
+    ("open_member", "founder", "did you mean founders"),
+    ("open_member", "keepalive", "did you mean keepalive_interval"),
+    ("open_member", "machin", "did you mean machine"),
+    ("open_host", "sekrets", "did you mean secrets"),
+    ("open_host", "nettwork", "did you mean network"),
+    ("open_host", "journal", "there is no option 'journal'"),
     (
         "found",
         "event_log",

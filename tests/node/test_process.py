@@ -4,15 +4,15 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast import GroupMember, LocalProtocolError, Process, Tag, open_group, run_process
+from crdtcast import LocalProtocolError, Member, StateMachine, Tag, open_member
 from tests.node.group_support import founded
 
 
-class Journal(Process):
+class Journal(StateMachine):
     """Notes everything; answers each question once."""
 
     def __init__(self) -> None:
-        self.node: GroupMember | None = None
+        self.node: Member | None = None
         self.delivered: list[bytes] = []
         self.tags: list[Tag] = []
         self.stable: list[Tag] = []
@@ -63,12 +63,12 @@ def test_the_error_of_a_process_ends_the_node_and_comes_out_as_it_is() -> None:
 
 def test_events_have_one_taker() -> None:
     async def main() -> None:
-        async with open_group("a", found=True, process=Journal()) as a:
+        async with open_member("a", found=True, machine=Journal()) as a:
             await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(LocalProtocolError, match="iterate over it, or give it a process"):
+            with pytest.raises(LocalProtocolError, match="iterate over it, or give it a machine"):
                 await anext(a)
             with pytest.raises(LocalProtocolError, match="takes its events"):
-                await run_process(a, Journal())
+                await a.run(Journal())
 
     trio.run(main)
 
@@ -78,7 +78,7 @@ def test_a_process_can_be_run_later_and_gets_what_is_waiting() -> None:
         journal = Journal()
         async with founded("a", "b") as (a, b), trio.open_nursery() as nursery:
             a.tcbroadcast(b"one")
-            nursery.start_soon(run_process, b, journal)
+            nursery.start_soon(b.run, journal)
             while not journal.delivered:
                 await journal.progress.park()
             await a.wait_stable(a.tcbroadcast(b"two", after=[]))

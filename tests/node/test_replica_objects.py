@@ -249,7 +249,7 @@ def test_what_is_no_data_type_is_refused(crdt_type: Any) -> None:
             for use in (partial(eu.object, "x"), eu.upgrade, partial(eu.batch().object, "x")):
                 with pytest.raises(LocalProtocolError, match="is no data type"):
                     use(crdt_type)
-            assert not eu.shelf.torn
+            assert not eu.machine.torn
 
     trio.run(main)
     with pytest.raises(LocalProtocolError, match="is no data type"):

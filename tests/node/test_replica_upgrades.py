@@ -198,7 +198,7 @@ def test_what_no_program_understands_is_skipped_by_old_and_new_alike() -> None:
         async with replicas(types) as group:
             eu, us, asia = group
             for garbage in (["board", ["board_example", 2], "explode"], ["new", ["board_example"]]):
-                eu.member.tcbroadcast(eu.shelf.packed([garbage]))
+                eu.member.tcbroadcast(eu.machine.packed([garbage]))
             await eu.object("board", NewBoard).add("a")
             await settle(group)
             assert us.object("board", OldBoard).unknown == 1
@@ -221,7 +221,7 @@ def test_rights_are_not_spent_behind_what_is_not_understood() -> None:
         async with replicas(types=[Guarded]) as group:
             eu, us, _ = group
             await us.object("board", Guarded).add("before")
-            eu.member.tcbroadcast(eu.shelf.packed([["board", ["guarded_example", 9], "spend"]]))
+            eu.member.tcbroadcast(eu.machine.packed([["board", ["guarded_example", 9], "spend"]]))
             await level(group)
             with pytest.raises(InvalidOperationError, match="upgrade it"):
                 await us.object("board", Guarded).add("x")

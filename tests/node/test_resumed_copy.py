@@ -10,11 +10,11 @@ from crdtcast.group.join_client import Joining, Wish
 from crdtcast.transport.link import Link
 from crdtcast.wire.offers import ContactLostError
 from crdtcast.wire.state import Entry
-from tests.node.group_support import Host, members_are, world
+from tests.node.group_support import SimulatedHost, members_are, world
 from tests.node.network import simulated
 
 
-def breaks_at(late: Host, shares: list[int], *at: int, more: Any = None) -> None:
+def breaks_at(late: SimulatedHost, shares: list[int], *at: int, more: Any = None) -> None:
     """Close the link with the contact when so many parts are here."""
 
     def note(received: int, size: int) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import AWSet
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
-from crdtcast.replica.object_machine import Shelf
+from crdtcast.replica.object_machine import ObjectMachine
 from crdtcast.replica.objects import known_types
 from crdtcast.service.admin.values import shown
 
@@ -30,24 +30,24 @@ class Alone:
     """A member without others: what is sent is delivered to its shelf."""
 
     def __init__(self) -> None:
-        self.shelf = Shelf("a", lambda: 1_700_000_000_000)
-        self.shelf.speak_for(self)
+        self.machine = ObjectMachine("a", lambda: 1_700_000_000_000)
+        self.machine.speak_for(self)
         self.sent: list[bytes] = []
 
     incarnation = "a.1"
     parked = None
 
     def perform(self, name: str, type_name: str, operation: str, args: list[Any]) -> Tag:
-        objects = self.shelf.objects
+        objects = self.machine.objects
         entry = objects.entry(
             (name, type_name), objects.prepare((name, type_name), operation, args)
         )
-        return self.shelf.send(self.shelf.packed([entry]))
+        return self.machine.send(self.machine.packed([entry]))
 
     def tcbroadcast(self, payload: bytes) -> Tag:
         tag = Tag(Dot("a.1", len(self.sent) + 1), (), {"a.1": len(self.sent)})
         self.sent.append(payload)
-        self.shelf.tcdeliver(payload, tag)
+        self.machine.tcdeliver(payload, tag)
         return tag
 
 
@@ -64,18 +64,18 @@ def test_an_operation_is_done_or_refused_with_an_error_of_ours(
             assert len(alone.sent) == sent
         else:
             assert len(alone.sent) == sent + 1
-        assert alone.shelf.unreadable == 0
-    copy = Shelf("b", lambda: 1_700_000_000_000)
-    copy.set_state(alone.shelf.get_state())
-    for line in alone.shelf.objects.listing():
+        assert alone.machine.unreadable == 0
+    copy = ObjectMachine("b", lambda: 1_700_000_000_000)
+    copy.set_state(alone.machine.get_state())
+    for line in alone.machine.objects.listing():
         value = copy.objects.crdt((line.name, line.type)).value
-        assert value == alone.shelf.objects.crdt((line.name, line.type)).value
+        assert value == alone.machine.objects.crdt((line.name, line.type)).value
         shown(value)
     for number in range(len(alone.sent)):
         tag = Tag(Dot("a.1", number + 1), (), {"a.1": number})
-        alone.shelf.tcstable(tag)
+        alone.machine.tcstable(tag)
         copy.tcstable(tag)
-    assert copy.get_state() == alone.shelf.get_state()
+    assert copy.get_state() == alone.machine.get_state()
 
 
 @given(
@@ -90,20 +90,20 @@ def test_a_state_whose_objects_are_kept_packed_is_that_of_objects_that_are_not(
         with suppress(CrdtcastError):
             alone.perform(random.choice("xy") + type_name, type_name, operation, args)
         if random.random() < 0.3:
-            alone.shelf.send(alone.shelf.packed([[random.choice("xy") + type_name, None]]))
+            alone.machine.send(alone.machine.packed([[random.choice("xy") + type_name, None]]))
         if random.random() < 0.3 and settled < len(alone.sent):
             settled += 1
-            alone.shelf.tcstable(Tag(Dot("a.1", settled), (), {"a.1": settled - 1}))
-        objects = msgpack.unpackb(alone.shelf.get_state())[1]
-        assert msgpack.packb(objects) == msgpack.packb(alone.shelf.objects.packed())
+            alone.machine.tcstable(Tag(Dot("a.1", settled), (), {"a.1": settled - 1}))
+        objects = msgpack.unpackb(alone.machine.get_state())[1]
+        assert msgpack.packb(objects) == msgpack.packb(alone.machine.objects.packed())
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x93\x00\x90\x90", b"\x92\x05\x90", b"\x05"])
 def test_a_payload_that_is_none_of_ours_is_skipped_and_counted(payload: bytes) -> None:
     alone = Alone()
-    alone.shelf.tcdeliver(payload, Tag(Dot("b.1", 1), (), {}))
-    assert alone.shelf.unreadable == 1
-    alone.shelf.tcstable(Tag(Dot("b.1", 1), (), {}))
+    alone.machine.tcdeliver(payload, Tag(Dot("b.1", 1), (), {}))
+    assert alone.machine.unreadable == 1
+    alone.machine.tcstable(Tag(Dot("b.1", 1), (), {}))
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,16 @@ def test_a_payload_of_millions_of_parts_is_one_line(
     """16 MiB of one-byte nonsense were 17 million lines, 1.3 GB, and minutes in the loop."""
     alone = Alone()
     for counter in range(1, 4):
-        alone.shelf.tcdeliver(payload, Tag(Dot("b.1", counter), (), {"b.1": counter - 1}))
-    assert alone.shelf.unreadable == 3 * counted
+        alone.machine.tcdeliver(payload, Tag(Dot("b.1", counter), (), {"b.1": counter - 1}))
+    assert alone.machine.unreadable == 3 * counted
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "x" not in {info.name for info in alone.shelf.objects.listing() if info.type != "set_aw"}
+    assert "x" not in {
+        info.name for info in alone.machine.objects.listing() if info.type != "set_aw"
+    }
 
 
 def test_who_is_no_member_yet_sends_nothing() -> None:
-    shelf = Shelf("a", lambda: 0)
+    shelf = ObjectMachine("a", lambda: 0)
     with pytest.raises(LocalProtocolError, match="is no member of its group yet"):
         shelf.send(shelf.packed([["x", None]]))
 
@@ -156,4 +158,4 @@ def test_a_type_that_fails_amid_an_operation_leaves_nothing_that_could_be_copied
         with pytest.raises(ZeroDivisionError):
             alone.perform("cart", "set_aw", "add", ["tea"])
     with pytest.raises(LocalProtocolError, match="mend it, and open the replica again"):
-        alone.shelf.get_state()
+        alone.machine.get_state()

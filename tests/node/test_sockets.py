@@ -241,8 +241,10 @@ def test_without_a_signal_the_result_is_none_and_errors_come_out_as_they_are() -
 
 @pytest.mark.parametrize("named", [True, False])
 def test_why_a_peer_cannot_be_reached_is_said(
-    named: bool, caplog: pytest.LogCaptureFixture
+    named: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("crdtcast.transport.link_table._STARTING", 0.0)
+
     async def main() -> None:
         with socket.socket() as taken:
             taken.bind(LOCAL)  # and nobody listens

@@ -11,7 +11,7 @@ from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.exceptions import NotReadyError
 from crdtcast.group.join_server import check_crowd
 from crdtcast.wire.frames import Hello, encode
-from tests.node.group_support import Host, world
+from tests.node.group_support import SimulatedHost, world
 from tests.node.network import eventually, group, incarnation, simulated
 
 HELLO = Hello(group="default", name="b", incarnation=incarnation("b"), process=b"stranger")
@@ -77,5 +77,5 @@ async def test_a_contact_with_two_unheard_joiners_sends_the_next_to_another() ->
         assert a.up.engine.unheard == ()
 
 
-def names(host: Host) -> set[str]:
+def names(host: SimulatedHost) -> set[str]:
     return set(map(name_of, host.up.engine.members))

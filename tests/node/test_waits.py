@@ -6,18 +6,18 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast import Delivered, GroupMember, LocalProtocolError, Tag, open_group
+from crdtcast import Delivered, LocalProtocolError, Member, Tag, open_member
 from tests.node.group_support import founded
 
 Wait = Callable[[], Awaitable[None]]
 
 
-async def drain(node: GroupMember) -> None:
+async def drain(node: Member) -> None:
     async for _ in node:
         pass
 
 
-async def take(node: GroupMember, payload: bytes) -> Tag:
+async def take(node: Member, payload: bytes) -> Tag:
     async for event in node:
         if isinstance(event, Delivered) and event.payload == payload:
             return event.tag
@@ -95,7 +95,7 @@ def test_taken_by_two_is_not_stable_over_two_while_something_concurrent_is_on_it
 
 def test_a_count_that_no_group_of_this_size_has_is_refused() -> None:
     async def main() -> None:
-        async with open_group("a", found=True) as a:
+        async with open_member("a", found=True) as a:
             tag = a.tcbroadcast(b"x")
             for count in (0, 2):
                 with pytest.raises(LocalProtocolError, match="choose a count from 1 to 1"):

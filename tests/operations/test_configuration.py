@@ -253,8 +253,8 @@ def test_what_no_node_can_have(given: dict[str, Any], expected: str) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"peer_listen": "0.0.0.0:7380"}, "peer_listen is 0.0.0.0:7380, every address"),
-        ({"peer_listen": "127.0.0.1:7380"}, "which nobody at 10.0.0.1:7380 reaches"),
+        ({"listen": "0.0.0.0:7380"}, "listen is 0.0.0.0:7380, every address"),
+        ({"listen": "127.0.0.1:7380"}, "which nobody at 10.0.0.1:7380 reaches"),
     ],
 )
 def test_a_gateway_that_nobody_could_dial(given: dict[str, Any], expected: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.engine import GroupEngine, GroupState, Member, Span, Standing
+from crdtcast.engine import GroupEngine, GroupState, MemberInfo, Span, Standing
 from crdtcast.engine.failure_detector import Suspect
 from crdtcast.engine.views import View
 from crdtcast.exceptions import LocalProtocolError
@@ -179,7 +179,7 @@ async def test_one_that_speaks_again_before_it_is_decided_is_evicted_no_more() -
 def reading(me: str, *, witness: str = "", **highest: int) -> GroupEngine:
     """The engine of one of these members, whose programs read the levels up to so much."""
     members = tuple(
-        Member(f"{name}.1", name == witness, Span(1, level)) for name, level in highest.items()
+        MemberInfo(f"{name}.1", name == witness, Span(1, level)) for name, level in highest.items()
     )
     vector = {member.incarnation: 0 for member in members}
     state = GroupState(vector=vector, members=members, view=View.first(vector, 1))

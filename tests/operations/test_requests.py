@@ -131,7 +131,7 @@ def test_a_comparison_that_cannot_be_asked_for_is_no_agreement(
             answer = await ask(b'{"do": "verify"}')
         assert answer == {"ok": False, "error": "the most it may"}
         assert (await ask(b'{"do": "verify"}'))["result"]["equal"]
-        comparing = process.objects().shelf.comparing
+        comparing = process.objects().machine.comparing
         comparing.ask("1", ["a"])
         comparing.forget()
         with pytest.raises(CrdtcastError, match="nothing was compared"):

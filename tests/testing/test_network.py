@@ -5,14 +5,14 @@ from itertools import permutations
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, Process, Tag, open_group, open_replica
+from crdtcast import ConfigurationError, StateMachine, Tag, open_member, open_replica
 from crdtcast.datatypes import AWSet
 from crdtcast.testing import Network, eventually, simulated
 
 FOUNDERS = {"a": "10.0.0.1:7001", "b": "10.0.0.2:7001"}
 
 
-class Seen(Process):
+class Seen(StateMachine):
     """What was delivered, in order."""
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ def _no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_group_is_parted_and_agrees_again() -> None:
     eu_seen, us_seen = Seen(), Seen()
     with Network() as network:
-        async with open_group("eu", found=True, process=eu_seen) as eu:
+        async with open_member("eu", found=True, machine=eu_seen) as eu:
             eu.tcbroadcast(b"before")
-            async with open_group("us", join=eu.address, process=us_seen) as us:
+            async with open_member("us", join=eu.address, machine=us_seen) as us:
                 network.cut("us")
                 await eventually(lambda: "us" not in eu.links())
                 x, _ = eu.tcbroadcast(b"x"), us.tcbroadcast(b"y")
@@ -66,8 +66,8 @@ def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple
         seen = Seen()
         with Network() as network:
             async with (
-                open_group("a", founders=FOUNDERS) as a,
-                open_group("b", founders=FOUNDERS, process=seen),
+                open_member("a", founders=FOUNDERS) as a,
+                open_member("b", founders=FOUNDERS, machine=seen),
             ):
                 await a.ready()
                 await trio.sleep(10)  # what follows a founding is said
@@ -112,9 +112,9 @@ async def test_half_a_link_is_noticed_by_both_and_comes_back() -> None:
 @simulated
 async def test_an_address_is_used_once_and_is_free_again() -> None:
     with Network():
-        async with open_group("a", listen="10.0.0.1:7001", found=True):
+        async with open_member("a", listen="10.0.0.1:7001", found=True):
             with pytest.raises(ConfigurationError, match="another process listens there"):
-                async with open_group("b", listen="10.0.0.1:7001", found=True):
+                async with open_member("b", listen="10.0.0.1:7001", found=True):
                     pass
-        async with open_group("b", listen="10.0.0.1:7001", found=True):
+        async with open_member("b", listen="10.0.0.1:7001", found=True):
             pass

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, assert_type
 
-from crdtcast import GroupMember, Handle, Replica, Tag, open_group, open_links, open_replica
+from crdtcast import Handle, Member, Replica, Tag, open_host, open_member, open_replica
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -158,7 +158,7 @@ async def opened() -> None:
         assert_type(replica.object("cart", AWSet), AWSetHandle)
     founders = {"eu": None, "us": ("us.example", 7001), "asia": "asia.example:7001"}
     open_replica("eu", founders=founders, journal="eu.journal", types=[Likes], secrets=(b"x" * 16,))
-    open_group("eu", join=["us.example:7001"], witness=True, replaces=["us"], compress=False)
-    async with open_links("eu", peers={"us": "us.example:7001"}, retry_first=0.1) as links:
-        assert_type(links.found("orders", founders=["eu", "us"], journal=None), GroupMember)
-        assert_type(await links.join("chat", replace=True), GroupMember)
+    open_member("eu", join=["us.example:7001"], witness=True, replaces=["us"], compress=False)
+    async with open_host("eu", peers={"us": "us.example:7001"}, retry_first=0.1) as links:
+        assert_type(links.found("orders", founders=["eu", "us"], journal=None), Member)
+        assert_type(await links.join("chat", replace=True), Member)

@@ -1,6 +1,6 @@
 """Mistakes in uses of handles and options: marked lines are errors for mypy and pyright, others none. Never run."""
 
-from crdtcast import GroupLinks, Handle, Replica, Tag, open_group, open_links, open_replica
+from crdtcast import Handle, Host, Replica, Tag, open_host, open_member, open_replica
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -103,12 +103,12 @@ async def batches(replica: Replica) -> None:
         lunch.vote("ann", "tea")  # error: attr-defined, reportAttributeAccessIssue
 
 
-async def opened(links: GroupLinks) -> None:
+async def opened(links: Host) -> None:
     open_replica("eu", journl="eu.journal")  # error: call-arg, reportCallIssue
     open_replica("eu", found="yes")  # error: arg-type, reportArgumentType
     open_replica("eu", witness=True)  # error: call-arg, reportCallIssue
-    open_group("eu", founder={"eu": None})  # error: call-arg, reportCallIssue
-    open_group("eu", founders={"eu": 7001})  # error: dict-item, reportArgumentType
-    open_links("eu", secret=b"0123456789abcdef")  # error: call-arg, reportCallIssue
+    open_member("eu", founder={"eu": None})  # error: call-arg, reportCallIssue
+    open_member("eu", founders={"eu": 7001})  # error: dict-item, reportArgumentType
+    open_host("eu", secret=b"0123456789abcdef")  # error: call-arg, reportCallIssue
     links.found("orders", replace=True)  # error: call-arg, reportCallIssue
     await links.join("orders", limit=None)  # error: call-arg, reportCallIssue

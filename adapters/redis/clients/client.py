@@ -50,7 +50,7 @@ _UNRESOLVED = Command("", Kind.SESSION, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ClientLimits:
     """Bounds that keep clients from each other's memory. Sizes in bytes.
 
     Above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
@@ -205,10 +205,10 @@ class ClientHost(Protocol):
         """Monotonic seconds, brought forward once a second."""
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> ClientLimits: ...
     @property
     def unnoticed(self) -> int:
-        """`Limits.unnoticed`."""
+        """`ClientLimits.unnoticed`."""
 
     @property
     def log(self) -> logging.Logger: ...

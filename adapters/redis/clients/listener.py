@@ -1,6 +1,6 @@
 """The gateway's door: accepts clients, and sends what the session and the core have answered.
 
-The session answers what concerns the connection, `submit` takes the rest. The bounds in `Limits`
+The session answers what concerns the connection, `submit` takes the rest. The bounds in `ClientLimits`
 keep clients from each other's memory.
 """
 
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import trio
 
-from crdtcast.adapters.redis.clients.client import Client, Limits, Request, shown_address
+from crdtcast.adapters.redis.clients.client import Client, ClientLimits, Request, shown_address
 from crdtcast.adapters.redis.clients.tls import TlsDoor
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.server.parsing import FastReader
@@ -67,14 +67,14 @@ class Front:
         session: SessionLayer,
         submit: Callable[[Request], None],
         *,
-        limits: Limits | None = None,
+        limits: ClientLimits | None = None,
         tls: TlsFiles | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self.poller = poller
         self.session = session
         self.submit = submit
-        self.limits = limits or Limits()
+        self.limits = limits or ClientLimits()
         self.log = logger or logging.getLogger(__name__)
         self._throttle = Throttle(self.log)
         self.find = table.by_name.get

@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.group.join_refusal import JoinRefusal
 from crdtcast.adapters.redis.group.peers import GroupPeers
 from crdtcast.adapters.redis.group.questions import Questions
 from crdtcast.adapters.redis.group.recovery import Found, Way, decide_member
-from crdtcast.adapters.redis.group.reissue import Returning
+from crdtcast.adapters.redis.group.reissue import GatewayReissue
 from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.recorded.answer import ParkedRecord, message_of
 from crdtcast.adapters.redis.server.census import described
@@ -43,7 +43,7 @@ from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.engine.views import View
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
-from crdtcast.group.join_client import Entering
+from crdtcast.group.join_client import JoinClient
 from crdtcast.group.status import change_wanted, turnover
 from crdtcast.service.admin.administered import departed
 from crdtcast.service.admin.reserved import unreserved
@@ -107,7 +107,7 @@ class Belonging:
         )
         self.peers.channel.serials = gateway.questions.serials
         self._giver = Giver(committer, self.peers, gateway.hlc, gateway.spawn)
-        self._returning = Returning(
+        self._returning = GatewayReissue(
             committer,
             gateway.options.node.group,
             gateway.options.node.name,
@@ -120,7 +120,7 @@ class Belonging:
         self.stored = 0
         """`Committer.order` at the last answer."""
         self._resumed_at = 0
-        self._entering: Entering | None = None
+        self._entering: JoinClient | None = None
         self._standing = Standing.MEMBER
         self._asks_first = False
         """Whether it had left before this start, and does not know whether the others know that."""
@@ -156,7 +156,7 @@ class Belonging:
         return self._returning.yielded
 
     def first_of(self, dot: Dot) -> Dot | None:
-        """See `Returning`."""
+        """See `GatewayReissue`."""
         return self._returning.first_of(dot)
 
     # Getting in
@@ -302,7 +302,7 @@ class Belonging:
         arriving = Arriving(
             self.peers.channel, writer, self._tell_progress, leave_out, ask_first=ask_first
         )
-        self._entering = Entering(self.peers.channel, self._log, arriving)
+        self._entering = JoinClient(self.peers.channel, self._log, arriving)
         try:
             _, entry = await self._entering.enter((*replaces, *former), False, copies=True)
         finally:

@@ -93,7 +93,7 @@ class _Asked(NamedTuple):
         self.taken.contents[self.place] = self.taken.with_room(contents)
 
 
-class Returning:
+class GatewayReissue:
     """The parked operations of one gateway, as they are in its server."""
 
     def __init__(

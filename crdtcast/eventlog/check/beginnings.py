@@ -5,7 +5,7 @@ snapshot, of a new incarnation with what the last one had synced, of a restart.
 from collections.abc import Callable, Mapping
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventlog.check.knowledge import Member, Message, Messages, missing, told_stable
+from crdtcast.eventlog.check.knowledge import LoggedMember, Message, Messages, missing, told_stable
 from crdtcast.eventlog.check.membership import Roll
 from crdtcast.eventlog.check.violations import Place, Problem, Report, listed
 from crdtcast.eventlog.format import Event
@@ -20,7 +20,7 @@ class Beginnings:
 
     def __init__(
         self,
-        members: Mapping[str, Member],
+        members: Mapping[str, LoggedMember],
         messages: Messages,
         roll: Roll,
         report: Report,
@@ -35,7 +35,7 @@ class Beginnings:
         self._unlogged = unlogged
         self._may_lack = may_lack
 
-    def started(self, me: Member, event: Event, place: Place) -> None:
+    def started(self, me: LoggedMember, event: Event, place: Place) -> None:
         """`me` begins here, or goes on after a restart."""
         vector = {origin: counter for origin, counter in (event.vector or {}).items() if counter}
         if me.begun:
@@ -55,7 +55,7 @@ class Beginnings:
         if gained:
             me.context = self._messages.maximal(me.vector)
 
-    def _take_over(self, me: Member, dot: Dot) -> None:
+    def _take_over(self, me: LoggedMember, dot: Dot) -> None:
         message = self._messages.get(*dot)
         if dot.origin == me.incarnation and message is None:
             # Its log lacks the line, the START says that it was sent.
@@ -64,7 +64,7 @@ class Beginnings:
         elif message is not None:
             message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
 
-    def _check_goes_on(self, me: Member, vector: dict[str, int], place: Place) -> None:
+    def _check_goes_on(self, me: LoggedMember, vector: dict[str, int], place: Place) -> None:
         lost = [
             Dot(origin, vector.get(origin, 0) + 1)
             for origin, counter in me.vector.items()
@@ -76,7 +76,7 @@ class Beginnings:
                 Problem.ROLLED_BACK, place, text, lost[0], tuple(lost[1:]), (me.incarnation,)
             )
 
-    def _check_base(self, me: Member, vector: dict[str, int], place: Place) -> None:
+    def _check_base(self, me: LoggedMember, vector: dict[str, int], place: Place) -> None:
         for origin, counter in vector.items():
             dot = Dot(origin, counter)
             message = self._messages.get(origin, counter)

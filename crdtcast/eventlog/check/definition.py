@@ -11,7 +11,7 @@ from typing import NamedTuple
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.tags import Dot
 from crdtcast.eventlog.check.beginnings import Beginnings
-from crdtcast.eventlog.check.knowledge import Member, Message, Messages, missing
+from crdtcast.eventlog.check.knowledge import LoggedMember, Message, Messages, missing
 from crdtcast.eventlog.check.membership import Roll
 from crdtcast.eventlog.check.segments import Log
 from crdtcast.eventlog.check.stability import Notices
@@ -46,7 +46,7 @@ class Definition:
         for log in logs:
             newest[log.replica] = max(newest.get(log.replica, ""), log.incarnation)
         self.members = {
-            log.incarnation: Member(log, current=newest[log.replica] == log.incarnation)
+            log.incarnation: LoggedMember(log, current=newest[log.replica] == log.incarnation)
             for log in logs
         }
         self.messages = Messages()
@@ -66,7 +66,7 @@ class Definition:
         )
         self._notices = Notices(self.members, self.messages, self.roll, self._report, live=live)
         self._future = set(self.members.values())
-        self._rules: dict[str, Callable[[Member, Event, Place], None]] = {
+        self._rules: dict[str, Callable[[LoggedMember, Event, Place], None]] = {
             Kind.SEND: self._sent,
             Kind.DELIVER: self._delivered,
             Kind.STABLE: self._told_stable,
@@ -160,7 +160,7 @@ class Definition:
 
     # --- messages -------------------------------------------------------------------------------
 
-    def _sent(self, me: Member, event: Event, place: Place) -> None:
+    def _sent(self, me: LoggedMember, event: Event, place: Place) -> None:
         dot = event.dot
         origin, counter = dot
         if origin != me.incarnation:
@@ -209,7 +209,7 @@ class Definition:
             self._add(dot, message)
         return message
 
-    def _check_tag(self, me: Member, dot: Dot, deps: Iterable[Dot], place: Place) -> None:
+    def _check_tag(self, me: LoggedMember, dot: Dot, deps: Iterable[Dot], place: Place) -> None:
         told = dict(deps)
         if told == me.context:
             return
@@ -232,7 +232,7 @@ class Definition:
         message = self.messages.get(*dot)
         return message is not None and message.truth is None
 
-    def _delivered(self, me: Member, event: Event, place: Place) -> None:
+    def _delivered(self, me: LoggedMember, event: Event, place: Place) -> None:
         dot = event.dot
         origin, counter = dot
         have = me.vector.get(origin, 0)
@@ -267,7 +267,7 @@ class Definition:
         sender = self.members.get(origin)
         return sender is None or (self._live and not sender.stopped)
 
-    def _ghost(self, me: Member, dot: Dot) -> str:
+    def _ghost(self, me: LoggedMember, dot: Dot) -> str:
         sender = self.members.get(dot.origin)
         assert sender is not None
         if not sender.exhausted:
@@ -278,7 +278,7 @@ class Definition:
             f"after its message {last}"
         )
 
-    def _check_past(self, me: Member, dot: Dot, truth: dict[str, int], place: Place) -> None:
+    def _check_past(self, me: LoggedMember, dot: Dot, truth: dict[str, int], place: Place) -> None:
         vector = me.vector
         for origin, counter in truth.items():
             if vector.get(origin, 0) < counter and not self.roll.has(me, origin, counter):
@@ -290,7 +290,7 @@ class Definition:
                 self._report(Problem.CAUSAL, place, text, dot, lacking, (me.incarnation,))
                 return
 
-    def _apply(self, me: Member, dot: Dot, message: Message) -> None:
+    def _apply(self, me: LoggedMember, dot: Dot, message: Message) -> None:
         context = me.context
         for origin, counter in (message.truth or {}).items():
             if context.get(origin, counter + 1) <= counter:
@@ -300,26 +300,26 @@ class Definition:
         message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
         me.claim = None
 
-    def _told_stable(self, me: Member, event: Event, place: Place) -> None:
+    def _told_stable(self, me: LoggedMember, event: Event, place: Place) -> None:
         self.counts["stable"] += 1
         self._notices.told(me, event.dot, place)
 
     # --- beginnings and ends --------------------------------------------------------------------
 
-    def _begin(self, me: Member) -> None:
+    def _begin(self, me: LoggedMember) -> None:
         me.begun = True
         self._future.discard(me)
 
-    def _started(self, me: Member, event: Event, place: Place) -> None:
+    def _started(self, me: LoggedMember, event: Event, place: Place) -> None:
         self._beginnings.started(me, event, place)
         self._begin(me)
         self.roll.started(me, event, place)
 
-    def _claimed(self, me: Member, event: Event, place: Place) -> None:
+    def _claimed(self, me: LoggedMember, event: Event, place: Place) -> None:
         if event.entries == 0:
             me.claim = place
 
-    def _stopped(self, me: Member, event: Event, place: Place) -> None:
+    def _stopped(self, me: LoggedMember, event: Event, place: Place) -> None:
         self._claimed(me, event, place)
         me.stopped = True
 
@@ -347,7 +347,7 @@ class Definition:
 
     # --- values, and the log itself -------------------------------------------------------------
 
-    def _valued(self, me: Member, event: Event, place: Place) -> None:
+    def _valued(self, me: LoggedMember, event: Event, place: Place) -> None:
         self.counts["values"] += 1
         if event.object is not None and event.digest is not None:
             self._values.told(event.object, event.vector or {}, event.digest, place)

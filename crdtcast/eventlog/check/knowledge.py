@@ -30,7 +30,7 @@ class Message:
         self.before: dict[str, int] = {}
 
 
-class Member:
+class LoggedMember:
     """One incarnation: what its application has sent, delivered and been told, up to the line read
     last."""
 
@@ -101,7 +101,7 @@ class Member:
         self.barred: dict[str, float] = {}
         """Origin -> counter up to which no message may come any more: it would be concurrent with
         one that was told stable."""
-        self.promised: list[tuple[Member, Place, Dot, int]] = []
+        self.promised: list[tuple[LoggedMember, Place, Dot, int]] = []
         """Notices at others that lie before the delivery here: who, where, of what, and how many
         messages of this member were delivered there."""
         self.skipped: set[Dot] = set()

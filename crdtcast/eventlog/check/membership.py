@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from crdtcast.causality.member_id import base_of, joined_by, name_of
 from crdtcast.causality.tags import Dot, Vector, covers
-from crdtcast.eventlog.check.knowledge import Member
+from crdtcast.eventlog.check.knowledge import LoggedMember
 from crdtcast.eventlog.check.views import Views
 from crdtcast.eventlog.check.violations import Place, Problem, Report
 from crdtcast.eventlog.format import Event, listed_members
@@ -19,7 +19,7 @@ class Roll:
     """The membership of one group. `ended`: incarnation -> the counter of its last message that
     counts; until `finish`, as far as any log tells."""
 
-    def __init__(self, members: Mapping[str, Member], report: Report) -> None:
+    def __init__(self, members: Mapping[str, LoggedMember], report: Report) -> None:
         self.ended: dict[str, int] = {}
         self.names: set[str] = set()
         """Of all that some START lists."""
@@ -28,7 +28,7 @@ class Roll:
         self._report = report
         self._ends: dict[str, dict[str, int]] = {}  # who -> at whom -> how many messages count
         self._joins: dict[str, Dot] = {}
-        self._tellers: dict[str, list[tuple[Member, Place]]] = {}
+        self._tellers: dict[str, list[tuple[LoggedMember, Place]]] = {}
         self._listed: set[str] = set()  # in the START of somebody else
         self._expected = {let_in: one for one in members if (let_in := joined_by(one)) is not None}
         self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
@@ -37,12 +37,12 @@ class Roll:
 
     # --- what a member counts as having ---------------------------------------------------------
 
-    def has(self, member: Member, origin: str, counter: int) -> bool:
+    def has(self, member: LoggedMember, origin: str, counter: int) -> bool:
         """Whether `member` has this message although its vector never named the origin: that had
         ended, and was forgotten, before `member` joined."""
         return counter <= self.past(member, origin)
 
-    def past(self, member: Member, origin: str) -> int:
+    def past(self, member: LoggedMember, origin: str) -> int:
         """How many messages of an origin that was past when `member` joined it has; else 0."""
         if (
             origin not in self.ended
@@ -61,7 +61,7 @@ class Roll:
         """Whether a vector may leave out this origin: it has ended."""
         return origin in self.ended and origin not in vector
 
-    def is_living(self, member: Member) -> bool:
+    def is_living(self, member: LoggedMember) -> bool:
         """Whether what it has counts in the end. Not so of one that has left or is evicted, that
         has delivered what is beyond an evicted one's cut, or whose own join is beyond it."""
         join = self._joins.get(member.incarnation)
@@ -73,7 +73,7 @@ class Roll:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def started(self, me: Member, event: Event, place: Place) -> None:
+    def started(self, me: LoggedMember, event: Event, place: Place) -> None:
         """Members are listed as ids where they come and go, as names where they are fixed."""
         listed = listed_members(event)
         self.names.update(one.partition(".")[0] for one in listed)
@@ -90,7 +90,7 @@ class Roll:
                     False  # what it had heard of its own end it may have lost in a crash
                 )
 
-    def _silently_gone(self, me: Member, who: str, event: Event, place: Place) -> None:
+    def _silently_gone(self, me: LoggedMember, who: str, event: Event, place: Place) -> None:
         """A START lists it no more. Only a START of a later view may say so for the lines that are missing."""
         if me.view is not None and event.epoch == me.view.epoch:
             text = (
@@ -99,7 +99,7 @@ class Roll:
             self._report(Problem.MEMBERSHIP, place, text, peers=(me.incarnation,))
         me.ended.setdefault(who, me.vector.get(who, 0))
 
-    def joined(self, me: Member, event: Event, place: Place) -> None:
+    def joined(self, me: LoggedMember, event: Event, place: Place) -> None:
         """A line JOIN."""
         dot, joiner = event.dot, event.member
         if joiner is None:
@@ -145,16 +145,16 @@ class Roll:
                 Problem.UNSAFE_STABLE, place, text, lacking[0], tuple(lacking[1:]), (joiner,)
             )
 
-    def left(self, me: Member, event: Event, place: Place) -> None:
+    def left(self, me: LoggedMember, event: Event, place: Place) -> None:
         """A line LEFT."""
         self._ended(me, event, place, "left", "has left with")
 
-    def evicted(self, me: Member, event: Event, place: Place) -> None:
+    def evicted(self, me: LoggedMember, event: Event, place: Place) -> None:
         """A line EVICT."""
         how = "forced" if event.is_forced else "evicted"
         self._ended(me, event, place, how, "is evicted with")
 
-    def _ended(self, me: Member, event: Event, place: Place, how: str, words: str) -> None:
+    def _ended(self, me: LoggedMember, event: Event, place: Place, how: str, words: str) -> None:
         """Where that is so, a VIEW says, and all up to there is delivered. What a member that is none any more says of
         its own end may be hearsay.
         """
@@ -191,7 +191,7 @@ class Roll:
         if me.members is not None:
             me.members.discard(who)
 
-    def check_delivery(self, me: Member, dot: Dot, place: Place) -> None:
+    def check_delivery(self, me: LoggedMember, dot: Dot, place: Place) -> None:
         """`me` delivers `dot`: does it count?"""
         cut = me.cuts.get(dot.origin)
         last = me.ended.get(dot.origin) if cut is None else cut.counter
@@ -201,7 +201,7 @@ class Roll:
 
     # --- operations sent again ------------------------------------------------------------------
 
-    def reissued(self, me: Member, dot: Dot, old: Dot, place: Place) -> None:
+    def reissued(self, me: LoggedMember, dot: Dot, old: Dot, place: Place) -> None:
         """`me` sends `dot` for what was `old`."""
         self.counts["reissues"] += 1
         first = self._first_dot.get(old, old)
@@ -278,7 +278,7 @@ class Roll:
                     place = member.end or tellers[0][1]
                     self._report(Problem.MEMBERSHIP, place, text, dot, peers=(member.incarnation,))
 
-    def _check_rest(self, quiet: list[Member]) -> None:
+    def _check_rest(self, quiet: list[LoggedMember]) -> None:
         """At rest, all in one view have the same members."""
         for member in quiet[1:]:
             first = next(m for m in quiet if m.view == member.view)

@@ -7,7 +7,7 @@ chapter 3.)
 from collections.abc import Iterable, Iterator, Mapping
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventlog.check.knowledge import Member, Message, Messages, missing
+from crdtcast.eventlog.check.knowledge import LoggedMember, Message, Messages, missing
 from crdtcast.eventlog.check.membership import Roll
 from crdtcast.eventlog.check.violations import Place, Problem, Report, listed
 
@@ -20,7 +20,7 @@ class Notices:
 
     def __init__(
         self,
-        members: Mapping[str, Member],
+        members: Mapping[str, LoggedMember],
         messages: Messages,
         roll: Roll,
         report: Report,
@@ -34,7 +34,7 @@ class Notices:
         self._live = live
         self._superseded = [member for member in members.values() if not member.current]
 
-    def told(self, me: Member, dot: Dot, place: Place) -> None:
+    def told(self, me: LoggedMember, dot: Dot, place: Place) -> None:
         """`me` is told that this message is stable."""
         origin, counter = dot
         if me.vector.get(origin, 0) < counter and not self._roll.has(me, origin, counter):
@@ -56,7 +56,9 @@ class Notices:
             first = max(told, me.excused.get(origin, 0)) + 1
             me.skipped.update(Dot(origin, skipped) for skipped in range(first, counter))
 
-    def _check_order(self, me: Member, dot: Dot, message: Message | None, place: Place) -> None:
+    def _check_order(
+        self, me: LoggedMember, dot: Dot, message: Message | None, place: Place
+    ) -> None:
         origin, counter = dot
         late = [] if me.is_told_stable(origin, counter - 1) else [Dot(origin, counter - 1)]
         if message is not None and message.truth:
@@ -78,7 +80,7 @@ class Notices:
                 (me.incarnation,),
             )
 
-    def _check_safe(self, me: Member, dot: Dot, message: Message, place: Place) -> None:
+    def _check_safe(self, me: LoggedMember, dot: Dot, message: Message, place: Place) -> None:
         vector = me.vector
         for incarnation, sent in message.before.items():
             if sent > vector.get(incarnation, 0) and self._is_to_come(me, incarnation):
@@ -97,18 +99,18 @@ class Notices:
             elif self._owes(member, dot):
                 self._never_delivered(me, member, dot, place)
 
-    def _owes(self, member: Member, dot: Dot) -> bool:
+    def _owes(self, member: LoggedMember, dot: Dot) -> bool:
         """Whether a log that has ended without this message should have it."""
         open_end = self._live and not member.stopped
         return member.current and not open_end and not self._roll.has(member, *dot)
 
-    def _is_to_come(self, me: Member, incarnation: str) -> bool:
+    def _is_to_come(self, me: LoggedMember, incarnation: str) -> bool:
         """Whether all that this member has sent reaches `me`: it has not ended there."""
         if me.members is not None and incarnation not in me.members:
             return False
         return self._members[incarnation].current
 
-    def lacking(self, me: Member, dot: Dot, message: Message) -> Iterator[Member]:
+    def lacking(self, me: LoggedMember, dot: Dot, message: Message) -> Iterator[LoggedMember]:
         """Members, to the knowledge of `me`, that have not delivered this yet."""
         before = message.before
         if len(before) == len(self._members):
@@ -121,13 +123,13 @@ class Notices:
             ):
                 yield member
 
-    def _members_of(self, me: Member) -> Iterable[Member]:
+    def _members_of(self, me: LoggedMember) -> Iterable[LoggedMember]:
         if me.members is None:
             return self._members.values()
         known = self._members
         return [known[incarnation] for incarnation in sorted(me.members) if incarnation in known]
 
-    def delivered(self, me: Member, dot: Dot) -> None:
+    def delivered(self, me: LoggedMember, dot: Dot) -> None:
         """`me` has now delivered what others were told is stable already."""
         kept = [promise for promise in me.promised if promise[2] == dot]
         me.promised = [promise for promise in me.promised if promise[2] != dot]
@@ -136,14 +138,14 @@ class Notices:
             if sent > have and me.current:
                 self._early(other, dot, me.incarnation, have, place)
 
-    def exhausted(self, me: Member) -> None:
+    def exhausted(self, me: LoggedMember) -> None:
         """The log of `me` has ended without what others were told is stable."""
         for other, place, dot, _ in me.promised:
             if self._owes(me, dot):
                 self._never_delivered(other, me, dot, place)
         me.promised.clear()
 
-    def _early(self, me: Member, dot: Dot, sender: str, have: int, place: Place) -> None:
+    def _early(self, me: LoggedMember, dot: Dot, sender: str, have: int, place: Place) -> None:
         to_come = Dot(sender, have + 1)
         text = (
             f"{me.incarnation} is told that {dot} is stable, but {to_come} can still come, which "
@@ -151,7 +153,9 @@ class Notices:
         )
         self._report(Problem.UNSAFE_STABLE, place, text, dot, (to_come,), (sender,))
 
-    def _never_delivered(self, me: Member, member: Member, dot: Dot, place: Place) -> None:
+    def _never_delivered(
+        self, me: LoggedMember, member: LoggedMember, dot: Dot, place: Place
+    ) -> None:
         text = (
             f"{me.incarnation} is told that {dot} is stable, but the log of {member.incarnation} "
             "ends without it"

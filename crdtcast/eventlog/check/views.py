@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from crdtcast.causality.member_id import base_of, joined_by
-from crdtcast.eventlog.check.knowledge import Member
+from crdtcast.eventlog.check.knowledge import LoggedMember
 from crdtcast.eventlog.check.violations import Place, Problem, Report
 from crdtcast.eventlog.format import Event, LoggedCut, LoggedView, view_after
 
@@ -26,7 +26,7 @@ class _Decision:
 class Views:
     """Judges the VIEW lines of one group, and the views that its members begin in."""
 
-    def __init__(self, members: Mapping[str, Member], report: Report) -> None:
+    def __init__(self, members: Mapping[str, LoggedMember], report: Report) -> None:
         self.counts = {"views": 0, "raises": 0}
         self._members = members
         self._report = report
@@ -36,12 +36,12 @@ class Views:
         """The view before each one, and the member that tells so first."""
         self._known: dict[str, tuple[LoggedView, str]] = {}
         """By name, with the member that tells of it first."""
-        self._begun: list[tuple[Member, LoggedView, tuple[LoggedCut, ...], Place]] = []
-        self._named: list[tuple[Member, str, str, Place]] = []
+        self._begun: list[tuple[LoggedMember, LoggedView, tuple[LoggedCut, ...], Place]] = []
+        self._named: list[tuple[LoggedMember, str, str, Place]] = []
 
     # START
 
-    def started(self, me: Member, event: Event, place: Place) -> None:
+    def started(self, me: LoggedMember, event: Event, place: Place) -> None:
         """`me` begins in a view, or goes on in one. It may have missed lines about those in between."""
         view = event.logged_view
         if view is None:
@@ -64,7 +64,7 @@ class Views:
         self._enter(me, view, place)
         me.cuts = {cut.origin: cut for cut in event.cuts or ()}
 
-    def _enter(self, me: Member, view: LoggedView, place: Place) -> None:
+    def _enter(self, me: LoggedMember, view: LoggedView, place: Place) -> None:
         me.view = view
         known, first = self._known.setdefault(view.name, (view, me.incarnation))
         if known != view:
@@ -77,7 +77,7 @@ class Views:
 
     # VIEW
 
-    def decided(self, me: Member, event: Event, place: Place) -> None:
+    def decided(self, me: LoggedMember, event: Event, place: Place) -> None:
         """A line VIEW."""
         assert event.epoch is not None and event.view is not None and event.before is not None
         before = me.view or LoggedView(event.epoch - 1, event.before, (), 1)
@@ -103,7 +103,7 @@ class Views:
             me.left = True
             me.over |= cut.how != "left"
 
-    def _check_agreed(self, me: Member, event: Event, place: Place) -> None:
+    def _check_agreed(self, me: LoggedMember, event: Event, place: Place) -> None:
         assert event.before is not None and event.view is not None
         rivals = self._decisions.setdefault(event.before, {})
         same = rivals.get(event.view)
@@ -133,7 +133,7 @@ class Views:
             self._report(Problem.VIEW, place, text, peers=(same.by[0],))
         same.by.append(me.incarnation)
 
-    def _check_out(self, me: Member, event: Event, place: Place) -> None:
+    def _check_out(self, me: LoggedMember, event: Event, place: Place) -> None:
         cuts = {cut.origin for cut in event.cuts or ()}
         for who in event.out or ():
             self._named.append((me, who, "puts out", place))
@@ -146,7 +146,9 @@ class Views:
                 text = f"epoch {event.epoch} puts out {who} at {me.incarnation}, which went before"
                 self._report(Problem.VIEW, place, text)
 
-    def _check_votes(self, me: Member, before: LoggedView, event: Event, place: Place) -> None:
+    def _check_votes(
+        self, me: LoggedMember, before: LoggedView, event: Event, place: Place
+    ) -> None:
         voters = set(before.voters)
         for who in event.votes or ():
             self._named.append((me, who, "gives a vote to", place))
@@ -160,7 +162,7 @@ class Views:
             text = f"epoch {event.epoch} gives a vote to {who} at {me.incarnation}, {wrong}"
             self._report(Problem.VIEW, place, text, peers=(me.incarnation,))
 
-    def _check_cuts(self, me: Member, event: Event, place: Place) -> None:
+    def _check_cuts(self, me: LoggedMember, event: Event, place: Place) -> None:
         for cut in event.cuts or ():
             who, counter, how = cut
             known, ended = me.cuts.get(who), me.ended.get(who)
@@ -187,7 +189,7 @@ class Views:
 
     # What comes behind a decision
 
-    def acts(self, me: Member, place: Place) -> None:
+    def acts(self, me: LoggedMember, place: Place) -> None:
         """`me` sends, delivers, or is told that something is stable: so it goes on, and has told of those who ended."""
         if me.over:
             return
@@ -286,7 +288,7 @@ class Views:
         return member.current and not member.left
 
 
-def _may_join_later(me: Member, who: str) -> bool:
+def _may_join_later(me: LoggedMember, who: str) -> bool:
     """Whether the log of `me` ends before the message by which somebody joins."""
     let_in = joined_by(who)
     if let_in is None:

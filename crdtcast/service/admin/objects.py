@@ -9,7 +9,7 @@ import trio
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import progress
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
-from crdtcast.group.member import GroupMember
+from crdtcast.group.member import Member
 from crdtcast.replica.objects import known_types
 from crdtcast.replica.replica import Replica
 from crdtcast.service.admin.administered import Administered
@@ -21,7 +21,7 @@ class AdministeredNode(Administered, Protocol):
     """The process of a node."""
 
     @property
-    def member(self) -> GroupMember: ...
+    def member(self) -> Member: ...
     @property
     def replica(self) -> Replica | None:
         """None at a witness."""
@@ -53,7 +53,7 @@ class NodeAdmin(Admin):
             return {}
         return {
             "objects": len(replica.objects()),
-            "yielded": replica.shelf.yielded,
+            "yielded": replica.machine.yielded,
             "unreadable": replica.unreadable,
         }
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from crdtcast.simulator.campaigns import NAMES, Campaign, Limits
+from crdtcast.simulator.campaigns import NAMES, Campaign, RunLimits
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.group.machine import Machine, Phase
 from crdtcast.simulator.group.upgrades import LATEST
@@ -22,7 +22,7 @@ RARELY = 0.08
 class GroupTemper:
     """The weights of one run."""
 
-    def __init__(self, chance: random.Random, faults: Faults, limits: Limits) -> None:
+    def __init__(self, chance: random.Random, faults: Faults, limits: RunLimits) -> None:
         self._chance = chance
         self.steps = chance.choice((60, 120, 200, 300))
         self.sends = chance.choice((3, 8, 20, 40))

@@ -27,7 +27,7 @@ from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.membership import Member, Standing
+from crdtcast.engine.membership import MemberInfo, Standing
 from crdtcast.engine.operations import Join, decode
 from crdtcast.engine.views import Record, Views
 from crdtcast.exceptions import (
@@ -417,7 +417,7 @@ class HostileWorld(GroupWorld):
         incarnation = joined_id(mutation.fake(), liar.me, max(state.counter, 1))
         joined = replace(
             state,
-            members=(*state.members, Member(incarnation)),
+            members=(*state.members, MemberInfo(incarnation)),
             vector={**state.vector, incarnation: 0},
         )
         honest = Entry(incarnation, liar.me, joined, ())

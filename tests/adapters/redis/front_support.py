@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import hiredis
 import trio
 
-from crdtcast.adapters.redis.clients.client import Limits, Request
+from crdtcast.adapters.redis.clients.client import ClientLimits, Request
 from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clients.session import Session
 from crdtcast.adapters.redis.clients.subscriptions import Subscriptions
@@ -170,7 +170,7 @@ def connection(port: int) -> Iterator[Wire]:
 def serve(
     body: Callable[[Running], None],
     *,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
     password: str | None = None,
     host: str = "127.0.0.1",
 ) -> None:

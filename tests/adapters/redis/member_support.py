@@ -92,7 +92,7 @@ class Town:
         contacts = [self.peer_address(each) for each in some]
         options = GatewayOptions(
             node=NodeOptions(name=name, group="g", listen=("127.0.0.1", 0), peers=contacts),
-            listen=("127.0.0.1", 0),
+            listen_clients=("127.0.0.1", 0),
             server=ServerAddress("127.0.0.1", port or self.server(name).port),
             state_dir=self.directory / f"state-{name}",
             log_dir=self.directory / "logs" if self._logs else None,

@@ -112,7 +112,7 @@ def options(
             level=READS.highest,
             reads=READS,
         ),
-        listen=("127.0.0.1", 0),
+        listen_clients=("127.0.0.1", 0),
         server=ServerAddress("127.0.0.1", port),
         state_dir=directory / f"state-{name}",
         log_dir=log_dir,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.clients.cross_protocol import is_cross_protocol
 from crdtcast.adapters.redis.clients.inline import split_line
 from crdtcast.adapters.redis.clients.listener import _PROBES
@@ -165,7 +165,7 @@ def test_idle_clients_are_closed_and_busy_ones_are_not() -> None:
             gate.release()
             assert waiting.reply() == 1
 
-    serve(body, limits=Limits(timeout=1))
+    serve(body, limits=ClientLimits(timeout=1))
 
 
 def test_clients_stay_without_a_timeout_however_idle() -> None:
@@ -224,7 +224,7 @@ def test_loopback_is_this_machine_only(host: str, local: bool) -> None:
 
 _STRANGER = """
 import sys
-from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.chaos import spaces
 from tests.adapters.redis.front_support import Wire, serve
 import socket
@@ -238,7 +238,7 @@ def body(gate):
     print(call(spaces.PROXIES))
     print(call("127.0.0.1"))
 
-serve(body, limits=Limits(local_only=sys.argv[1] == "protected"), host="0.0.0.0")
+serve(body, limits=ClientLimits(local_only=sys.argv[1] == "protected"), host="0.0.0.0")
 """
 
 

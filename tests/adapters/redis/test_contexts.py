@@ -6,7 +6,7 @@ from unittest.mock import ANY
 import hiredis
 import pytest
 
-from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.clients.client_state import MAX_CALLS
 from crdtcast.adapters.redis.clients.watches import MAX_WATCHED
 from crdtcast.adapters.redis.server.resp import ReplyError
@@ -410,7 +410,7 @@ def test_all_transactions_together_are_bounded() -> None:
             assert other.call("SADD", "s", b"x" * 900) == b"QUEUED"
             assert other.call("DISCARD") == b"OK"
 
-    serve(body, limits=Limits(queued_bytes=1000))
+    serve(body, limits=ClientLimits(queued_bytes=1000))
 
 
 def test_client_list_tells_who_is_in_a_transaction() -> None:

@@ -128,7 +128,7 @@ def test_a_second_gateway_takes_the_server_over_and_the_first_one_stops(
     """The first one still serves, or hangs in the middle of its writes; both write to one directory of logs."""
     first = cluster["c"].gateway
     second = GatewayProcess("c", first.port, first.peer_port, tmp_path, list(first.arguments))
-    for option in ("--listen", "--peer-listen"):
+    for option in ("--listen-clients", "--listen"):
         second.arguments[second.arguments.index(option) + 1] = "127.0.0.1:0"
     second.arguments[second.arguments.index("--admin") + 1] = str(tmp_path / "second.sock")
     assert first.process is not None

@@ -11,7 +11,7 @@ import hiredis
 import pytest
 import redis
 
-from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.server import poller
 from crdtcast.adapters.redis.server.parsing import RequestLimits
 from crdtcast.adapters.redis.server.resp import ReplyError
@@ -52,7 +52,7 @@ def test_systems_without_epoll_are_served_through_selectors(
             gate.release()
             assert [len(wire.reply()) for _ in range(20)] == [20_000] * 20  # type: ignore[arg-type]
 
-    serve(body, limits=Limits(unanswered=10, output=10**9))
+    serve(body, limits=ClientLimits(unanswered=10, output=10**9))
 
 
 def test_replies_come_in_the_order_of_the_requests_whatever_the_core_does() -> None:
@@ -175,7 +175,7 @@ def test_reading_pauses_while_too_much_is_unanswered_and_goes_on() -> None:
             sender.join()
             assert gate.core.most_waiting <= 1000 + 65536 // 29
 
-    serve(body, limits=Limits(unanswered=1000))
+    serve(body, limits=ClientLimits(unanswered=1000))
 
 
 def test_a_byte_limit_pauses_too_but_never_a_request_in_progress() -> None:
@@ -191,7 +191,7 @@ def test_a_byte_limit_pauses_too_but_never_a_request_in_progress() -> None:
             sender.join()
             assert gate.core.most_waiting <= 2
 
-    serve(body, limits=Limits(unanswered_bytes=100_000, total_bytes=200_000))
+    serve(body, limits=ClientLimits(unanswered_bytes=100_000, total_bytes=200_000))
 
 
 def test_the_soft_limit_closes_those_who_stay_above_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -215,7 +215,7 @@ def test_the_soft_limit_closes_those_who_stay_above_it(caplog: pytest.LogCapture
             assert len(first + slow.raw(10 * size + 4)) < 10 * size
 
     with caplog.at_level(logging.WARNING):
-        limits = Limits(output=0, output_soft=100_000, output_soft_seconds=3600)
+        limits = ClientLimits(output=0, output_soft=100_000, output_soft_seconds=3600)
         serve(body, limits=limits)
     assert caplog.text.count("reads too slowly") == 1
 
@@ -236,7 +236,7 @@ def test_a_client_that_does_not_read_is_closed_with_a_log_line(
             assert received < 20 * 2_000_000
 
     with caplog.at_level(logging.WARNING):
-        serve(body, limits=Limits(output=1_000_000))
+        serve(body, limits=ClientLimits(output=1_000_000))
     assert re.search(r"replies of \d+ bytes came for it at once, the limit is 1000000", caplog.text)
     assert "too slowly" not in caplog.text, "it is not the client's fault"
 
@@ -265,7 +265,7 @@ def test_more_clients_than_allowed_are_told_so() -> None:
             assert extra.reply() == "ERR max number of clients reached"
             assert extra.reply() is Wire.CLOSED
 
-    serve(body, limits=Limits(clients=3))
+    serve(body, limits=ClientLimits(clients=3))
 
 
 def test_half_closed_clients_get_their_replies() -> None:
@@ -338,4 +338,4 @@ def test_random_input_never_ends_the_loop() -> None:
         with gate.connection() as wire:
             assert wire.call("SADD", "after", "fuzz") == 1
 
-    serve(body, limits=Limits(request=RequestLimits(bulk=10_000)))
+    serve(body, limits=ClientLimits(request=RequestLimits(bulk=10_000)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.clients.client import UNREAD_PAUSE, Limits
+from crdtcast.adapters.redis.clients.client import UNREAD_PAUSE, ClientLimits
 from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.server.connection import Replies
 from crdtcast.adapters.redis.server.raw_client import RawClient, packed
@@ -60,7 +60,7 @@ def test_reads_of_a_transaction_are_held_as_bytes_up_to_the_limit(
     server: RawClient, tmp_path: Path, sign: bytes, other: tuple[str, ...]
 ) -> None:
     given = options(tmp_path, server.port)  # type: ignore[attr-defined]
-    running = Running(replace(given, limits=Limits(output=LIMIT))).wait_ready()
+    running = Running(replace(given, limits=ClientLimits(output=LIMIT))).wait_ready()
     most: list[int] = []
     objects: list[object] = []
     answered = running.gateway.committer._answered

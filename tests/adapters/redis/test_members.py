@@ -596,7 +596,7 @@ def test_a_group_of_fixed_members_becomes_one_whose_members_come_and_go(tmp_path
                         listen=("127.0.0.1", ports[name]),
                         peers={other: ("127.0.0.1", ports[other])},
                     ),
-                    listen=("127.0.0.1", 0),
+                    listen_clients=("127.0.0.1", 0),
                     server=ServerAddress("127.0.0.1", town.server(name).port),
                     state_dir=tmp_path / f"state-{name}",
                 )
@@ -647,14 +647,14 @@ def test_what_this_machine_refuses_is_found_before_the_server_is_written_to(
                 listen=("127.0.0.1", 0),
                 peers=[] if members == "changing" else {"z": None},
             ),
-            listen=("127.0.0.1", 0),
+            listen_clients=("127.0.0.1", 0),
             server=ServerAddress("127.0.0.1", server.port),
             state_dir=tmp_path / "state",
             member=GroupOptions(founds=True) if members == "changing" else None,
         )
         bad = {
             "state directory": replace(good, state_dir=tmp_path / "nowhere"),
-            "clients' port": replace(good, listen=busy),
+            "clients' port": replace(good, listen_clients=busy),
             "peers' port": replace(good, node=replace(good.node, listen=busy)),
         }
         error = error_of(Running(bad[taken]))

@@ -161,7 +161,7 @@ def test_options_come_from_the_file_and_passwords_are_not_shown(tmp_path: Path) 
     file.write_text(
         'name = "eu"\nstate_dir = "/nowhere"\njoin = ["10.0.0.1:7380"]\npassword = "very"\n'
         'server = "redis://:secret@127.0.0.1:6379"\nleave_on_stop = true\nleave_seconds = 5\n'
-        'peer_listen = "10.0.1.1:7380"\n'
+        'listen = "10.0.1.1:7380"\n'
     )
     file.chmod(0o600)
     options = load(GatewaySettings, file, environment={}).get().gateway_options()

@@ -12,7 +12,7 @@ import trio
 from crdtcast.adapters.redis.group import reissue as returning_module
 from crdtcast.adapters.redis.group.preimages import taken_name
 from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal, rebased
-from crdtcast.adapters.redis.group.reissue import Returning
+from crdtcast.adapters.redis.group.reissue import GatewayReissue
 from crdtcast.adapters.redis.store import value_pages
 from crdtcast.adapters.redis.store.effects import (
     WHOLE,
@@ -52,10 +52,12 @@ class Commits:
         self.kicks += 1
 
 
-def returning(messages: list[list[Part]], *, rebased: bool = True) -> tuple[Commits, Returning]:
+def returning(
+    messages: list[list[Part]], *, rebased: bool = True
+) -> tuple[Commits, GatewayReissue]:
     """What the next commit is to do, when the group has none of these messages."""
     commits = Commits()
-    back = Returning(commits, "g", "c", 15, logging.getLogger("test"))  # type: ignore[arg-type]
+    back = GatewayReissue(commits, "g", "c", 15, logging.getLogger("test"))  # type: ignore[arg-type]
     back.parked = Parked(
         tuple(
             ParkedOperation(

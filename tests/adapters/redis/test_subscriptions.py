@@ -14,7 +14,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.clients.client import Limits
+from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.clients.subscriptions import glob
 from crdtcast.adapters.redis.server.raw_client import RawClient, packed
 from tests import servers
@@ -293,7 +293,7 @@ def test_a_message_is_not_sent_twice_when_the_connection_breaks(tmp_path: Path) 
 def test_a_subscriber_that_does_not_read_is_closed(tmp_path: Path) -> None:
     with servers.borrowed("no") as lent:
         given = options(tmp_path, lent.port)
-        running = Running(replace(given, limits=Limits(output=3_000_000))).wait_ready()
+        running = Running(replace(given, limits=ClientLimits(output=3_000_000))).wait_ready()
         try:
             with clients(running.port, "2", "3", "2") as (slow, reading, publisher):
                 slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -362,7 +362,7 @@ def test_subscribing_inside_a_transaction_that_is_aborted_is_taken_back(running:
 def test_what_all_subscribe_to_is_bounded(tmp_path: Path) -> None:
     with servers.borrowed("no") as lent:
         given = options(tmp_path, lent.port)
-        limits = Limits(queued_bytes=300_000)
+        limits = ClientLimits(queued_bytes=300_000)
         running = Running(replace(given, limits=limits)).wait_ready()
         try:
             with clients(running.port, "3") as (client,):
