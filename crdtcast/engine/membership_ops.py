@@ -83,6 +83,8 @@ class MembershipChanges(Reception):
     def poll_upcoming(self) -> Delivery:
         """See `Core.poll_upcoming`."""
         message = self._inbox.ready.popleft()
+        if not message.kind and not self._limits:
+            return self._deliver(message)
         operation = self._judged(message) if message.kind else None
         delivery = self._deliver(message)
         if operation is not None:

@@ -244,12 +244,19 @@ class Reception(Core):
         incarnation than it does itself, which has lost something: it is over then. The state is unchanged in either
         case, but for `blamed`.
         """
-        if self._over and not (self._evicted and type(message) is Views):
+        if (self._left or self._evicted) and not (self._evicted and type(message) is Views):
             return
         try:
             if type(message) is Message:
-                if self._listens_to(sender):
-                    self._receive_checked(sender, message)
+                if sender in self._peers or self._listens_to(sender):
+                    try:
+                        if message.kind:
+                            self._receive_operation(sender, message)
+                        else:
+                            self._receive_message(sender, message)
+                    except TypeError:
+                        text = f"{sender} sent {message.dot}, which is ill-typed"
+                        raise RemoteProtocolError(text) from None
             elif type(message) is Digest:
                 self._receive_digest(sender, message)
             elif type(message) is Ended:
@@ -270,23 +277,18 @@ class Reception(Core):
         self._become_evicted(None)
 
     def _listens_to(self, sender: str) -> bool:
-        """Nothing is taken from what has ended (but a leaver hands over what it has)."""
-        if sender in self._peers:
-            return True
+        """Whether something is taken from one that is no member here: not from what has ended, but for a leaver, which
+        hands over what it has.
+        """
         check_incarnation(sender)
         if self._tell_ended(sender):
             self._stale += 1
             return False
         return True
 
-    def _receive_checked(self, sender: str, message: Message) -> None:
-        try:
-            if message.kind:
-                self._check_operation(sender, message)
-            kept = self._receive_message(sender, message)
-        except TypeError:
-            raise RemoteProtocolError(f"{sender} sent {message.dot}, which is ill-typed") from None
-        if kept and message.kind:
+    def _receive_operation(self, sender: str, message: Message) -> None:
+        self._check_operation(sender, message)
+        if self._receive_message(sender, message):
             self._from[message.dot] = sender
 
     def _receive_views(self, sender: str, frame: Views) -> None:
@@ -569,28 +571,34 @@ class Reception(Core):
 
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
-        inbox, membership, limits = self._inbox, self._membership, self._limits
-        if self._left or self._evicted or self._reservation is not None or self._pauses:
+        inbox = self._inbox
+        ready = inbox.ready
+        if not ready or self._reservation is not None or self._takes_nothing():
             return False
-        if self._has_said_all:
-            return False
-        if self.is_on_probation:
-            # What it acknowledged now might be concurrent with what it had sent before.
-            return False
-        while inbox.has_deliverable():
-            message = inbox.ready[0]
-            origin, counter = message.dot
-            limit = limits.get(origin)
-            if limit is None:
-                if origin in membership.members:
+        vector, members, limits = self.vector, self._membership.members, self._limits
+        while ready:
+            origin, counter = ready[0].dot
+            if vector.get(origin, 0) >= counter:
+                inbox.duplicates += 1
+            elif origin in limits:
+                if counter <= limits[origin]:
                     return True
-                self._purged += 1
-            elif counter <= limit:
+                self._held[origin] = ready[0]
+            elif origin in members:
                 return True
             else:
-                self._held[origin] = message
-            inbox.ready.popleft()
+                self._purged += 1
+            ready.popleft()
         return False
+
+    def _takes_nothing(self) -> bool:
+        """Whether nothing is delivered to the application now."""
+        if self._left or self._evicted or self._pauses:
+            return True
+        if self.resumed and self.is_on_probation:
+            # What it acknowledged now might be concurrent with what it had sent before.
+            return True
+        return self._has_said_all
 
     @property
     def _has_said_all(self) -> bool:

@@ -231,34 +231,42 @@ class Channel(EngineDriver):
 
     # Receiving
 
-    def received(self, link: Link, frame: InGroup) -> None:
+    def received(self, link: Link, frames: list[InGroup]) -> None:
         """(For `SharedLinks`.) The caller calls `after` when there is nothing more."""
-        if (
-            type(frame) is not Message
-            and type(frame) is not Digest
-            and type(frame) is not Views
-            and type(frame) is not Ended
-        ):
+        engine, sender = self.engine, self.here.get(link.name)
+        for frame in frames:
             try:
-                self.on_asked(link, frame)
+                if type(frame) is Message:
+                    if engine is not None and sender is not None:
+                        self._backlog += len(frame.payload) + 64
+                        engine.receive(sender, frame)
+                    continue
+                self._received(link, frame)
+            except RolledBackError as error:
+                self.on_rolled_back(error)
+            except RemoteProtocolError as error:
+                # A member that sends what none may send loses its link with this process.
+                raise RemoteProtocolError(f"group {self.group!r}: {error}") from error
             except CrdtcastError as error:
                 self._part(link, Reason.PROTOCOL, str(error))
+            # Any of that may have ended this engine, or begun another one.
+            engine, sender = self.engine, self.here.get(link.name)
+
+    def _received(self, link: Link, frame: InGroup) -> None:
+        """Take what is no message."""
+        if type(frame) is not Digest and type(frame) is not Views and type(frame) is not Ended:
+            self._dialogue(link, frame)
             return
-        sender = self.here.get(link.name)
-        engine = self.engine
-        if sender is None or engine is None:
+        engine, sender = self.engine, self.here.get(link.name)
+        if engine is None or sender is None:
             return  # it does not know yet that we have parted, or are no member yet
-        if type(frame) is Message:
-            self._backlog += len(frame.payload) + 64
-        elif type(frame) is Digest:
+        if type(frame) is Digest:
             self.ticking.heard(sender, frame)
+        engine.receive(sender, frame)
+
+    def _dialogue(self, link: Link, frame: InGroup) -> None:
         try:
-            engine.receive(sender, frame)
-        except RolledBackError as error:
-            self.on_rolled_back(error)
-        except RemoteProtocolError as error:
-            # A member that sends what none may send loses its link with this process.
-            raise RemoteProtocolError(f"group {self.group!r}: {error}") from error
+            self.on_asked(link, frame)
         except CrdtcastError as error:
             self._part(link, Reason.PROTOCOL, str(error))
 

@@ -80,8 +80,8 @@ class LinkedGroup(Protocol):
     def heard_apart(self, link: Link, apart: Apart) -> None:
         """The peer has nothing to do with us in this group."""
 
-    def received(self, link: Link, frame: InGroup) -> None:
-        """Take a frame. `after` follows when there is nothing more."""
+    def received(self, link: Link, frames: list[InGroup]) -> None:
+        """Take frames, in order. `after` follows when there is nothing more."""
 
     def after(self) -> None:
         """Do what follows from the frames that were received."""
@@ -364,35 +364,52 @@ class SharedLinks(Endpoint):
         if said is None:
             return
         touched: dict[str, LinkedGroup] = {}
+        number, run = -1, list[InGroup]()  # what follows each other for one group
         try:
             for frame in frames:
                 if type(frame) is Grouped:
-                    here = said.get(frame.number)
-                    channel = None if here is None else self.channels.get(here.group)
-                    if channel is not None:
-                        touched[channel.group] = channel
-                        channel.received(link, frame.frame)
-                elif type(frame) is Here:
-                    self._heard_here(link, said, frame)
-                elif type(frame) is Apart:
-                    channel = self.channels.get(frame.group)
-                    if channel is not None:
-                        channel.heard_apart(link, frame)
-                elif type(frame) is Founding:
-                    self._heard_founding(link, frame)
-                elif type(frame) is Known:
-                    self.learn(frame.addresses)
-                    self._news.unpark_all()
-                elif type(frame) is Refusal:
+                    if frame[0] != number:
+                        if run:
+                            self._to_group(link, said.get(number), run, touched)
+                        number, run = frame[0], []
+                    run.append(frame[1])
+                    continue
+                if run:
+                    self._to_group(link, said.get(number), run, touched)
+                    number, run = -1, []
+                if type(frame) is Refusal:
                     link.refused(frame.text)
                     return
-                elif type(frame) is not KeepAlive:
-                    raise RemoteProtocolError(
-                        f"a {type(frame).__name__} where links carry several groups"
-                    )
+                self._heard(link, said, frame)
+            if run:
+                self._to_group(link, said.get(number), run, touched)
         finally:
             for channel in touched.values():
                 channel.after()
+
+    def _to_group(
+        self, link: Link, here: Here | None, run: list[InGroup], touched: dict[str, LinkedGroup]
+    ) -> None:
+        channel = None if here is None else self.channels.get(here.group)
+        if channel is not None:
+            touched[channel.group] = channel
+            channel.received(link, run)
+
+    def _heard(self, link: Link, said: dict[int, Here], frame: Frame) -> None:
+        """The peer has said something about groups."""
+        if type(frame) is Here:
+            self._heard_here(link, said, frame)
+        elif type(frame) is Apart:
+            channel = self.channels.get(frame.group)
+            if channel is not None:
+                channel.heard_apart(link, frame)
+        elif type(frame) is Founding:
+            self._heard_founding(link, frame)
+        elif type(frame) is Known:
+            self.learn(frame.addresses)
+            self._news.unpark_all()
+        elif type(frame) is not KeepAlive:
+            raise RemoteProtocolError(f"a {type(frame).__name__} where links carry several groups")
 
     def _heard_here(self, link: Link, said: dict[int, Here], here: Here) -> None:
         said[here.number] = here

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from crdtcast.causality.member_id import joined_by, name_of, valid_name
 from crdtcast.causality.messages import Digest, Ended, Message
+from crdtcast.causality.tags import MAX_COUNTER, make_tuple
 from crdtcast.engine.founding import Announcement, Founder
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
@@ -37,6 +38,7 @@ MAX_KNOWN = 4096
 MAX_REPLACED = 1000
 """Whose place one joiner can take."""
 MAX_FOUNDERS = 100
+_MESSAGE, _DIGEST = int(FrameKind.MESSAGE), int(FrameKind.DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +207,21 @@ def _read_known(fields: list[Any]) -> Known:
 
 def read_grouped(fields: list[Any], names: Names) -> Grouped:
     """What belongs to a group."""
-    if len(fields) < 3 or type(fields[2]) is not int:
+    inner = fields[2:]
+    if not inner or type(kind := inner[0]) is not int:
         raise RemoteProtocolError("a grouped frame with nothing in it")
-    number, kind = read_number(fields[1], "a group's number"), fields[2]
-    if kind == FrameKind.MESSAGE:
-        return Grouped(number, read_message(fields[2:], names))
-    if kind == FrameKind.DIGEST:
-        return Grouped(number, read_digest(fields[2:], names))
+    number = fields[1]
+    if type(number) is not int or not 0 <= number <= MAX_COUNTER:
+        raise RemoteProtocolError(f"not a group's number: {number!r:.40}")
+    if kind == _MESSAGE:
+        # One a message: without the Python call that making it by its name takes.
+        return make_tuple(Grouped, (number, read_message(inner, names)))  # type: ignore[no-any-return]
+    if kind == _DIGEST:
+        return Grouped(number, read_digest(inner, names))
     read = _INNER.get(kind)
     if read is None:
         raise RemoteProtocolError(f"a grouped frame of an unknown kind: {kind}")
-    return Grouped(number, read(fields[2:]))
+    return Grouped(number, read(inner))
 
 
 def _read_ended(fields: list[Any]) -> Ended:
