@@ -29,12 +29,14 @@ _TAG = itemgetter(Stored._fields.index("tag"))
 
 
 class Core:
-    """The common part. Subclasses say who the peers are, what may be received, and what digests tell."""
+    """The common part. Subclasses say who the peers are, what may be received, and what digests tell.
 
-    store_type: ClassVar[type[Store]] = Store
+    store: an empty one; by default one in memory.
+    """
+
     inbox_type: ClassVar[type[Inbox]] = Inbox
 
-    def __init__(self, me: str) -> None:
+    def __init__(self, me: str, store: Store | None = None) -> None:
         self.me = me
         self.vector: dict[str, int] = {}
         """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
@@ -53,7 +55,7 @@ class Core:
         self._evaluate_now = True
         self._ready_stable: deque[Iterator[Stored]] = deque()
         self._ready_count = 0
-        self._store = self.store_type()
+        self._store = Store() if store is None else store
         self._pasts = Pasts(self._store, self.stable)
         self._seen: tuple[Message | None, int] = (None, 0)  # a ready one, what its context covers
         self._reservation: Reservation | None = None
@@ -606,6 +608,18 @@ class Core:
     def blamed(self) -> dict[str, Blame]:
         """Who has sent what cannot be, by incarnation id."""
         return dict(self.blames.by_sender)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the messages that are not stable, or not delivered yet: payloads in memory and on disk, and roughly
+        what is kept of each message.
+        """
+        return self._store.held_bytes + self._inbox.bytes
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes of payloads that are on disk."""
+        return self._store.spilled_bytes
 
     @property
     def stored(self) -> tuple[int, int]:

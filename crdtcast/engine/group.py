@@ -23,6 +23,7 @@ from crdtcast.engine.membership_ops import MembershipChanges
 from crdtcast.engine.operations import Cut, Join, Settled
 from crdtcast.engine.probation import LISTEN
 from crdtcast.engine.state import EngineCounters
+from crdtcast.engine.store import Store
 from crdtcast.engine.views import Decided, Proposal, View, Views, Wants
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
 
@@ -34,15 +35,18 @@ class GroupEngine(MembershipChanges):
 
     me: own incarnation id. state: what a former process of the *same* incarnation has saved (its journal is provably
     intact), or what a joiner was given by its contact. reads: the format levels that this program reads; the group is
-    told if that has changed. `found` makes the first engines of a new group.
+    told if that has changed. store: an empty one for messages that are not stable; by default one in memory. `found`
+    makes the first engines of a new group.
 
     The runtime syncs `state()` before the outbox leaves: nothing that a crash can take back may be known outside.
 
     Raises ConfigurationError for a state in which `me` is no member, OutdatedError for one of a level that is not read.
     """
 
-    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
-        super().__init__(me, state, reads)
+    def __init__(
+        self, me: str, state: GroupState, reads: Span = PROGRAM, store: Store | None = None
+    ) -> None:
+        super().__init__(me, state, reads, store)
 
     @classmethod
     def found(
@@ -341,7 +345,11 @@ class GroupEngine(MembershipChanges):
         """By the operator's word, where there are two sides: the other one goes on, this incarnation ends."""
         if self.standing not in (Standing.DISPUTED, Standing.SPLIT):
             raise LocalProtocolError(f"{self.me} is not in dispute with anybody")
-        self._evicted = True
+        self._become_evicted(None)
+
+    def renounce(self) -> None:
+        """This incarnation is over: its journal, or a peer, says that it is not all there."""
+        self._become_evicted(None)
 
     def take_issued(self) -> list[Tag]:
         """Tags of the membership operations that this engine has sent since the last call, in order."""
@@ -350,8 +358,9 @@ class GroupEngine(MembershipChanges):
 
     def send(self, payload: bytes, *, after: Iterable[Tag] | None = None) -> Tag:
         """tcbroadcast, see `Core.send`. EndedError once this incarnation leaves or has ended."""
-        self._refuse_if_ending()
-        return super().send(payload, after=None if after is None else tuple(after))
+        if not self.is_plain:
+            self._refuse_if_ending()
+        return self._send(payload, 0, None if after is None else tuple(after))
 
     # Looking in
 

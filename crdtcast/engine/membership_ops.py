@@ -24,6 +24,7 @@ from crdtcast.engine.operations import (
 )
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
+from crdtcast.engine.store import Store
 from crdtcast.engine.views import Change, Decided, Record
 from crdtcast.exceptions import EndedError
 
@@ -37,10 +38,10 @@ SWEEP_WAIT = 3
 
 
 class MembershipChanges(Reception):
-    """Issues and applies operations; applies decisions; sweeps and forgets. me, state, reads: see `GroupEngine`."""
+    """Issues and applies operations; applies decisions; sweeps and forgets. See `GroupEngine`."""
 
-    def __init__(self, me: str, state: GroupState, reads: Span) -> None:
-        super().__init__(me, state, reads)
+    def __init__(self, me: str, state: GroupState, reads: Span, store: Store | None) -> None:
+        super().__init__(me, state, reads, store)
         self._issued: list[Tag] = []
         self._ended_at: int | None = None  # the tick since which something waits to be swept
         self._joins = self._leaves = self._evictions = self._sweeps = 0
@@ -62,7 +63,7 @@ class MembershipChanges(Reception):
 
     def _refuse_if_ending(self) -> None:
         """Raise EndedError if this incarnation sends nothing any more."""
-        if self._over or self._proposer.wants.leaves or self.me in self._membership.cuts:
+        if self._is_ending:
             raise EndedError(
                 f"{self.me} sends nothing any more (it is {self.standing.value}): go on with a new incarnation, "
                 "one that joins"
@@ -116,6 +117,7 @@ class MembershipChanges(Reception):
 
     def _apply(self, operation: Operation, dot: Dot) -> None:
         """What a membership operation does where it is delivered, its sender included."""
+        self.is_plain = False
         membership = self._membership
         match operation:
             case Join():
@@ -244,7 +246,9 @@ class MembershipChanges(Reception):
         """The epoch is over, and the freeze with it; who is out ends as soon as all of it that counts is here."""
         membership = self._membership
         view = self._consensus.view
-        self._decisions.append(self._consensus.decided[view.epoch - 1])
+        decided = self._consensus.decided[view.epoch - 1]
+        if not self._store.note(decided):
+            self._decisions.append(decided)
         self._agreed = view.level
         self._exchange.drop_questions()
         if self.me in change.out:
@@ -311,6 +315,7 @@ class MembershipChanges(Reception):
         self._stability.holder = None
 
     def _look_at_views(self) -> None:
+        self.is_plain = False
         self._proposer.look(self._tick)
         cut = self._membership.cuts.get(self.me)
         if cut is not None and not self.untold_of_view():
@@ -396,7 +401,7 @@ class MembershipChanges(Reception):
             self._limits_changed()
         self._consensus.react()
         self._look_at_views()
-        if self._over or self._proposer.wants.leaves or self.me in self._membership.cuts:
+        if self._is_ending:
             return
         self._announce()
         if self._membership.ended:

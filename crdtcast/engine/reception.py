@@ -33,6 +33,7 @@ from crdtcast.engine.peer import Peer
 from crdtcast.engine.probation import LISTEN, Probation
 from crdtcast.engine.proposer import Proposer
 from crdtcast.engine.removed_rows import SweptRows
+from crdtcast.engine.store import Store
 from crdtcast.engine.view_checks import check_own_record, check_views
 from crdtcast.engine.views import Record, Views
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError, RolledBackError
@@ -42,7 +43,7 @@ DISPUTE_TICKS = 100
 
 
 class Reception(Core):
-    """Links, messages and digests of one member. me, state: see `GroupEngine`."""
+    """Links, messages and digests of one member. me, state, reads, store: see `GroupEngine`."""
 
     stability_type: ClassVar[type[SweptRows]] = SweptRows
     membership_type: ClassVar[type[Membership]] = Membership
@@ -58,8 +59,8 @@ class Reception(Core):
     _proposer: Proposer
     _forks: Forks
 
-    def __init__(self, me: str, state: GroupState, reads: Span) -> None:
-        super().__init__(me)
+    def __init__(self, me: str, state: GroupState, reads: Span, store: Store | None) -> None:
+        super().__init__(me, store)
         self._reads = reads
         self._agreed = state.agreed
         self._check_program(state.view.level)
@@ -68,6 +69,8 @@ class Reception(Core):
         self._restore(state)
         self._dropped = state.dropped
         self._told: Vector | None = None
+        self.is_plain = False
+        """True: it sends and takes, and nothing has happened that could change that. Looked at for each message."""
         self._strangers: dict[str, Peer] = {}
         self._evicted = False
         self._left = False
@@ -189,6 +192,7 @@ class Reception(Core):
         return DigestKind.ASK if asks else DigestKind.NEWS
 
     def _become_evicted(self, cut: int | None) -> None:
+        self.is_plain = False
         self._evicted = True
         self._cut = cut
 
@@ -573,7 +577,9 @@ class Reception(Core):
         """Whether `poll` would return something."""
         inbox = self._inbox
         ready = inbox.ready
-        if not ready or self._reservation is not None or self._takes_nothing():
+        if not ready or self._reservation is not None:
+            return False
+        if not self.is_plain and self._takes_nothing():
             return False
         vector, members, limits = self.vector, self._membership.members, self._limits
         while ready:
@@ -593,12 +599,18 @@ class Reception(Core):
 
     def _takes_nothing(self) -> bool:
         """Whether nothing is delivered to the application now."""
-        if self._left or self._evicted or self._pauses:
+        if self._over or self._pauses or self._has_said_all:
             return True
-        if self.resumed and self.is_on_probation:
-            # What it acknowledged now might be concurrent with what it had sent before.
+        # On probation, what it acknowledged now might be concurrent with what it had sent before.
+        if self.is_on_probation:
             return True
-        return self._has_said_all
+        self.is_plain = not self._is_ending
+        return False
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether this incarnation sends nothing any more."""
+        return self._over or self._proposer.wants.leaves or self.me in self._membership.cuts
 
     @property
     def _has_said_all(self) -> bool:

@@ -12,6 +12,9 @@ from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
 MESSAGE_OVERHEAD = 64
 """Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""
 
+KEPT = 1024
+"""Bytes in memory for a message whatever its payload: tag, context, bits, places in tables."""
+
 FORGET_AT_ONCE = 100
 """How many of what is stable leave the order of delivery when the oldest is asked for: each takes 10 us and more where
 memory is cold. Most leave it when they are reported.
@@ -74,6 +77,20 @@ class Store:
         self.sequence = 0
         self.size = 0
         self.bytes = 0
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Of payloads that are on disk."""
+        return 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Payloads, in memory and on disk, and roughly what is kept of each message in memory."""
+        return self.bytes + KEPT * self.size
+
+    def note(self, decided: object) -> bool:
+        """Something was decided, in the order of what is added and removed; whether this store tells that."""
+        return False
 
     def add(self, message: Message, tag: Tag, tick: int) -> Stored:
         """Keep a message that was delivered (or sent) just now."""

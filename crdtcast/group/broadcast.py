@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import trio
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.engine import Kind
+from crdtcast.engine import GroupEngine, Kind
 from crdtcast.engine.waits import Notion, Waits
 from crdtcast.exceptions import EndedError, LocalProtocolError
 from crdtcast.group.events import Delivered, Event, Stable
 from crdtcast.group.state_machine import StateMachine, already_taken, checked
-from crdtcast.journal.spill import SpillingEngine
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
@@ -30,7 +29,7 @@ class Broadcasting:
     belongs to the Trio thread.
     """
 
-    engine: SpillingEngine
+    engine: GroupEngine
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from crdtcast.engine import GroupEngine, GroupState
 from crdtcast.exceptions import ConfigurationError, EndedError, JournalError, UnusableInputError
 from crdtcast.journal.interface import Journal
-from crdtcast.journal.noting import Changes, NotingEngine
+from crdtcast.journal.noting import Changes, NotingStore, noted
 from crdtcast.journal.saved import (
     Batch,
     Folding,
@@ -23,6 +24,7 @@ from crdtcast.journal.saved import (
     unpack_batch,
     unpack_saved,
 )
+from crdtcast.journal.spill import Spill
 from crdtcast.journal.tagging import Tagging
 from crdtcast.transport.engine_driver import SENT_AT_ONCE
 from crdtcast.transport.options import format_address
@@ -77,18 +79,21 @@ class Resumed:
 
 
 class MemberJournal:
-    """One member's journal. compact_bytes: see `COMPACT_BYTES`."""
+    """One member's journal. spill: where payloads go beyond a limit. compact_bytes: see `COMPACT_BYTES`."""
 
     def __init__(
         self,
         journal: Journal,
         member: "Member",
         *,
+        spill: Spill | None = None,
         compact_bytes: int = COMPACT_BYTES,
         observer: Callable[["Member"], Observer] | None = None,
     ) -> None:
         self._journal = journal
         self._member = member
+        self._spill = spill
+        self._store = NotingStore(spill)
         self._channel = member.channel
         self._compact_at = compact_bytes
         self._observer = None if observer is None else observer(member)
@@ -108,6 +113,11 @@ class MemberJournal:
         """Set when the journal is nobody's any more."""
 
     # Before it runs
+
+    def new_engine(self, me: str, state: GroupState) -> GroupEngine:
+        """One whose store tells this journal what happens from now on."""
+        engine, self._store = noted(me, state, spill=self._spill)
+        return engine
 
     def load(self) -> Resumed | None:
         """The former life; None if there is none. Reads all of it, and blocks meanwhile.
@@ -340,9 +350,8 @@ class MemberJournal:
         # First, as it may let the application say something.
         application = None if member.witness else member.application_state()
         engine = member.engine
-        assert isinstance(engine, NotingEngine)
-        happened = engine.take_happened()
-        self._changes = Changes(engine, member.parked, life)
+        happened = self._store.take_happened()
+        self._changes = Changes(engine, self._store, member.parked, life)
         saved = Saved(
             channel.group,
             channel.name,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.engine import GroupEngine, How, Parked, Standing
+from crdtcast.engine import GroupEngine, GroupState, How, Parked, Standing
 from crdtcast.engine.founding import Begun
 from crdtcast.exceptions import (
     ConfigurationError,
@@ -30,8 +30,6 @@ from crdtcast.group.limits import Bound
 from crdtcast.group.reissue import Reissue
 from crdtcast.group.status import change_wanted, turnover
 from crdtcast.journal.deciding import asks_first, is_whole
-from crdtcast.journal.noting import NotingEngine
-from crdtcast.journal.spill import SpillingEngine
 from crdtcast.wire.offers import Progress
 from crdtcast.wire.state import Entry, Happened
 
@@ -52,7 +50,6 @@ class Living(Broadcasting):
     _recording: MemberJournal | None
     _founding: GroupFounding | None
     _bound: Bound
-    _engine_type: type[SpillingEngine]
     _news: deque[Evicted | Joined]
     _members: tuple[str, ...]
     _change_told: str
@@ -78,6 +75,11 @@ class Living(Broadcasting):
         if self._founding is not None and not self._closed:
             return self._founding.why_not()
         return self._is_over()
+
+    def _new_engine(self, me: str, state: GroupState) -> GroupEngine:
+        if self._recording is None:
+            return GroupEngine(me, state)
+        return self._recording.new_engine(me, state)
 
     @property
     def group(self) -> str:
@@ -157,7 +159,7 @@ class Living(Broadcasting):
 
     def _begin_as(self, begun: Begun) -> None:
         self.channel.group_id = begun.group_id
-        engine = self._engine_type(begun.me, GroupEngine.first_state(begun.members, begun.level))
+        engine = self._new_engine(begun.me, GroupEngine.first_state(begun.members, begun.level))
         engine.resumed = False
         self._begin(engine)
 
@@ -272,7 +274,7 @@ class Living(Broadcasting):
         """Whether it never was a member."""
         return not self._started
 
-    def _begin(self, engine: SpillingEngine) -> None:
+    def _begin(self, engine: GroupEngine) -> None:
         self.engine = engine
         if self._recording is not None:
             self._recording.begin_anew()
@@ -297,7 +299,7 @@ class Living(Broadcasting):
         """
         self._stable.clear()
         self._contact.clear()
-        self.engine = self._engine_type(entry.incarnation, entry.state)
+        self.engine = self._new_engine(entry.incarnation, entry.state)
         self.is_over = self._asks_first = False
         if self._recording is not None:
             self._recording.is_member()
@@ -322,7 +324,7 @@ class Living(Broadcasting):
             self.parked = saved.parked
             self.channel.group_id = saved.group_id
             self.channel.shared.learn(saved.life.addresses)
-            engine = self._engine_type(saved.incarnation, saved.state)
+            engine = self._new_engine(saved.incarnation, saved.state)
             if saved.application is not None:
                 self._catch_up(saved.application, resumed.since)
         except BaseException:
@@ -343,7 +345,6 @@ class Living(Broadcasting):
 
     def _goes_on_anew(self, reason: str) -> None:
         """This incarnation may not say anything any more: something of it is missing here."""
-        assert isinstance(self.engine, NotingEngine)
         self.engine.renounce()
         self._standing = Standing.EVICTED
         self._begun()

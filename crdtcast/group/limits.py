@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.engine import Standing
+from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, CrdtcastError, StoreFullError
-from crdtcast.journal.spill import SpillingEngine
 
 _WARNINGS = (0.5, 0.75, 0.9, 1.0)
 _AGAIN_BELOW = 0.4
@@ -52,7 +51,7 @@ class Bound:
         self._warned = 0
         self._linked: set[str] = set()
 
-    def check(self, engine: SpillingEngine) -> None:
+    def check(self, engine: GroupEngine) -> None:
         """Raise StoreFullError if there is no room for one more message."""
         if engine.held_bytes >= self.limits.most_bytes:
             raise StoreFullError(
@@ -60,14 +59,14 @@ class Bound:
                 f"acknowledged by {self._holders(engine)}: let that come back, or evict it"
             )
 
-    def warns(self, engine: SpillingEngine) -> bool:
+    def warns(self, engine: GroupEngine) -> bool:
         """Whether it is time to `look`, for a warning."""
         warned = self._warned
         return warned < len(_WARNINGS) and (
             engine.held_bytes >= _WARNINGS[warned] * self.limits.most_bytes
         )
 
-    def look(self, engine: SpillingEngine, linked: set[str]) -> list[str]:
+    def look(self, engine: GroupEngine, linked: set[str]) -> list[str]:
         """Warn if it is time to; whom to evict now. linked: names of those who can be reached."""
         held, most = engine.held_bytes, self.limits.most_bytes
         self._linked = linked
@@ -93,7 +92,7 @@ class Bound:
             if name_of(holder) not in linked and holder in engine.members.keys() - engine.victims
         ]
 
-    def evicts(self, engine: SpillingEngine, holders: Sequence[str]) -> None:
+    def evicts(self, engine: GroupEngine, holders: Sequence[str]) -> None:
         """Ask the group to put them out, if that can be."""
         names = ", ".join(holders)
         try:
@@ -107,7 +106,7 @@ class Bound:
                 names,
             )
 
-    def _holders(self, engine: SpillingEngine) -> str:
+    def _holders(self, engine: GroupEngine) -> str:
         """Those out of reach, if there are any: something is on its way to the others all the time."""
         holders = set(map(name_of, engine.held_back_by()))
         return (

@@ -29,8 +29,7 @@ from crdtcast.group.limits import Bound, Limits
 from crdtcast.group.reissue import Reissue
 from crdtcast.group.state_machine import StateMachine, checked
 from crdtcast.journal import FileJournal, Journal
-from crdtcast.journal.noting import NotingEngine
-from crdtcast.journal.spill import Spill, SpillingEngine, spilling
+from crdtcast.journal.spill import Spill
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
@@ -83,15 +82,13 @@ class Member(Living):
         channel.on_asked = self._asked
         channel.on_gone = self._gone
         self._bound = Bound(limits or Limits(), self._logger)
-        spill = None
-        if isinstance(journal, FileJournal):
-            spill = Spill(journal.path, self._bound.limits.memory_bytes)
-        kind = SpillingEngine if journal is None else NotingEngine
-        self._engine_type = spilling(kind, spill)
         self._recording: MemberJournal | None = None
         if journal is not None:
+            spill = None
+            if isinstance(journal, FileJournal):
+                spill = Spill(journal.path, self._bound.limits.memory_bytes)
             self._recording = MemberJournal(
-                journal, self, compact_bytes=compact_bytes, observer=observer
+                journal, self, spill=spill, compact_bytes=compact_bytes, observer=observer
             )
             self._entering.before_asking = self._recording.asks
             channel.on_rolled_back = self._rolled_back

@@ -13,7 +13,6 @@ from crdtcast.engine import Engine, GroupEngine, How, Standing
 from crdtcast.engine.core import Core
 from crdtcast.engine.progress import ahead
 from crdtcast.engine.views import Proposal
-from crdtcast.journal.spill import SpillingEngine
 from crdtcast.transport.monitor import Since, member_names
 from crdtcast.transport.options import format_address
 from crdtcast.transport.peers import LinkStatus
@@ -236,7 +235,6 @@ def status(
     members = _members(engine, endpoint.status())
     names = {member.name for member in members}
     counters = engine.counters()
-    spilling = engine if isinstance(engine, SpillingEngine) else None
     return Status(
         node=runtime.name,
         group=group,
@@ -272,8 +270,8 @@ def status(
         unstable=counters.unstable,
         stability_lag=held.lag,
         store_bytes=counters.store_bytes,
-        spilled_bytes=0 if spilling is None else spilling.spilled_bytes,
-        held_bytes=counters.store_bytes if spilling is None else spilling.held_bytes,
+        spilled_bytes=engine.spilled_bytes,
+        held_bytes=engine.held_bytes,
         most_bytes=most_bytes,
         repair=RepairStatus(
             repeated=counters.repairs,

@@ -1,20 +1,19 @@
-"""An engine that notes what happens to it, in order, for a journal; and what it notes at one instant."""
+"""A store that notes what happens to its engine, in order, for a journal; and what is new at one instant."""
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import ClassVar
 
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.engine import PROGRAM, GroupState, Parked, Span
-from crdtcast.engine.store import Store, Stored
-from crdtcast.engine.views import Change
+from crdtcast.engine import PROGRAM, GroupEngine, GroupState, Parked, Span
+from crdtcast.engine.store import Stored
+from crdtcast.engine.views import Decided
 from crdtcast.journal.saved import Batch, Happened, Life
-from crdtcast.journal.spill import Spill, SpillingEngine, SpillingStore
+from crdtcast.journal.spill import Spill, SpillingStore
 
 
 class NotingStore(SpillingStore):
-    """Notes what comes in (delivered or sent) and what goes (reported stable). Its engine adds what is decided."""
+    """Notes what comes in (delivered or sent), what goes (reported stable) and what is decided."""
 
     __slots__ = ("happened",)
 
@@ -30,39 +29,36 @@ class NotingStore(SpillingStore):
         self.happened.append(tuple([stored.message.dot for stored in reported]))
         super().remove(reported)
 
-
-class NotingEngine(SpillingEngine):
-    """A `GroupEngine` with a journal."""
-
-    store_type: ClassVar[type[Store]] = NotingStore
-
-    _store: NotingStore
-
-    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
-        super().__init__(me, state, reads)
-        self._store.happened.clear()  # what was restored is in the journal
-
-    def decided(self, change: Change) -> None:
-        """See `MembershipChanges`: noted in the order of what happens, in the place of `take_decisions`."""
-        super().decided(change)
-        self._store.happened.append(self._decisions.pop())
+    def note(self, decided: object) -> bool:
+        assert isinstance(decided, Decided)
+        self.happened.append(decided)
+        return True
 
     def take_happened(self) -> list[Happened]:
         """Everything since the last call."""
-        happened, self._store.happened = self._store.happened, []
+        happened, self.happened = self.happened, []
         return happened
 
-    def renounce(self) -> None:
-        """This incarnation is over: its journal, or a peer, says that it is not all there."""
-        self._evicted = True
+
+def noted(
+    me: str, state: GroupState, reads: Span = PROGRAM, spill: Spill | None = None
+) -> tuple[GroupEngine, NotingStore]:
+    """An engine that goes on from a state, and its store, which notes what happens from now on."""
+    store = NotingStore(spill)
+    engine = GroupEngine(me, state, reads, store)
+    store.take_happened()  # what was restored is in the journal, or in the next snapshot
+    return engine, store
 
 
 class Changes:
-    """What is different since the last look at an engine, and at what its member keeps beside it."""
+    """What is different since the last look at an engine, at its store, and at what its member keeps beside it."""
 
-    def __init__(self, engine: NotingEngine, parked: Parked | None, life: Life) -> None:
-        engine.take_happened()
+    def __init__(
+        self, engine: GroupEngine, store: NotingStore, parked: Parked | None, life: Life
+    ) -> None:
+        store.take_happened()
         self._engine = engine
+        self._store = store
         self._context = engine.context
         self._outline = engine.outline()
         self._parked = parked
@@ -71,7 +67,7 @@ class Changes:
     def take(self, parked: Parked | None, life: Life) -> Batch:
         """Everything since the last call."""
         engine = self._engine
-        happened = engine.take_happened()
+        happened = self._store.take_happened()
         context = engine.context if happened else self._context
         outline = engine.outline()
         changed = _members(outline) != _members(self._outline)

@@ -7,14 +7,11 @@ import tempfile
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Tag
-from crdtcast.engine import GroupEngine
-from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.store import KEPT, Store, Stored
 from crdtcast.exceptions import JournalError
 
 LEAST = 256
@@ -108,13 +105,23 @@ class Spill:
 
 
 class SpillingStore(Store):
-    """A `Store` that counts in `bytes` what is in memory. spill: None keeps all of it there."""
+    """A `Store` that counts in `bytes` what is in memory. spill: None keeps all of it there. What its engine wants sent
+    has to be `loaded` before it leaves.
+    """
 
     __slots__ = ("spill",)
 
     def __init__(self, spill: Spill | None = None) -> None:
         super().__init__()
         self.spill = spill
+
+    @property
+    def spilled_bytes(self) -> int:
+        return 0 if self.spill is None else self.spill.bytes
+
+    @property
+    def held_bytes(self) -> int:
+        return self.bytes + self.spilled_bytes + KEPT * self.size
 
     def add(self, message: Message, tag: Tag, tick: int) -> Stored:
         spill = self.spill
@@ -140,38 +147,3 @@ class SpillingStore(Store):
             else stored
             for stored in ordered
         ]
-
-
-class SpillingEngine(GroupEngine):
-    """A `GroupEngine` over such a store. Before an effect of it leaves, it has to be `loaded`."""
-
-    store_type: ClassVar[type[Store]] = SpillingStore
-
-    _store: SpillingStore
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the messages that are not stable, or not delivered yet: payloads in memory and on disk, and what is
-        kept of each message in memory, roughly."""
-        store = self._store
-        spilled = 0 if store.spill is None else store.spill.bytes
-        return store.bytes + spilled + _KEPT * store.size + self._inbox.bytes
-
-    @property
-    def spilled_bytes(self) -> int:
-        """Bytes of payloads that are on disk."""
-        return 0 if self._store.spill is None else self._store.spill.bytes
-
-
-_KEPT = 1024
-"""Bytes in memory for a message whatever its payload: tag, context, bits, places in tables."""
-
-
-def spilling(engine_type: type[SpillingEngine], spill: Spill | None) -> type[SpillingEngine]:
-    """An engine whose store uses `spill`."""
-    if spill is None:
-        return engine_type
-    store_type = engine_type.store_type
-    assert issubclass(store_type, SpillingStore)
-    made = staticmethod(partial(store_type, spill))
-    return type(engine_type.__name__, (engine_type,), {"store_type": made})

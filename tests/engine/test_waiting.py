@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
+from crdtcast.engine import GroupEngine
 from crdtcast.engine.delivery import Inbox
-from crdtcast.journal.spill import SpillingEngine
 from tests.engine.town import Town
 
 MEGABYTE = 2**20
@@ -41,7 +41,7 @@ def test_many_far_dots_are_a_few_and_their_origin_is_named() -> None:
 def test_large_messages_with_gaps_are_a_few() -> None:
     town = Town("abc")
     c = town.engines["c"]
-    a = SpillingEngine(town.id("a"), town.engines["a"].state())
+    a = GroupEngine(town.id("a"), town.engines["a"].state())
     payload = bytes(MEGABYTE)
     for n in range(400):
         a.receive(c.me, Message(Dot(c.me, 2 * n + 2), (), payload))

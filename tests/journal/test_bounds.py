@@ -17,7 +17,7 @@ from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import JournalError, StoreFullError
 from crdtcast.group.limits import Limits, WhenFull
 from crdtcast.journal import FileJournal
-from crdtcast.journal.spill import Spill, Spilled, SpillingEngine, spilling
+from crdtcast.journal.spill import Spill, Spilled, SpillingStore
 from tests.node.group_support import SimulatedHost, World, members_are
 from tests.node.network import Network, eventually, simulated
 
@@ -165,8 +165,8 @@ async def test_silent_member_is_evicted_if_the_policy_says_so(
 
 def test_spilled_files_go_when_nobody_needs_them(tmp_path: Path) -> None:
     spill = Spill(tmp_path, 0)
-    engine_type = spilling(SpillingEngine, spill)
-    engine = engine_type("a.1", GroupEngine.found("a.1", ["b.1"]).state())
+    state = GroupEngine.found("a.1", ["b.1"]).state()
+    engine = GroupEngine("a.1", state, store=SpillingStore(spill))
     for number in range(5):
         engine.send(b"%d" % number * 1000)
     assert spill.bytes == 5000 - 1000  # the first one still fitted

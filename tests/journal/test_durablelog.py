@@ -10,7 +10,7 @@ from crdtcast.engine import PROGRAM, GroupEngine, Span, Standing
 from crdtcast.engine.views import Decided
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.format import Kind, LogReader
-from crdtcast.journal.noting import NotingEngine
+from crdtcast.journal.noting import noted
 from crdtcast.journal.saved import Batch, pack_batch, unpack_batch
 
 
@@ -55,7 +55,7 @@ def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Pa
     founders = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
     group = {me: GroupEngine.found(me, founders) for me in founders}
     a, b, c = founders
-    group[b] = NotingEngine(b, group[b].state())
+    group[b], store = noted(b, group[b].state())
     member: Any = SimpleNamespace(engine=group[b], name="b", group="g", parked=None)
     log = DurableLog(member, tmp_path)
     log.begun(0)
@@ -69,7 +69,7 @@ def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Pa
     talk(group, rounds=60)
     assert group[b].members.keys() == {a, b} and group[b].ended == {}
 
-    log.taken(member.engine.take_happened())
+    log.taken(store.take_happened())
     log.synced()
     log.ended()
     told = [(event.kind, event.member or event.origin) for event in LogReader(tmp_path)]
@@ -83,7 +83,7 @@ def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None
     """
     a, b, c = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
     group = {me: GroupEngine.found(me, [a, b, c]) for me in (a, b)}  # nobody hears of c
-    group[b] = NotingEngine(b, group[b].state())
+    group[b], store = noted(b, group[b].state())
     member: Any = SimpleNamespace(engine=group[b], name="b", group="g", parked=None)
     log = DurableLog(member, tmp_path)
     log.begun(0)
@@ -92,7 +92,7 @@ def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None
     group[a].evict(c)
     talk(group, rounds=20)
     assert group[b].members.keys() == {a, b}
-    log.taken(member.engine.take_happened())
+    log.taken(store.take_happened())
     log.synced()
     log.ended()
     told = [(event.kind, event.origin) for event in LogReader(tmp_path)]
@@ -103,12 +103,12 @@ def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None
 def test_what_an_engine_says_before_its_start_is_told_is_told_behind_it(tmp_path: Path) -> None:
     me = new_incarnation("b", 1, 0)
     state = GroupEngine.found(me, [me]).state()
-    engine = NotingEngine(me, state, Span(PROGRAM.lowest, PROGRAM.highest + 1))
+    engine, store = noted(me, state, Span(PROGRAM.lowest, PROGRAM.highest + 1))
     engine.tick()  # tells what it reads now
     member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
     log = DurableLog(member, tmp_path)
     log.begun(state.counter)
-    log.taken(engine.take_happened())
+    log.taken(store.take_happened())
     log.synced()
     log.ended()
     start, sent = list(LogReader(tmp_path))[1:]
@@ -120,7 +120,8 @@ def test_a_log_that_goes_on_neither_repeats_nor_skips_a_decision(tmp_path: Path)
     """Of what its process had no time to tell, the journal has the order."""
     a, b, c = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
     group = {me: GroupEngine.found(me, [a, b, c]) for me in (a, b)}
-    group[b] = engine = NotingEngine(b, group[b].state())
+    engine, store = noted(b, group[b].state())
+    group[b] = engine
     member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
     log = DurableLog(member, tmp_path)
     log.begun(0)
@@ -131,13 +132,13 @@ def test_a_log_that_goes_on_neither_repeats_nor_skips_a_decision(tmp_path: Path)
     group[a].evict(c)
     talk(group, rounds=30)
     assert engine.view.epoch == 2
-    happened = engine.take_happened()
+    happened = store.take_happened()
     log.taken(happened[: [isinstance(item, Decided) for item in happened].index(True)])
     log.synced()
     log.ended()
 
     record = pack_batch(Batch(happened, outline=engine.outline()))
-    again = NotingEngine(b, engine.state())
+    again, _ = noted(b, engine.state())
     member.engine = again
     log = DurableLog(member, tmp_path)
     log.resumed(unpack_batch(record, "the journal").happened)
@@ -161,7 +162,7 @@ def test_who_was_told_to_have_ended_says_so_once_also_if_it_starts_again(tmp_pat
     group = {a: GroupEngine.found(a, [a])}
     admission = group[a].admit(b)
     joined = admission.incarnation
-    engine = NotingEngine(joined, admission.state)
+    engine, store = noted(joined, admission.state)
     group[joined] = engine
     member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
     log = DurableLog(member, tmp_path)
@@ -170,7 +171,7 @@ def test_who_was_told_to_have_ended_says_so_once_also_if_it_starts_again(tmp_pat
     group[a].evict(joined)
     talk(group, rounds=30)
     assert engine.standing is Standing.EVICTED
-    happened = engine.take_happened()
+    happened = store.take_happened()
     log.taken(happened)
     log.synced()
     log.ended()

@@ -11,7 +11,7 @@ from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import PROGRAM, GroupEngine, GroupState, Parked, ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.journal.noting import Changes, NotingEngine
+from crdtcast.journal.noting import Changes, NotingStore, noted
 from crdtcast.journal.saved import (
     Batch,
     Folding,
@@ -28,16 +28,17 @@ from crdtcast.simulator.campaigns import CAMPAIGNS
 from tests.effort import examples, seeds
 
 
-class Checked(NotingEngine):
+class Checked(GroupEngine):
     """At each tick what was written since its start, folded, is its state; and tags come out alike."""
 
     checks = 0
     replayed = 0
 
     def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
-        super().__init__(me, state, reads)
+        store = NotingStore()
+        super().__init__(me, state, reads, store)
         self.saved = Saved("group", "node", incarnation=me, state=self.state())
-        self.changes = Changes(self, None, Life())
+        self.changes = Changes(self, store, None, Life())
         self.folding = Folding(unpack_saved(pack_saved(self.saved), "it"))
         self.tags: list[Tag] = []
 
@@ -87,7 +88,8 @@ def test_folding_what_was_written_gives_the_state(
 
 
 def test_noting_engine_is_an_engine_like_any_other() -> None:
-    noting, plain = (cls.found("a.1", ["b.1"]) for cls in (NotingEngine, GroupEngine))
+    state = GroupEngine.found("a.1", ["b.1"]).state()
+    plain, (noting, _) = GroupEngine("a.1", state), noted("a.1", state)
     for engine in (noting, plain):
         engine.send(b"x")
         engine.tick()
@@ -107,8 +109,8 @@ PARKED = Parked(
 
 
 def test_parked_operations_are_written_once_and_their_copies_as_they_come() -> None:
-    engine = NotingEngine("a.1", GroupEngine.found("a.1", []).state())
-    changes = Changes(engine, None, Life())
+    engine, store = noted("a.1", GroupEngine.found("a.1", []).state())
+    changes = Changes(engine, store, None, Life())
     folding = Folding(Saved("g", "a", incarnation="a.1", state=engine.state()))
     parked: Parked | None = PARKED
     sizes = []
