@@ -79,13 +79,18 @@ class MembershipChanges(Reception):
 
     def poll(self) -> Delivery | None:
         """tcdeliver: the next deliverable message of another member, or None. Membership operations come, too."""
-        return self.poll_upcoming() if self.has_deliverable() else None
+        if not self.has_deliverable():
+            return None
+        message = self._inbox.ready.popleft()
+        if message.kind or self._limits:
+            return self._deliver_and_apply(message)
+        return self._deliver(message)
 
     def poll_upcoming(self) -> Delivery:
         """See `Core.poll_upcoming`."""
-        message = self._inbox.ready.popleft()
-        if not message.kind and not self._limits:
-            return self._deliver(message)
+        return self._deliver_and_apply(self._inbox.ready.popleft())
+
+    def _deliver_and_apply(self, message: Message) -> Delivery:
         operation = self._judged(message) if message.kind else None
         delivery = self._deliver(message)
         if operation is not None:

@@ -11,6 +11,7 @@ import trio
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Digest, Ended, Message, Transmit
+from crdtcast.causality.tags import make_tuple
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.founding import Announcement
@@ -163,8 +164,14 @@ class Channel(EngineDriver):
     def _send(self, names: list[str], kind: FrameKind, frames: list[InGroup]) -> None:
         up, number = self.shared.links().up, self.number
         links = [link for name in names if (link := up.get(name)) is not None]
-        frames = [frame.loaded() if type(frame) is Spilled else frame for frame in frames]
-        self.shared.send(links, kind, [Grouped(number, frame) for frame in frames])
+        self.shared.send(
+            links,
+            kind,
+            [
+                make_tuple(Grouped, (number, frame.loaded() if type(frame) is Spilled else frame))
+                for frame in frames
+            ],
+        )
 
     # Peers
 

@@ -115,6 +115,8 @@ GroupFrame: TypeAlias = Here | Apart | Founding | Known | Grouped
 def grouped_fields(grouped: Grouped, numbers: Numbers | None = None) -> list[object]:
     """What belongs to a group, as a list that begins with its kind."""
     number, frame = grouped
+    if type(frame) is Message:
+        return [9, number, *message_fields(frame, numbers)]
     return [9, number, *inner_fields(frame, numbers)]
 
 
@@ -134,9 +136,9 @@ def fields_of(frame: Here | Apart | Founding | Known) -> list[object]:
 
 def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]:
     """The same for what is inside a `Grouped`."""
-    if type(frame) is Message:
-        return message_fields(frame, numbers)
     match frame:
+        case Message():
+            return message_fields(frame, numbers)
         case Digest():
             return digest_fields(frame, numbers)
         case Views():
