@@ -1,11 +1,17 @@
 """Lifecycles as tables: what a legal and an illegal event do, and the diagram."""
 
+from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crdtcast.exceptions import TransitionError
 from crdtcast.phases import Lifecycle, diagram
+from crdtcast.transport import peers
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 class Door(Enum):
@@ -54,3 +60,14 @@ def test_the_diagram_has_every_arrow_the_start_and_the_end() -> None:
         "    SHUT --> WALLED_UP: lay bricks\n"
         "    WALLED_UP --> [*]\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("page", "module", "start"),
+    [("node.md", peers, peers.LinkPhase.DOWN)],
+    ids=["link"],
+)
+def test_the_page_shows_the_table_as_it_is(page: str, module: Any, start: Enum) -> None:
+    table: Mapping[tuple[Enum, Enum], Enum] = module.TRANSITIONS
+    shown = f"<!-- {module.__name__} -->\n```mermaid\n{diagram(table, start)}```\n"
+    assert shown in (DOCS / page).read_text()
