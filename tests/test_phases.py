@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from crdtcast.adapters.redis.commit import phase as server
 from crdtcast.exceptions import TransitionError
 from crdtcast.phases import Lifecycle, diagram
 from crdtcast.transport import peers
@@ -64,8 +65,11 @@ def test_the_diagram_has_every_arrow_the_start_and_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("page", "module", "start"),
-    [("node.md", peers, peers.LinkPhase.DOWN)],
-    ids=["link"],
+    [
+        ("node.md", peers, peers.LinkPhase.DOWN),
+        ("redis-internals.md", server, server.ServerPhase.WAITING),
+    ],
+    ids=["link", "server"],
 )
 def test_the_page_shows_the_table_as_it_is(page: str, module: Any, start: Enum) -> None:
     table: Mapping[tuple[Enum, Enum], Enum] = module.TRANSITIONS
