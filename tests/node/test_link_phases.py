@@ -79,6 +79,7 @@ class Pair:
     async def comes_to(self, phase: LinkPhase) -> None:
         """Return when `a` sees its link with `b` in that phase."""
         await eventually(lambda: self.life.phase is phase)
+        assert ("b" in self.a.linked()) is (phase is LinkPhase.UP)
 
     async def is_dialling(self) -> None:
         """`a` dials `b`, and does not get there yet."""

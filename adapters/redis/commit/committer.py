@@ -32,7 +32,7 @@ from crdtcast.adapters.redis.commit.divided_removal import divided
 from crdtcast.adapters.redis.commit.lookup import Looks, Lookup
 from crdtcast.adapters.redis.commit.message_intake import Inside, MessageIntake
 from crdtcast.adapters.redis.commit.phase import (
-    REFUSING,
+    REFUSES,
     SERVING,
     TRANSITIONS,
     ServerEvent,
@@ -200,8 +200,7 @@ class Committer:
         """The next commit looks for expired keys; of deadlines that others set, only behind this."""
         self._puts_expiry_off = False
         """Whether that look was put off once, since others were waiting."""
-        self._ticked = False  # since the last commit
-        self._rests = False  # and not for the first time
+        self._ticks = 0  # since the last commit; no more than 2, and 1 as long as one is under way
         self._left_stable = 0  # commits and stretches since what is stable was taken
         self._noted = 0  # by the member about its view, of what the server has
         self._membership: object = None  # what the server has of it
@@ -294,7 +293,7 @@ class Committer:
         """Why clients get errors for their writes, whatever these are: the server has been away for too long, or takes
         none.
         """
-        return self._why_refused if self._life.phase in REFUSING else None
+        return self._why_refused if self._life.phase in REFUSES else None
 
     def _refused(self) -> ReplyError:
         return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written, try again")
@@ -423,7 +422,7 @@ class Committer:
     def submit(self, request: Request) -> None:
         """A client's read or write. It is answered when its commit has been."""
         phase = self._life.phase
-        if phase not in REFUSING:
+        if phase not in REFUSES:
             self._requests.append(request)
         elif phase is ServerPhase.READ_ONLY and request.command.kind is Kind.READ:
             self._relay.send(request)
@@ -442,8 +441,7 @@ class Committer:
 
         It is worth a commit of its own if none has begun since the last tick: there is no load then.
         """
-        self._rests = self._ticked and self._life.phase is ServerPhase.READY
-        self._ticked = True
+        self._ticks = 2 if self._ticks and self._life.phase is ServerPhase.READY else 1
         self.kick()
 
     def kick(self) -> None:
@@ -454,11 +452,12 @@ class Committer:
         assert engine is not None
         if self._group is not None:
             self._observer.about_to_gather()
+        is_idle = self._ticks == 2
         has_load = self._requests or engine.has_deliverable() or self.recorded.pending
         reads = self._asked
         if self._records_first:
             reads = []
-        elif self._ticked and (has_load or self._rests):
+        elif self._ticks and (has_load or is_idle):
             reads += self._observer.reads()
         if not (
             has_load
@@ -467,12 +466,12 @@ class Committer:
             or self._inside
             or self._grace_ms is not None
             or self._last
-            or (self._rests and (engine.has_stable() or self._is_left))
+            or (is_idle and (engine.has_stable() or self._is_left))
             or (self._group is not None and self.behind)
         ):
             return
-        takes_stable = self._ticked or self._left_stable >= STABLE_EVERY
-        self._ticked = self._rests = False
+        takes_stable = self._ticks or self._left_stable >= STABLE_EVERY
+        self._ticks = 0
         self._life.move(ServerEvent.BEGIN)
         self._hold_peers(True)
         if self._records_first:

@@ -44,5 +44,5 @@ TRANSITIONS: Mapping[tuple[ServerPhase, ServerEvent], ServerPhase] = {
 
 SERVING = (ServerPhase.READY, ServerPhase.COMMITTING)
 """Where the server is this gateway's."""
-REFUSING = (ServerPhase.REFUSING, ServerPhase.READ_ONLY)
+REFUSES = (ServerPhase.REFUSING, ServerPhase.READ_ONLY)
 """Where clients are told why their commands fail."""
