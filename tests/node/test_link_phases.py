@@ -12,6 +12,7 @@ from tests.node.network import PORTS, Member, eventually, group, simulated
 B, C = PORTS["b"], PORTS["c"]
 NOBODY = 1
 """A port at which nobody listens."""
+Cells = set[tuple[LinkPhase, LinkEvent]]
 
 
 @pytest.mark.parametrize("event", LinkEvent)
@@ -67,8 +68,8 @@ class Attempts:
 class Pair:
     """Member `a`, whose attempts the test ends, and `b`, which dials only when it is told to."""
 
-    def __init__(self, a: Member, b: Member) -> None:
-        self.a, self.b = a, b
+    def __init__(self, a: Member, b: Member, seen: Cells) -> None:
+        self.a, self.b, self._seen = a, b, seen
         self.attempts = Attempts(a)
 
     @property
@@ -80,6 +81,10 @@ class Pair:
         """Return when `a` sees its link with `b` in that phase."""
         await eventually(lambda: self.life.phase is phase)
         assert ("b" in self.a.linked()) is (phase is LinkPhase.UP)
+
+    async def comes_by(self, phase: LinkPhase, event: LinkEvent) -> None:
+        """Return when that event has come in that phase."""
+        await eventually(lambda: (phase, event) in self._seen)
 
     async def is_dialling(self) -> None:
         """`a` dials `b`, and does not get there yet."""
@@ -122,7 +127,7 @@ async def fails_while_b_is_faster(pair: Pair) -> None:
     await pair.is_dialling()
     await pair.is_linked_by_b()
     pair.attempts.reach(NOBODY)
-    await trio.sleep(0.1)
+    await pair.comes_by(LinkPhase.UP, LinkEvent.FAIL)
     await pair.comes_to(LinkPhase.UP)
 
 
@@ -130,7 +135,7 @@ async def is_refused_while_b_is_faster(pair: Pair) -> None:
     await pair.is_dialling()
     await pair.is_linked_by_b()
     pair.attempts.reach(C)
-    await trio.sleep(0.1)
+    await pair.comes_by(LinkPhase.UP, LinkEvent.REFUSE)
     await pair.comes_to(LinkPhase.UP)
     assert pair.life.error is None
 
@@ -171,13 +176,13 @@ async def is_cut_while_it_dials(pair: Pair) -> None:
     await pair.is_dialling()
     pair.a.node.cut("b")
     pair.attempts.reach(NOBODY)
-    await trio.sleep(0.1)
+    await pair.comes_by(LinkPhase.CUT, LinkEvent.FAIL)
     await pair.comes_to(LinkPhase.CUT)
     pair.a.node.heal("b")
     await pair.attempts.next()
     pair.a.node.cut("b")
     pair.attempts.reach(C)
-    await trio.sleep(0.1)
+    await pair.comes_by(LinkPhase.CUT, LinkEvent.REFUSE)
     await pair.comes_to(LinkPhase.CUT)
 
 
@@ -188,8 +193,8 @@ async def has_two_addresses(pair: Pair) -> None:
     await pair.attempts.next(2)
     pair.attempts.reach(B)
     await pair.comes_to(LinkPhase.UP)
-    pair.attempts.reach(B)  # and so it learns who that is
-    await trio.sleep(1)
+    pair.attempts.reach(B)
+    await pair.comes_by(LinkPhase.UP, LinkEvent.FAIL)  # it has learned who that is
     await pair.is_lost()
     await pair.attempts.next(2)
     pair.attempts.reach(C)
@@ -197,10 +202,9 @@ async def has_two_addresses(pair: Pair) -> None:
     pair.attempts.reach(NOBODY)
     await pair.comes_to(LinkPhase.DOWN)
     await pair.attempts.next(2)
-    for _ in range(2):
-        pair.attempts.reach(C)
-        await trio.sleep(0.1)
-        await pair.comes_to(LinkPhase.REFUSED)
+    pair.attempts.reach(C)
+    pair.attempts.reach(C)
+    await pair.comes_by(LinkPhase.REFUSED, LinkEvent.REFUSE)
 
 
 LIVES: tuple[Callable[[Pair], Awaitable[None]], ...] = (
@@ -217,11 +221,12 @@ LIVES: tuple[Callable[[Pair], Awaitable[None]], ...] = (
 
 
 def test_nodes_come_to_every_transition_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    reached: set[tuple[LinkPhase, LinkEvent]] = set()
+    seen: Cells = set()
+    reached: Cells = set()
     move = LinkLife.move
 
     def noted(life: LinkLife, event: LinkEvent, error: str | None = None) -> LinkPhase:
-        reached.add((life.phase, event))
+        seen.add((life.phase, event))
         return move(life, event, error)
 
     monkeypatch.setattr(LinkLife, "move", noted)
@@ -229,8 +234,10 @@ def test_nodes_come_to_every_transition_of_the_table(monkeypatch: pytest.MonkeyP
     @simulated
     async def lead(life: Callable[[Pair], Awaitable[None]]) -> None:
         async with group("a", "b", "c", peers={}) as (_, members):
-            await life(Pair(members["a"], members["b"]))
+            await life(Pair(members["a"], members["b"], seen))
 
     for life in LIVES:
         lead(life=life)
+        reached |= seen
+        seen.clear()
     assert reached == TRANSITIONS.keys()
