@@ -47,6 +47,10 @@ class NotReadyError(LocalProtocolError):
     """Not yet: for instance, a member cannot let another one in. Ask again a little later; nothing has changed."""
 
 
+class TransitionError(LocalProtocolError):
+    """An event that is not possible in the present phase of a lifecycle, which stays; the message names both."""
+
+
 class HandshakeError(RemoteProtocolError):
     """A peer cannot be linked with: another protocol version, another group, a name used twice, our own address."""
 

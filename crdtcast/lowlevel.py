@@ -14,7 +14,7 @@ from crdtcast.journal.interface import Journal
 from crdtcast.journal.memory import MemoryJournal
 from crdtcast.service.gc_tuning import rare_full_collections
 from crdtcast.transport.options import NodeOptions
-from crdtcast.transport.peers import LinkStatus
+from crdtcast.transport.peers import LinkPhase, LinkStatus
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.encoder import Encoder
 
@@ -33,6 +33,7 @@ __all__ = [
     "GroupLog",
     "GroupState",
     "Journal",
+    "LinkPhase",
     "LinkStatus",
     "MemberInfo",
     "MemoryJournal",

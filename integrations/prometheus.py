@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, gener
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from crdtcast.group.status import Status
+from crdtcast.transport.peers import LinkPhase
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -233,7 +234,7 @@ class StatusCollector:
         for each in self._statuses:
             for peer, link in each.links.items():
                 key = [each.node, each.group, peer]
-                up.add_metric(key, link.state == "up")
+                up.add_metric(key, link.state is LinkPhase.UP)
                 queued.add_metric(key, link.queued_bytes)
                 sent.add_metric(key, link.bytes_sent)
                 received.add_metric(key, link.bytes_received)

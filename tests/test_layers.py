@@ -18,7 +18,7 @@ import pytest
 import crdtcast
 
 LAYERS = (
-    "exceptions backoff msgpack_limits quantities private_files ports child_processes",
+    "exceptions phases backoff msgpack_limits quantities private_files ports child_processes",
     "causality",
     "engine",
     "wire",

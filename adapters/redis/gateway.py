@@ -26,6 +26,7 @@ from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.durability import PROMISES, DurabilityProbe, Mark
+from crdtcast.adapters.redis.commit.phase import ServerPhase
 from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.compare.comparison import KeyComparison
 from crdtcast.adapters.redis.compare.rounds import CompareRounds
@@ -316,7 +317,7 @@ class Gateway:
                     until = " until it answers" if isinstance(error, ServerError) else ""
                     self._log.error("%s; trying again%s", error, until)
                 answers = isinstance(error, ServerReadOnlyError)
-                if self.committer.refusal is not None or answers:
+                if answers or self.committer.phase is not ServerPhase.WAITING:
                     self.committer.refuse(str(error), reads=answers)
                 await trio.sleep(backoff.next_delay())
                 continue
@@ -362,7 +363,7 @@ class Gateway:
     async def _refuse_unless_back(self, lost: ServerConnection) -> None:
         """Clients wait a moment for the server to come back, then they are told."""
         await trio.sleep(_CLIENTS_WAIT_SECONDS)
-        if self._connection is lost and self.committer.refusal is None:
+        if self._connection is lost and self.committer.phase is ServerPhase.WAITING:
             self.committer.refuse(str(lost.error), reads=False)
 
     async def _attach(self, connection: ServerConnection) -> None:

@@ -7,7 +7,7 @@ from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.group.status import is_caught_up, lacking, waiting
 from crdtcast.transport.monitor import member_names
-from crdtcast.transport.peers import LinkStatus
+from crdtcast.transport.peers import LinkPhase, LinkStatus
 
 
 class Readiness:
@@ -41,7 +41,7 @@ def _not_caught_up(engine: Core, suspects: Mapping[str, object]) -> str:
 
 def _refused_by_all(engine: Core, links: Mapping[str, LinkStatus]) -> str | None:
     others = [links.get(name) for name in sorted(member_names(engine) - {name_of(engine.me)})]
-    refused = [link for link in others if link is not None and link.state == "refused"]
+    refused = [link for link in others if link is not None and link.state is LinkPhase.REFUSED]
     if not refused or len(refused) < len(others):
         return None
     return f"all other members refuse {engine.me}: {refused[0].error}"

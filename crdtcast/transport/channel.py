@@ -22,7 +22,7 @@ from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, EngineDriver, runs
 from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.link import Link
 from crdtcast.transport.options import Address, NodeOptions
-from crdtcast.transport.peers import LinkStatus
+from crdtcast.transport.peers import LinkPhase, LinkStatus
 from crdtcast.wire.fields import FrameKind
 from crdtcast.wire.group_frames import Apart, Grouped, Here, InGroup
 from crdtcast.wire.handshake import Reason
@@ -96,7 +96,7 @@ class Channel(EngineDriver):
         purpose: what this member wants of the group, a verb.
         """
         status = self.shared.status()
-        if status and all(link.state == "refused" for link in status.values()):
+        if status and all(link.state is LinkPhase.REFUSED for link in status.values()):
             where, link = next(iter(status.items()))
             raise HandshakeError(
                 f"node {self.name!r} has no link with {where}, and cannot {purpose} group {self.group!r}: "

@@ -241,7 +241,7 @@ class Greeting(PeerTable):
             peer,
             expected=expected,
             linked=linked.peer if linked is not None else None,
-            cut=peer.name in self.cut_names,
+            cut=self._is_cut(peer.name),
             max_drift_ms=self._options.max_drift_ms,
         )
         return refusal or (self._host.admit(peer) if trusted else None)

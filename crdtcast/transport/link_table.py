@@ -22,7 +22,7 @@ from crdtcast.transport.handshaking import REPEAT, Agreed, Greeting
 from crdtcast.transport.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, LinkHost
 from crdtcast.transport.log_throttle import Throttle, cause_of
 from crdtcast.transport.options import NodeOptions, format_address
-from crdtcast.transport.peers import Peer
+from crdtcast.transport.peers import LinkEvent, LinkPhase, Peer
 from crdtcast.wire.frames import FrameKind, Welcome, encode
 from crdtcast.wire.handshake import Patience, Reason, Refused, patience
 
@@ -55,17 +55,16 @@ class Links(Greeting):
 
     def cut(self, name: str) -> None:
         """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
-        self.cut_names.add(name)
         if name in self.up:
-            self._detach(self.up[name], "cut by the operator")
-        self.peer(name).turn("cut")
+            self._detach(self.up[name], "cut by the operator", LinkEvent.CUT)
+        else:
+            self.peer(name).life.move(LinkEvent.CUT)
 
     def heal(self, name: str) -> None:
         """Allow links with `name` again and dial at once."""
-        self.cut_names.discard(name)
         peer = self.peer(name)
-        if peer.state == "cut":
-            peer.turn("down")
+        if peer.life.phase is LinkPhase.CUT:
+            peer.life.move(LinkEvent.HEAL)
         peer.nudge()
 
     def restart(self, reason: str) -> None:
@@ -93,8 +92,8 @@ class Links(Greeting):
     async def keep_linked(self, peer: Peer) -> None:
         """Dial `peer` whenever there is no link with it, until it is to be forgotten."""
         while peer in self.dialled:
-            if peer.name is not None and (peer.name in self.up or peer.name in self.cut_names):
-                await self.peer(peer.name).changed.park()
+            if peer.life.phase in (LinkPhase.UP, LinkPhase.CUT):
+                await peer.life.changed.park()
                 continue
             nudged = peer.nudged
             verdict = await self._dial(peer)
@@ -128,8 +127,7 @@ class Links(Greeting):
     async def _dial(self, peer: Peer) -> Patience:
         address = peer.address
         assert address is not None
-        if peer.state != "up":
-            peer.turn("dialling")
+        peer.life.move(LinkEvent.DIAL)
         try:
             with trio.fail_after(self._options.connect_timeout):
                 stream = await self._connect(*address)
@@ -145,7 +143,7 @@ class Links(Greeting):
         if peer.times_up or trio.current_time() - peer.born >= _STARTING:
             self._trouble(peer, text)
         else:
-            self._note(peer, text)
+            peer.life.move(LinkEvent.FAIL, text)
         return Patience.RETRY
 
     async def _converse(
@@ -227,8 +225,7 @@ class Links(Greeting):
             link.offer(FrameKind.WELCOME, encode(Welcome(number)))
         self.up[hello.name] = link
         peer.times_up += 1
-        peer.error = None
-        peer.turn("up")
+        peer.life.move(LinkEvent.LINK)
         self._rarely.forget(peer.label)
         self._logger.info(
             "linked with %s (%s)", hello.name, hello.incarnation, extra={"peer": hello.name}
@@ -236,7 +233,7 @@ class Links(Greeting):
         self._host.link_up(link)
         return link
 
-    def _detach(self, link: Link, reason: str) -> None:
+    def _detach(self, link: Link, reason: str, event: LinkEvent = LinkEvent.LOSE) -> None:
         """Take a link out of the table and end it. The reason it has already given, if any, is the
         one that counts.
         """
@@ -245,10 +242,9 @@ class Links(Greeting):
             return
         del self.up[link.name]
         peer = self.peer(link.name)
-        peer.error = link.closed
         if trio.current_time() - link.since >= _STEADY:
             peer.backoff.reset()
-        self._turn(peer, "down")
+        peer.life.move(event, link.closed)
         if link.closed not in _ORDINARY:
             level = logging.INFO if link.closed == CLOSED_BY_PEER else logging.WARNING
             text = f"link with {link.name} is down: {link.closed}"
@@ -273,9 +269,9 @@ class Links(Greeting):
         if refusal.reason == Reason.OWN_ADDRESS and (dialled is None or dialled.name is None):
             return self._met_itself(dialled)
         by = f"refused by {label}" if refused.by_peer else f"{label} refused"
-        if dialled is not None and dialled.name not in self.up:
-            dialled.error = refusal.text
-            self._turn(dialled, "down" if verdict is Patience.RETRY else "refused")
+        if dialled is not None:
+            event = LinkEvent.FAIL if verdict is Patience.RETRY else LinkEvent.REFUSE
+            dialled.life.move(event, refusal.text)
         if verdict is Patience.ENDED and refused.by_peer:
             self._host.ended(SupersededError(refusal.text))
             return verdict
@@ -311,13 +307,8 @@ class Links(Greeting):
 
     def _trouble(self, peer: Peer, text: str) -> None:
         """A failed attempt: one line, then silence until it has worked again."""
-        self._note(peer, text)
+        peer.life.move(LinkEvent.FAIL, text)
         self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)
-
-    def _note(self, peer: Peer, text: str) -> None:
-        if peer.name is None or peer.name not in self.up:
-            peer.error = text
-            self._turn(peer, "down")
 
 
 def _remote(stream: trio.abc.Stream) -> str:

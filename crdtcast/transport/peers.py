@@ -1,13 +1,93 @@
 """What a node remembers of each other member, linked or not, and how it shows that."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import trio
 
 from crdtcast.backoff import Backoff
+from crdtcast.phases import Lifecycle
 from crdtcast.transport.link import Link, Traffic
 from crdtcast.transport.options import Address, NodeOptions, format_address
+
+
+class LinkPhase(StrEnum):
+    """How far the link with a member is; the words are those of status output."""
+
+    DOWN = "down"
+    DIALLING = "dialling"
+    UP = "up"
+    REFUSED = "refused"
+    CUT = "cut"
+
+
+class LinkEvent(StrEnum):
+    """What moves a link. An attempt is one of ours to connect: it ends by LINK, FAIL or REFUSE."""
+
+    DIAL = "attempt begins"
+    LINK = "linked, by either side"
+    FAIL = "attempt failed"
+    REFUSE = "attempt refused for long"
+    LOSE = "connection ended"
+    CUT = "operator cuts"
+    HEAL = "operator heals"
+
+
+TRANSITIONS: Mapping[tuple[LinkPhase, LinkEvent], LinkPhase] = {
+    (LinkPhase.DOWN, LinkEvent.DIAL): LinkPhase.DIALLING,
+    (LinkPhase.DOWN, LinkEvent.LINK): LinkPhase.UP,
+    (LinkPhase.DOWN, LinkEvent.FAIL): LinkPhase.DOWN,
+    (LinkPhase.DOWN, LinkEvent.REFUSE): LinkPhase.REFUSED,
+    (LinkPhase.DOWN, LinkEvent.CUT): LinkPhase.CUT,
+    # A member may have two addresses: one attempt begins while the other one is under way.
+    (LinkPhase.DIALLING, LinkEvent.DIAL): LinkPhase.DIALLING,
+    (LinkPhase.DIALLING, LinkEvent.LINK): LinkPhase.UP,
+    (LinkPhase.DIALLING, LinkEvent.FAIL): LinkPhase.DOWN,
+    (LinkPhase.DIALLING, LinkEvent.REFUSE): LinkPhase.REFUSED,
+    (LinkPhase.DIALLING, LinkEvent.CUT): LinkPhase.CUT,
+    (LinkPhase.REFUSED, LinkEvent.DIAL): LinkPhase.DIALLING,
+    (LinkPhase.REFUSED, LinkEvent.LINK): LinkPhase.UP,
+    (LinkPhase.REFUSED, LinkEvent.FAIL): LinkPhase.DOWN,
+    (LinkPhase.REFUSED, LinkEvent.REFUSE): LinkPhase.REFUSED,
+    (LinkPhase.REFUSED, LinkEvent.CUT): LinkPhase.CUT,
+    # The peer's own attempt was faster: how ours ends says nothing.
+    (LinkPhase.UP, LinkEvent.FAIL): LinkPhase.UP,
+    (LinkPhase.UP, LinkEvent.REFUSE): LinkPhase.UP,
+    (LinkPhase.UP, LinkEvent.LOSE): LinkPhase.DOWN,
+    (LinkPhase.UP, LinkEvent.CUT): LinkPhase.CUT,
+    # A cut outlasts an attempt that was under way when it came.
+    (LinkPhase.CUT, LinkEvent.FAIL): LinkPhase.CUT,
+    (LinkPhase.CUT, LinkEvent.REFUSE): LinkPhase.CUT,
+    (LinkPhase.CUT, LinkEvent.CUT): LinkPhase.CUT,
+    (LinkPhase.CUT, LinkEvent.HEAL): LinkPhase.DOWN,
+}
+
+
+class LinkLife(Lifecycle[LinkPhase, LinkEvent]):
+    """The link with one member, over all its connections and whichever of its addresses is dialled.
+
+    since: the time of the last change of phase. error: the last trouble, None when up. changed: after each event.
+    """
+
+    def __init__(self, start: LinkPhase) -> None:
+        super().__init__(TRANSITIONS, start)
+        self.since = trio.current_time()
+        self.error: str | None = None
+        self.changed = trio.lowlevel.ParkingLot()
+
+    def move(self, event: LinkEvent, error: str | None = None) -> LinkPhase:
+        """See `Lifecycle.move`. error: what has gone wrong."""
+        before, after = self.phase, super().move(event)
+        if after is not before:
+            self.since = trio.current_time()
+        if after is LinkPhase.UP:
+            self.error = None
+        elif error is not None:
+            self.error = error
+        self.changed.unpark_all()
+        return after
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +96,7 @@ class LinkStatus:
     None when up.
     """
 
-    state: str
+    state: LinkPhase
     since: float
     address: str
     incarnation: str | None
@@ -31,16 +111,16 @@ class LinkStatus:
 class Peer:
     """What a node keeps of one other member, or of one address whose member is not known yet."""
 
-    def __init__(self, name: str | None, address: Address | None, backoff: Backoff) -> None:
+    def __init__(
+        self, name: str | None, address: Address | None, backoff: Backoff, life: LinkLife
+    ) -> None:
         self.name = name
         self.address = address
         self.backoff = backoff
-        self.state = "down"
-        self.born = self.since = trio.current_time()
-        self.error: str | None = None
+        self.life = life
+        self.born = trio.current_time()
         self.times_up = 0
         self.traffic = Traffic()
-        self.changed = trio.lowlevel.ParkingLot()
         self.nudged = trio.Event()
 
     @property
@@ -51,30 +131,23 @@ class Peer:
         """The label, and where that is, for people."""
         return place if place == self.label else f"{self.label} at {place}"
 
-    def turn(self, state: str) -> None:
-        if state != self.state:
-            self.state, self.since = state, trio.current_time()
-        self.changed.unpark_all()
-
     def nudge(self) -> None:
         """Dial now, whatever the back-off says."""
         self.backoff.reset()
         self.nudged.set()
         self.nudged = trio.Event()
-        self.changed.unpark_all()
+        self.life.changed.unpark_all()
 
 
 class PeerTable:
     """What a node knows of its peers: where they are dialled, and the links that are up.
 
-    up: by the peer's name. dialled: those whom somebody keeps dialling. cut_names: those with whom the
-        operator wants no link.
+    up: by the peer's name. dialled: those whom somebody keeps dialling.
     """
 
     def __init__(self, options: NodeOptions) -> None:
         self.up: dict[str, Link] = {}
         self.dialled: list[Peer] = []
-        self.cut_names = set(options.cut)
         self._options = options
         self._rng = random.Random(options.seed)
         self._peers: dict[str, Peer] = {}
@@ -85,16 +158,15 @@ class PeerTable:
         if not options.named_peers:
             self.dialled += [self._new_peer(None, address) for address in options.addresses]
 
-    def _turn(self, peer: Peer, state: str) -> None:
-        """A cut outlasts an attempt that was under way when it came."""
-        peer.turn("cut" if peer.name in self.cut_names else state)
-
     def _new_peer(self, name: str | None, address: Address | None) -> Peer:
         backoff = Backoff(self._rng, self._options.retry_first, self._options.retry_longest)
-        peer = Peer(name, address, backoff)
-        if name in self.cut_names:
-            peer.state = "cut"
-        return peer
+        start = LinkPhase.CUT if name in self._options.cut else LinkPhase.DOWN
+        return Peer(name, address, backoff, LinkLife(start))
+
+    def _is_cut(self, name: str) -> bool:
+        """Whether the operator wants no link with `name`, of whom nothing may be known yet."""
+        peer = self._peers.get(name)
+        return name in self._options.cut if peer is None else peer.life.phase is LinkPhase.CUT
 
     def peer(self, name: str) -> Peer:
         """The record of `name`, made at need: members may dial us whose address we do not know."""
@@ -125,16 +197,16 @@ class PeerTable:
         for peer in [peer for peer in self.dialled if peer.name == name]:
             self.dialled.remove(peer)
             peer.nudge()
-            self.peer(name).changed.unpark_all()
 
     def _learn_name(self, dialled: Peer, name: str) -> None:
         """Who is at an address that was given without a name. It may have dialled us before."""
         dialled.name = name
         known = self._peers.get(name)
         if known is None:
-            dialled.turn(dialled.state)
             self._peers[name] = dialled
-        elif known.address is None:
+            return
+        dialled.life = known.life
+        if known.address is None:
             known.address = dialled.address
 
     def status(self) -> dict[str, LinkStatus]:
@@ -146,11 +218,11 @@ class PeerTable:
         for label, peer in sorted(records.items()):
             link = self.up.get(label)
             result[label] = LinkStatus(
-                state=peer.state,
-                since=now - peer.since,
+                state=peer.life.phase,
+                since=now - peer.life.since,
                 address=format_address(peer.address),
                 incarnation=link.incarnation if link else None,
-                error=None if link else peer.error,
+                error=peer.life.error,
                 bytes_sent=sum(peer.traffic.sent_bytes.values()),
                 bytes_received=peer.traffic.received_bytes,
                 queued_bytes=link.queue.queued_bytes if link else 0,

@@ -24,7 +24,7 @@ from crdtcast.service.admin.administered import Departure, departed
 from crdtcast.service.admin.probes import Probes
 from crdtcast.service.admin.server import Admin
 from crdtcast.service.readiness import Readiness
-from crdtcast.transport.peers import LinkStatus
+from crdtcast.transport.peers import LinkPhase, LinkStatus
 from tests.engine.town import Town
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, simulated
@@ -32,17 +32,26 @@ from tests.operations.test_requests import until_ready
 from tests.operations.test_run import node, scraped
 
 
-def link(state: str, error: str | None = None) -> LinkStatus:
+def link(state: LinkPhase, error: str | None = None) -> LinkStatus:
     return LinkStatus(state, 1.0, "", None, error, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("links", "obstacle"),
     [
-        ({"b": link("refused", "different shared secrets"), "c": link("refused")}, "different"),
-        ({"b": link("refused", "different shared secrets"), "c": link("down")}, None),
-        ({"b": link("down"), "c": link("dialling")}, None),
-        ({"b": link("refused")}, None),
+        (
+            {
+                "b": link(LinkPhase.REFUSED, "different shared secrets"),
+                "c": link(LinkPhase.REFUSED),
+            },
+            "different",
+        ),
+        (
+            {"b": link(LinkPhase.REFUSED, "different shared secrets"), "c": link(LinkPhase.DOWN)},
+            None,
+        ),
+        ({"b": link(LinkPhase.DOWN), "c": link(LinkPhase.DIALLING)}, None),
+        ({"b": link(LinkPhase.REFUSED)}, None),
         ({}, None),
     ],
 )

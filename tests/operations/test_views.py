@@ -37,7 +37,7 @@ from crdtcast.service.admin import top, views
 from crdtcast.service.admin.administered import Departure
 from crdtcast.service.admin.views import seconds, size
 from crdtcast.service.json_log import JsonFormatter, log_to_stderr
-from crdtcast.transport.peers import LinkStatus
+from crdtcast.transport.peers import LinkPhase, LinkStatus
 
 STATUS = Status(
     node="eu",
@@ -60,7 +60,7 @@ STATUS = Status(
     held_back_by=(HolderStatus("us", "us.1", 13.0),),
     waiting=(WaitingStatus("us", "us.1", 30, 31),),
     blamed=(BlameStatus("us", "us.1", 32, "us.1 reports on itself"),),
-    links={"us": LinkStatus("down", 2.0, "h:1", None, "gone", 10, 20, 0, 3, 4)},
+    links={"us": LinkStatus(LinkPhase.DOWN, 2.0, "h:1", None, "gone", 10, 20, 0, 3, 4)},
     refused={"secret": 2},
     sent=5,
     delivered=6,

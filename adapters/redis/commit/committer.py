@@ -31,6 +31,13 @@ from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS, Loca
 from crdtcast.adapters.redis.commit.divided_removal import divided
 from crdtcast.adapters.redis.commit.lookup import Looks, Lookup
 from crdtcast.adapters.redis.commit.message_intake import Inside, MessageIntake
+from crdtcast.adapters.redis.commit.phase import (
+    REFUSES,
+    SERVING,
+    TRANSITIONS,
+    ServerEvent,
+    ServerPhase,
+)
 from crdtcast.adapters.redis.commit.plan import SAYS_OK, Answerable, Expect, Plan
 from crdtcast.adapters.redis.commit.reads import (
     CommitReads,
@@ -63,6 +70,7 @@ from crdtcast.causality.messages import Delivery, Message
 from crdtcast.causality.tags import Dot, covers
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ServerError, SupersededError
+from crdtcast.phases import Lifecycle
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.clients.client import Request
@@ -171,15 +179,13 @@ class Committer:
         self.later = later
         self._most_replied = most_replied
         self._log = logger
+        self._life = Lifecycle(TRANSITIONS, ServerPhase.WAITING)
         self._server: ServerConnection | None = None
-        self._busy = True  # until it is told what the server holds
         self._commit: Commit | None = None
-        self._abandoned: Commit | None = None
+        """The one that is under way, or was when the connection was lost."""
         self._tried: dict[Request, int] = {}
         self._epoch = b""
-        self._refusal: ReplyError | None = None
-        self._why_refused: str | None = None
-        self._relays_reads = False
+        self._why_refused = ""
         self._repairs: set[bytes] = set()
         self._reads = CommitReads()
         self._inside: list[Inside] = []
@@ -194,8 +200,7 @@ class Committer:
         """The next commit looks for expired keys; of deadlines that others set, only behind this."""
         self._puts_expiry_off = False
         """Whether that look was put off once, since others were waiting."""
-        self._ticked = False  # since the last commit
-        self._rests = False  # and not for the first time
+        self._ticks = 0  # since the last commit; no more than 2, and 1 as long as one is under way
         self._left_stable = 0  # commits and stretches since what is stable was taken
         self._noted = 0  # by the member about its view, of what the server has
         self._membership: object = None  # what the server has of it
@@ -241,16 +246,16 @@ class Committer:
             self._noted = metadata.notes(outline)
             is_stored = metadata.pack_membership(outline) == state.membership
             self._membership = metadata.membership_of(outline) if is_stored else None
-        self._epoch, self._busy = epoch, False
+        self._epoch = epoch
+        self._life.move(ServerEvent.OWN)
         self.refusals.resume(engine, keyspace)
-        self._refusal = self._why_refused = None
         self._repairs.clear()
         self._inside.clear()
         self._last.clear()
         self._intake.alone = None
         if self._commit is not None:
             self._settle(self._commit, state, record)
-        self._commit = self._abandoned = None
+        self._commit = None
         self._hold_peers(False)
         self.kick()
 
@@ -258,15 +263,15 @@ class Committer:
         """The connection is gone: memory is worth nothing until it has been compared with the server."""
         self._hold_peers(True)
         self._watches.lost()
-        self._server = None
-        self._busy = True
+        self._life.move(ServerEvent.LOSE)
 
     def refuse(self, reason: str, *, reads: bool) -> None:
         """Answer what waits, and all that comes, with an error: the server has been away for too long.
 
         reads: the server answers, it only takes no writes: reads are relayed to it.
         """
-        error = ReplyError(f"ERR crdtcast: {reason}; nothing was written, try again")
+        self._life.move(ServerEvent.FIND_FULL if reads else ServerEvent.GIVE_UP)
+        self._why_refused = reason
         if self._commit is not None:
             unsure = ReplyError(
                 f"ERR crdtcast: {reason}; it broke off while this write was under way: read, when "
@@ -274,8 +279,8 @@ class Committer:
             )
             for request in self._commit.requests:
                 if not request.answered:
-                    request.answer(unsure if request.writes or request.publishes else error)
-        self._refusal, self._why_refused, self._relays_reads = error, reason, reads
+                    is_unsure = request.writes or request.publishes
+                    request.answer(unsure if is_unsure else self._refused())
         waiting = list(self._requests)
         self._requests.clear()
         for request in waiting:
@@ -288,7 +293,10 @@ class Committer:
         """Why clients get errors for their writes, whatever these are: the server has been away for too long, or takes
         none.
         """
-        return self._why_refused
+        return self._why_refused if self._life.phase in REFUSES else None
+
+    def _refused(self) -> ReplyError:
+        return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written, try again")
 
     def _settle(self, commit: Commit, state: StoredState, record: Record | None) -> None:
         """Answer the commit that was cut off, once and honestly: what is stored tells whether it was applied."""
@@ -334,13 +342,17 @@ class Committer:
     @property
     def unsure(self) -> set[Dot]:
         """Own messages of the commit that was refused, or under way when the connection died: nobody was told."""
-        commit = self._commit or self._abandoned
-        return {tag.dot for tag, _, _ in commit.sent} if commit is not None else set()
+        return set() if self._commit is None else {tag.dot for tag, _, _ in self._commit.sent}
+
+    @property
+    def phase(self) -> ServerPhase:
+        """How far the gateway has got with its server."""
+        return self._life.phase
 
     @property
     def serving(self) -> bool:
         """Whether the server is connected."""
-        return self._server is not None
+        return self._life.phase in SERVING
 
     @property
     def working(self) -> bool:
@@ -387,7 +399,7 @@ class Committer:
     def sending(self) -> bool:
         """Whether it is open if own messages are in the server."""
         commit = self._commit
-        return self._server is None or bool(
+        return not self.serving or bool(
             commit is not None and (commit.own or commit.segments is not None)
         )
 
@@ -409,14 +421,14 @@ class Committer:
 
     def submit(self, request: Request) -> None:
         """A client's read or write. It is answered when its commit has been."""
-        if self._refusal is not None:
-            if self._relays_reads and request.command.kind is Kind.READ:
-                self._relay.send(request)
-            else:
-                self.refusals.count(request)
-                request.answer(self._refusal)
-        else:
+        phase = self._life.phase
+        if phase not in REFUSES:
             self._requests.append(request)
+        elif phase is ServerPhase.READ_ONLY and request.command.kind is Kind.READ:
+            self._relay.send(request)
+        else:
+            self.refusals.count(request)
+            request.answer(self._refused())
 
     def submit_divided(self, request: Request) -> None:
         """The same, in pieces if it removes very many keys; one that is refused for a key is refused whole."""
@@ -429,23 +441,23 @@ class Committer:
 
         It is worth a commit of its own if none has begun since the last tick: there is no load then.
         """
-        self._rests = self._ticked and not self._busy
-        self._ticked = True
+        self._ticks = 2 if self._ticks and self._life.phase is ServerPhase.READY else 1
         self.kick()
 
     def kick(self) -> None:
         """Start a commit if there is work and none is under way."""
-        if self._busy:
+        if self._life.phase is not ServerPhase.READY:
             return
         engine = self.engine
         assert engine is not None
         if self._group is not None:
             self._observer.about_to_gather()
+        is_idle = self._ticks == 2
         has_load = self._requests or engine.has_deliverable() or self.recorded.pending
         reads = self._asked
         if self._records_first:
             reads = []
-        elif self._ticked and (has_load or self._rests):
+        elif self._ticks and (has_load or is_idle):
             reads += self._observer.reads()
         if not (
             has_load
@@ -454,13 +466,13 @@ class Committer:
             or self._inside
             or self._grace_ms is not None
             or self._last
-            or (self._rests and (engine.has_stable() or self._is_left))
+            or (is_idle and (engine.has_stable() or self._is_left))
             or (self._group is not None and self.behind)
         ):
             return
-        takes_stable = self._ticked or self._left_stable >= STABLE_EVERY
-        self._ticked = self._rests = False
-        self._busy = True
+        takes_stable = self._ticks or self._left_stable >= STABLE_EVERY
+        self._ticks = 0
+        self._life.move(ServerEvent.BEGIN)
         self._hold_peers(True)
         if self._records_first:
             self._records_first = False
@@ -477,7 +489,8 @@ class Committer:
             self._take_stable(commit, engine)
         self._gather(commit, engine)
         if not commit.requests and not self._worthwhile(commit):
-            self._commit, self._busy = None, False
+            self._commit = None
+            self._life.move(ServerEvent.END)
             self._hold_peers(False)
             return
         if commit.deliveries or self._inside:
@@ -601,7 +614,8 @@ class Committer:
 
     def _fold_on(self, commit: Commit, work: list[LargeArgs]) -> None:
         server = self._server
-        if commit is not self._commit or server is None:
+        assert server is not None
+        if commit is not self._commit or self._life.phase is not ServerPhase.COMMITTING:
             return  # the connection was lost meanwhile: all begins anew
         try:
             if work:
@@ -999,6 +1013,7 @@ class Committer:
         """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it, or keys
         that were looked at may have been dropped since.
         """
+        assert self._server is not None
         if isinstance(fence, bytes) and fence.isdigit() and int(fence) > int(self._epoch):
             self._fatal(
                 SupersededError(
@@ -1006,12 +1021,12 @@ class Committer:
                     f"{_text(self._epoch)}): this one stops; run one gateway for each server"
                 )
             )
-        elif self._server is not None and fence == self._epoch:
+        elif fence == self._epoch:
             self._server.abort(
                 f"it took more than {PIN_BELOW_MS // 2000} s from a look at keys with deadlines to the commit: they "
                 "are looked at again"
             )
-        elif self._server is not None:
+        else:
             self._server.abort(
                 "its data was removed past the gateway (FLUSHALL, FLUSHDB, or a maxmemory-policy that evicts keys)"
             )
@@ -1078,7 +1093,7 @@ class Committer:
             crash_point("client-answered")
         if faults.ARMED and commit.deliveries:
             crash_point("remote-applied")
-        self._busy = False
+        self._life.move(ServerEvent.END)
         self._hold_peers(False)
         # Whatever else waits has time until the poller's round is over.
         if self._requests or self.recorded.pending is not None:
@@ -1106,6 +1121,7 @@ class Committer:
 
     def _abandon(self, commit: Commit, reason: str) -> None:
         """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
+        assert self._server is not None
         self._log.error("the server refused a commit, nothing of it was applied: %s", reason)
         error = ReplyError(reason)
         reads = [r for r in commit.requests if not (r.writes or r.answered)]
@@ -1114,11 +1130,11 @@ class Committer:
                 self.refusals.count(request)
                 request.answer(error)
         self._requests.extendleft(reversed(reads))
-        self._commit, self._abandoned = None, commit
+        commit.requests.clear()  # so that nothing of it is to be settled
         self._flush_clients()
         self._tell_lost(commit)
-        if self._server is not None:
-            self._server.abort(f"it refused a commit: {reason}")
+        commit.after = []
+        self._server.abort(f"it refused a commit: {reason}")
 
 
 def _ahead(

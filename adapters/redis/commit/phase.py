@@ -1,0 +1,48 @@
+"""How far a gateway has got with the server beside it, and what clients may expect meanwhile: a table."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class ServerPhase(StrEnum):
+    """The first three are those without the server."""
+
+    WAITING = "clients wait"
+    REFUSING = "clients get errors"
+    READ_ONLY = "the server takes no writes: clients' reads are relayed to it, writes get errors"
+    READY = "ready"
+    COMMITTING = "a commit is under way"
+
+
+class ServerEvent(StrEnum):
+    """What moves a gateway from one phase to another."""
+
+    OWN = "inspected, and its fence taken"
+    BEGIN = "commit begins"
+    END = "commit answered, or empty"
+    LOSE = "connection lost"
+    GIVE_UP = "out of reach for long"
+    FIND_FULL = "reached, takes no writes"
+
+
+TRANSITIONS: Mapping[tuple[ServerPhase, ServerEvent], ServerPhase] = {
+    (ServerPhase.WAITING, ServerEvent.OWN): ServerPhase.READY,
+    (ServerPhase.WAITING, ServerEvent.GIVE_UP): ServerPhase.REFUSING,
+    (ServerPhase.WAITING, ServerEvent.FIND_FULL): ServerPhase.READ_ONLY,
+    # Each attempt may fail for another reason, which clients are told.
+    (ServerPhase.REFUSING, ServerEvent.GIVE_UP): ServerPhase.REFUSING,
+    (ServerPhase.REFUSING, ServerEvent.FIND_FULL): ServerPhase.READ_ONLY,
+    (ServerPhase.REFUSING, ServerEvent.OWN): ServerPhase.READY,
+    (ServerPhase.READ_ONLY, ServerEvent.GIVE_UP): ServerPhase.REFUSING,
+    (ServerPhase.READ_ONLY, ServerEvent.FIND_FULL): ServerPhase.READ_ONLY,
+    (ServerPhase.READ_ONLY, ServerEvent.OWN): ServerPhase.READY,
+    (ServerPhase.READY, ServerEvent.BEGIN): ServerPhase.COMMITTING,
+    (ServerPhase.READY, ServerEvent.LOSE): ServerPhase.WAITING,
+    (ServerPhase.COMMITTING, ServerEvent.END): ServerPhase.READY,
+    (ServerPhase.COMMITTING, ServerEvent.LOSE): ServerPhase.WAITING,
+}
+
+SERVING = (ServerPhase.READY, ServerPhase.COMMITTING)
+"""Where the server is this gateway's."""
+REFUSES = (ServerPhase.REFUSING, ServerPhase.READ_ONLY)
+"""Where clients are told why their commands fail."""

@@ -1,0 +1,43 @@
+"""Lifecycles as tables: an event moves a phase as its table says, and nothing else moves it."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Generic, TypeVar
+
+from crdtcast.exceptions import TransitionError
+
+P = TypeVar("P", bound=Enum)
+E = TypeVar("E", bound=Enum)
+
+
+class Lifecycle(Generic[P, E]):
+    """One present phase, and the table that moves it."""
+
+    def __init__(self, table: Mapping[tuple[P, E], P], start: P) -> None:
+        self._table = table
+        self._phase = start
+
+    @property
+    def phase(self) -> P:
+        """The present one."""
+        return self._phase
+
+    def move(self, event: E) -> P:
+        """The phase that this event leads to. Raises TransitionError, without effect, if it leads nowhere."""
+        try:
+            self._phase = self._table[self._phase, event]
+        except KeyError:
+            raise TransitionError(
+                f"no transition from {self._phase.name} by {event.name}"
+            ) from None
+        return self._phase
+
+
+def diagram(table: Mapping[tuple[P, E], P], start: P) -> str:
+    """The table as a Mermaid state diagram, for a page of the documentation."""
+    ends = sorted({phase.name for phase in table.values()} - {phase.name for phase, _ in table})
+    arrows = [
+        f"{here.name} --> {there.name}: {event.value}" for (here, event), there in table.items()
+    ]
+    lines = [f"[*] --> {start.name}", *arrows, *(f"{end} --> [*]" for end in ends)]
+    return "\n    ".join(["stateDiagram-v2", *lines]) + "\n"
