@@ -230,7 +230,11 @@ class Links(Greeting):
         self._logger.info(
             "linked with %s (%s)", hello.name, hello.incarnation, extra={"peer": hello.name}
         )
-        self._host.link_up(link)
+        try:
+            self._host.link_up(link)
+        except BaseException:
+            self._detach(link, "this node failed when the link came up")
+            raise
         return link
 
     def _detach(self, link: Link, reason: str, event: LinkEvent = LinkEvent.LOSE) -> None:

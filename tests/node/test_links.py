@@ -235,6 +235,28 @@ async def test_a_failing_engine_costs_the_link_and_not_the_node(
 
 
 @simulated
+async def test_an_engine_that_fails_when_a_link_comes_up_costs_that_link(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group("a", "b") as (_, members):
+        await eventually(lambda: all_linked(members))
+        a = members["a"]
+        connected = a.node.engine.connected
+
+        def failing(peer: str) -> None:
+            raise ZeroDivisionError("a bug")
+
+        a.node.engine.connected = failing  # type: ignore[method-assign]
+        a.node.links().restart("the test says so")
+        await eventually(lambda: "ZeroDivisionError: a bug" in caplog.text)
+        await trio.sleep(20)
+        assert not a.linked()
+        a.node.engine.connected = connected  # type: ignore[method-assign]
+        await eventually(lambda: all_linked(members))
+    caplog.clear()
+
+
+@simulated
 async def test_an_error_of_the_application_ends_the_node_as_it_is() -> None:
     def failing() -> None:
         raise KeyError("the application's")
