@@ -12,9 +12,7 @@ from crdtcast.transport.options import Address, NodeOptions, format_address
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One peer, for status output. `since` is seconds in this state; `error` is the last trouble,
-    None when up.
-    """
+    """One peer, for status output. `since` is the seconds in this state; `error` is the last problem, None when up."""
 
     state: str
     since: float

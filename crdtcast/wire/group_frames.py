@@ -148,7 +148,7 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
         case _ if isinstance(frame, Asking):
             return asking_fields(frame)
         case _:
-            raise TypeError(f"{frame!r} is no frame of a group")
+            raise TypeError(f"{frame!r} is not a group frame")
 
 
 def _group(text: object) -> str:
@@ -177,7 +177,7 @@ def _read_founding(fields: list[Any]) -> Founding:
     if len(names) > MAX_FOUNDERS or any(type(n) is not str or not valid_name(n) for n in names):
         raise RemoteProtocolError("a founding frame without a list of names")
     if names != sorted(set(names)) or not set(told) <= set(names):
-        raise RemoteProtocolError("a founding frame whose list and founders do not fit")
+        raise RemoteProtocolError("a founding frame whose list and founders do not match")
     founders = {name: _read_founder(name, each) for name, each in told.items()}
     return Founding(_group(group), Announcement(tuple(names), founders, confirms))
 
@@ -187,7 +187,7 @@ def _read_founder(name: str, fields: object) -> Founder:
         raise RemoteProtocolError(f"not a founder: {fields!r:.80}")
     incarnation = read_incarnation(fields[0])
     if name_of(incarnation) != name or joined_by(incarnation) is not None:
-        raise RemoteProtocolError(f"{incarnation} is no id that {name!r} has chosen")
+        raise RemoteProtocolError(f"{name!r} cannot have chosen the id {incarnation}")
     return Founder(incarnation, fields[1], _span(fields[2:]))
 
 
@@ -206,7 +206,7 @@ def _read_known(fields: list[Any]) -> Known:
 def read_grouped(fields: list[Any], names: Names) -> Grouped:
     """What belongs to a group."""
     if len(fields) < 3 or type(fields[2]) is not int:
-        raise RemoteProtocolError("a grouped frame with nothing in it")
+        raise RemoteProtocolError("an empty grouped frame")
     number, kind = read_number(fields[1], "a group's number"), fields[2]
     if kind == FrameKind.MESSAGE:
         return Grouped(number, read_message(fields[2:], names))
@@ -214,7 +214,7 @@ def read_grouped(fields: list[Any], names: Names) -> Grouped:
         return Grouped(number, read_digest(fields[2:], names))
     read = _INNER.get(kind)
     if read is None:
-        raise RemoteProtocolError(f"a grouped frame of an unknown kind: {kind}")
+        raise RemoteProtocolError(f"unknown kind {kind} of a grouped frame")
     return Grouped(number, read(fields[2:]))
 
 
