@@ -60,8 +60,8 @@ class Bound:
         if engine.held_bytes >= self.limits.most_bytes:
             raise StoreFullError(
                 f"{engine.me} cannot store more: it holds {engine.held_bytes:,} bytes of unstable "
-                f"messages, its limit; {self._holders(engine)} have not acknowledged them: bring "
-                "them back, or evict them"
+                f"messages, its limit; not acknowledged by {self._holders(engine)}: bring them "
+                "back, or evict them"
             )
 
     def warns(self, engine: SpillingEngine) -> bool:
@@ -117,5 +117,5 @@ class Bound:
         holders = set(map(name_of, engine.held_back_by()))
         return (
             ", ".join(sorted(holders - self._linked - {name_of(engine.me)} or holders))
-            or "nobody else"
+            or "no other member"
         )

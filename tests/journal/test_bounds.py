@@ -101,7 +101,7 @@ async def test_full_store_refuses_until_somebody_acknowledges(
     await start(group, directory, "b", limits, contact="a")
     await members_are(a.up, "a", "b")
     group.cut("b")
-    with pytest.raises(StoreFullError, match=r"b have not acknowledged them: bring them back, or"):
+    with pytest.raises(StoreFullError, match=r"not acknowledged by b: bring them back, or"):
         for number in range(100):
             a.up.tcbroadcast(b"%d" % number * SIZE)
     sent = len(a.ledger.payloads)
