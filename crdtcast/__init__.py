@@ -1,8 +1,8 @@
 """Multi-master replication on causal broadcast and pure operation-based CRDTs.
 
-`open_replica` for replicated objects; for causal broadcast alone `open_member`, and `open_host` for several groups.
-What runtimes of one's own need is in `crdtcast.lowlevel`. Names are imported when they are first used, so that a
-command line that needs none of them starts fast.
+Use `open_replica` for replicated objects, `open_member` for causal broadcast alone, and `open_host` for several groups.
+Parts for runtimes are in `crdtcast.lowlevel`. Names are imported when they are first used, so that a command line that
+needs none of them starts fast.
 """
 
 from importlib import import_module

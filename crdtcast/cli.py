@@ -40,13 +40,16 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         module="crdtcast.chaos.cli",
         attribute="chaos",
         extra="cli",
-        summary="Real processes under faults: is anything lost, doubled or different?",
+        summary=(
+            "Run real processes under injected faults; check that no write is lost, duplicated "
+            "or different."
+        ),
     ),
     "check": Subcommand(
         module="crdtcast.eventlog.check.cli",
         attribute="check",
         extra="cli",
-        summary="Check the replicas' event logs one event after the other, from the definitions.",
+        summary="Check the replicas' event logs against the protocol's definitions, without Spark.",
     ),
     "config": Subcommand(
         module="crdtcast.commands.config",
@@ -64,18 +67,18 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         module="crdtcast.demo.cli",
         attribute="demo",
         extra="all",
-        summary="Three servers that take writes everywhere, converge, and are audited.",
+        summary="Run three replicated servers, write to all of them, and audit the result.",
     ),
-    "evict": _operators("evict", "Put members out that are dead or out of reach."),
+    "evict": _operators("evict", "Remove dead or unreachable members from the group."),
     "gateway": Subcommand(
         module="crdtcast.adapters.redis.cli",
         attribute="gateway",
         extra="redis",
-        summary="Replicate a Redis or Valkey server: clients connect here instead.",
+        summary="Replicate a Redis or Valkey server; clients connect to the gateway.",
     ),
-    "leave": _operators("leave", "Let a running node or gateway leave its group, and stop."),
+    "leave": _operators("leave", "Make a running node or gateway leave its group and stop."),
     "members": _operators(
-        "members", "Who is in the group of a running node or gateway, votes, or is silent."
+        "members", "Show the members of the group: votes, pending changes, silent members."
     ),
     "node": Subcommand(
         module="crdtcast.service.cli",
@@ -91,16 +94,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         summary="Run simulated groups of the causal engine against an oracle.",
     ),
     "status": _operators(
-        "status", "What a running node or gateway holds and lacks, and its links."
+        "status", "Show the state of a running node or gateway, and of its links."
     ),
-    "raise": _operators(
-        "raise_", "Raise the format level of the group of a running node or gateway."
-    ),
-    "repair": _operators("repair", "Put keys right that were changed past their gateway."),
-    "surrender": _operators(
-        "surrender", "Where a group is DISPUTED or SPLIT: give a node's side up."
-    ),
-    "top": _operators("top", "A live view of a running node or gateway."),
+    "raise": _operators("raise_", "Raise the format level of the group."),
+    "repair": _operators("repair", "Repair keys that were changed directly in a server."),
+    "surrender": _operators("surrender", "Give up this node's side of a DISPUTED or SPLIT group."),
+    "top": _operators("top", "Show a live view of a running node or gateway."),
     "vectors": Subcommand(
         module="crdtcast.testing.vectors.cli",
         attribute="vectors",
@@ -111,14 +110,14 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         module="crdtcast.commands.version",
         attribute="version",
         extra="cli",
-        summary="What this program is, and what it reads and writes.",
+        summary="Print the version, and the formats that this program reads and writes.",
     ),
-    "verify": _operators("verify", "Compare the objects, or keys, of all members of a group."),
+    "verify": _operators("verify", "Compare the objects or keys of all members of the group."),
     "witness": Subcommand(
         module="crdtcast.service.cli",
         attribute="witness",
         extra="cli",
-        summary="Run a member that votes and stores, and holds no objects.",
+        summary="Run a member that votes and stores messages, but holds no objects.",
     ),
 }
 
@@ -191,5 +190,5 @@ def raise_missing_extra(name: str, missing: ModuleNotFoundError) -> NoReturn:
 def main() -> None:
     """Multi-master replication for Redis, Valkey and Python programs.
 
-    `crdtcast demo` shows all of it in one go.
+    Start with `crdtcast demo`, which shows all of it in one run.
     """

@@ -33,18 +33,18 @@ class NewerOperationError(RemoteProtocolError):
 
 
 class EndedError(LocalProtocolError):
-    """This incarnation leaves, has left or was evicted: it sends nothing any more. Join again to go on."""
+    """This incarnation is leaving, has left, or was evicted, so it sends nothing. Join again to continue."""
 
 
 class StoreFullError(LocalProtocolError):
-    """Too much that this member holds is not stable yet, because somebody does not acknowledge. Nothing was sent.
+    """This member holds too much unstable data, because another member does not acknowledge. Nothing was sent.
 
-    Try again when that one is back, or was evicted.
+    Try again when that member is back, or was evicted.
     """
 
 
 class NotReadyError(LocalProtocolError):
-    """Not yet: for instance, a member cannot let another one in. Ask again a little later; nothing has changed."""
+    """Not possible yet: for example, a member cannot admit another one. Nothing has changed; try again later."""
 
 
 class TransitionError(LocalProtocolError):
@@ -56,13 +56,13 @@ class HandshakeError(RemoteProtocolError):
 
 
 class SupersededError(CrdtcastError):
-    """Somebody else owns this node's identity or server now; going on would reuse dots. The process must stop."""
+    """Another process owns this node's identity or server now. Continuing would reuse dots: the process must stop."""
 
 
 class RolledBackError(CrdtcastError):
     """A peer remembers more of this incarnation than its own journal: the journal is older than it should be.
 
-    The incarnation has ended; the node goes on under a new one.
+    The incarnation has ended; the node continues under a new one.
     """
 
 
@@ -71,9 +71,9 @@ class InvalidOperationError(LocalProtocolError):
 
 
 class TypeClashError(LocalProtocolError):
-    """An object's name has another type: it was used for that before, or concurrently, and that one has won.
+    """An object's name has another type: from an earlier use, or from a concurrent one that won.
 
-    `name`, `wanted` and `found` are attributes; `found` is the same at every replica that has seen the same.
+    `name`, `wanted` and `found` are attributes; `found` is the same at every replica that has seen the same messages.
     """
 
     def __init__(self, message: str, *, name: str, wanted: str, found: str) -> None:
@@ -84,7 +84,7 @@ class TypeClashError(LocalProtocolError):
 
 
 class ConfigurationError(CrdtcastError):
-    """Options that contradict each other or the state found at start. The message says which, and the way out."""
+    """Options contradict each other, or the state found at the start. The message says which, and what to do."""
 
 
 class OutdatedError(ConfigurationError):
@@ -95,7 +95,7 @@ class OutdatedError(ConfigurationError):
 
 
 class ServerError(CrdtcastError):
-    """The Redis or Valkey server beside a gateway is down, refuses us, or answered what it should not have."""
+    """The Redis or Valkey server of a gateway is down, refuses the gateway, or sent an invalid answer."""
 
 
 class ServerReadOnlyError(ServerError):
@@ -103,14 +103,14 @@ class ServerReadOnlyError(ServerError):
 
 
 class JournalError(CrdtcastError):
-    """A journal cannot be opened, written or synced: the disk is full or broken. Nothing that was not durable counts.
+    """A journal cannot be opened, written or synced: the disk is full or broken. Only durable data counts.
 
-    The node ends. It goes on from what is on the disk when it is started again.
+    The node ends. When it starts again it continues from the data on the disk.
     """
 
 
 class UnusableInputError(CrdtcastError):
-    """A file or directory given to a tool cannot be read as what it should be. Exit code 2 on the command line."""
+    """A file or directory passed to a tool is unreadable or has the wrong content. Exit code 2 on the command line."""
 
 
 def expected_failure(error: BaseException) -> str | None:

@@ -35,7 +35,9 @@ def free_ports(count: int) -> list[int]:
                     ports.append(port)
             if len(ports) == count:
                 return ports
-    raise OSError(errno.EADDRINUSE, f"no {count} free ports from {FIRST} to {LAST} at 127.0.0.1")
+    raise OSError(
+        errno.EADDRINUSE, f"found no {count} free ports from {FIRST} to {LAST} at 127.0.0.1"
+    )
 
 
 def _claim(port: int) -> bool:

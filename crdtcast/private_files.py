@@ -15,15 +15,15 @@ def check_private(path: str | os.PathLike[str], what: str) -> None:
     found = os.stat(path)
     name = os.fspath(path)
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
-        raise ConfigurationError(f"{name} is no file: name the one with {what}")
+        raise ConfigurationError(f"{name} is not a file: name the file with {what}")
     if found.st_uid not in (os.geteuid(), 0):
         raise ConfigurationError(
-            f"{name}, with {what}, belongs to another user, who may read and change it: chown it to the user that "
-            "runs this, or to root"
+            f"{name}, with {what}, belongs to another user, who can read and change it: chown it "
+            "to root, or to the user that runs this program"
         )
     allowed = 0o740 if found.st_uid == 0 else 0o700
     if stat.S_IMODE(found.st_mode) & ~allowed & 0o077:
         raise ConfigurationError(
-            f"{name}, with {what}, may be read or changed by other users: chmod 600 {name} (or 640, if it is root's "
-            "and the group's members may know it)"
+            f"other users can read or change {name}, with {what}: chmod 600 {name} (or 640, if it "
+            "is root's and the group's members may know it)"
         )

@@ -37,7 +37,7 @@ def seconds(value: object) -> float:
     found = _measured(value, SECONDS)
     if found is None:
         raise ConfigurationError(
-            f"{value!r:.80} is no duration: write seconds, or a number with ms, s, min, h or d"
+            f"{value!r:.80} is not a duration: write seconds, or a number with ms, s, min, h or d"
         )
     return found
 
@@ -49,7 +49,8 @@ def size(value: object) -> int:
     found = _measured(value, BYTES)
     if found is None or found != int(found):
         raise ConfigurationError(
-            f"{value!r:.80} is no size: write bytes, or a number with KiB, MiB, GiB, kB, MB or GB"
+            f"{value!r:.80} is not a size: write bytes, or a number with KiB, MiB, GiB, kB, MB or "
+            "GB"
         )
     return int(found)
 

@@ -42,8 +42,8 @@ def canonical(value: Any) -> bytes:
         digits = plain(value).encode()
         return b"D%d:%b" % (len(digits), digits)
     raise TypeError(
-        f"a {kind.__name__} cannot be told from others by its bytes: make values of None, bool, int, "
-        "float, Decimal, str, bytes, and lists, tuples, sets and dicts of them"
+        f"a {kind.__name__} has no canonical bytes: make values of None, bool, int, float, "
+        "Decimal, str, bytes, and lists, tuples, sets and dicts of them"
     )
 
 

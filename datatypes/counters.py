@@ -128,7 +128,9 @@ class ResettableCounter(DeltaCounter):
     TYPE: ClassVar[str] = "counter_resettable"
     OPERATIONS = {  # noqa: RUF012
         **PNCounter.OPERATIONS,
-        "reset": Operation("Take back all that has been seen. Concurrent deltas survive."),
+        "reset": Operation(
+            "Reset to the seen past: removes all deltas seen. Concurrent deltas survive."
+        ),
     }
 
 
@@ -156,7 +158,7 @@ class BoundedCounter(PureOpCRDT[Rights]):
     TYPE: ClassVar[str] = "counter_b"
     OPERATIONS = {  # noqa: RUF012
         "increment": Operation(
-            "Add a positive number: as many rights for this member.",
+            "Add a positive number, which gives this member the same number of rights.",
             by=positive,
             defaults=(1,),
             ships=(text,),
@@ -192,8 +194,8 @@ class BoundedCounter(PureOpCRDT[Rights]):
             rights += dict(_deltas(earlier, arguments)).get(owner, 0)
         if args[0] > rights:
             raise InvalidOperationError(
-                f"{self.TYPE}.{name}: {owner!r} has rights for {rights}, not for {args[0]}; "
-                f"of {self.total} in all, the others would have to transfer some"
+                f"{self.TYPE}.{name}: {owner!r} has {rights} of {self.total} rights, and {args[0]} "
+                "are needed: another owner has to transfer some"
             )
 
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
@@ -270,7 +272,7 @@ class BoundedCounter(PureOpCRDT[Rights]):
 def _check_delta(content: Any) -> None:
     """Raise ValueError for what no operation leaves: a decrement may leave 2^63."""
     if type(content) is not int or abs(content) > -MIN_INTEGER:
-        raise ValueError(f"{shown(content)} is not a delta of 64 bits")
+        raise ValueError(f"{shown(content)} is not a 64-bit delta")
 
 
 def _dumped(total: int) -> int | str:

@@ -145,5 +145,5 @@ class DWFlag(PureOpCRDT[bool]):
 
 def _boolean(dumped: Any) -> bool:
     if type(dumped) is not bool:
-        raise ValueError(f"{shown(dumped)} is no boolean")
+        raise ValueError(f"{shown(dumped)} is not a boolean")
     return dumped

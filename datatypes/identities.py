@@ -31,7 +31,7 @@ def identity_of_one(value: Identity) -> list[Any]:
 def run_of_identities(value: list[Run]) -> list[list[Any]]:
     """A list of [origin, counter, index, first number, how many]."""
     if type(value) is not list:
-        raise ValueError(f"a {type(value).__name__} is no list of runs of identities")
+        raise ValueError(f"a {type(value).__name__} is not a list of runs of identities")
     for run in value:
         _natural_numbers(run, 5)
         if run[4] > _LONGEST:
@@ -46,7 +46,7 @@ def _natural_numbers(value: Any, length: int) -> None:
         or type(value[0]) is not str
         or any(type(number) is not int or not 0 <= number <= MAX_INTEGER for number in value[1:])
     ):
-        raise ValueError(f"{shown(value)} is no identity of {length} parts")
+        raise ValueError(f"{shown(value)} is not an identity of {length} parts")
 
 
 def in_runs(name: Identity, runs: Iterable[Sequence[Any]]) -> bool:

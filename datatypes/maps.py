@@ -74,7 +74,7 @@ def versioned_type(value: NestedType) -> str | list[str | int]:
         return type_name(value)
     name, version = _parts(value, text, positive)
     if version == 1:
-        raise ValueError("version 1 of a type is its name alone")
+        raise ValueError("version 1 of a type is written as its name alone")
     return [name, version]
 
 
@@ -86,7 +86,7 @@ def _name_and_version(type_of: Any) -> tuple[str, int]:
 def nested(value: NestedOperation) -> list[Any]:
     """An operation on a value: [name, argument, ...]."""
     if type(value) not in (list, tuple) or not value or type(value[0]) is not str:
-        raise ValueError(f"{shown(value)} is no operation: give [name, argument, ...]")
+        raise ValueError(f"{shown(value)} is not an operation: give [name, argument, ...]")
     _check_depth(value)
     return list(value)
 
@@ -119,7 +119,7 @@ def _removals(value: Several[NestedRemoval]) -> list[list[Any]]:
 
 def _parts(value: Any, *checks: Any) -> list[Any]:
     if type(value) not in (list, tuple) or len(value) != len(checks):
-        raise ValueError(f"{shown(value)} has not {len(checks)} parts")
+        raise ValueError(f"{shown(value)} does not have {len(checks)} parts")
     return [check(part) for check, part in zip(checks, value, strict=True)]
 
 
@@ -231,7 +231,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                 self._type(piece.key.type)
             if len({piece.key for piece in pieces}) < len(pieces):
                 raise InvalidOperationError(
-                    f"{self.TYPE}.{name}: a key twice; their order would mean nothing"
+                    f"{self.TYPE}.{name}: a key occurs twice: give each key once"
                 )
 
     # ---- arriving -----------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     ) -> None:
         """Refuse an operation with a key twice, or with a type that a map of that version does not hold."""
         if len(pieces) > 1 and len({piece.key for piece in pieces}) < len(pieces):
-            raise self._refusal(operation, "a key twice", version)
+            raise self._refusal(operation, "a key occurs twice", version)
         claimed = self.VERSION if version is None else version
         for piece in pieces:
             name = piece.key.type
@@ -336,7 +336,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             except InvalidOperationError as unknown:
                 raise self._refusal(operation, unknown, version) from unknown
             if self.SINCE and claimed < self.SINCE.get(name, 1):
-                why = f"version {claimed} holds no {shown(name)}"
+                why = f"version {claimed} does not hold {shown(name)}"
                 raise self._refusal(operation, why, version)
 
     def _check_values(self, pieces: Sequence[Piece]) -> None:
@@ -350,7 +350,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         found = cls if name == cls.TYPE else cls.TYPES.get(name) or CATALOGUE.get(name)
         if found is None:
             raise InvalidOperationError(
-                f"{cls.TYPE} knows no type {shown(name)}: it would be in TYPES of a subclass"
+                f"{cls.TYPE} does not hold type {shown(name)}: add it to TYPES of a subclass"
             )
         return found
 
@@ -526,7 +526,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         for name, type_of, snapshot in dumped:
             key = Key(element(name), type_of)
             if key in self._objects or key in self._asleep:
-                raise ValueError(f"the key {shown(name)} of {shown(type_of)} is there twice")
+                raise ValueError(f"the key {shown(name)} of {shown(type_of)} occurs twice")
             try:
                 restored = self._type(type_of).restore(snapshot)
             except InvalidOperationError as unknown:

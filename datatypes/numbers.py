@@ -74,7 +74,9 @@ def _finite(value: Any) -> Decimal:
     else:
         number = value if kind is Decimal else None
     if number is None or not number.is_finite():
-        raise ValueError(f"{shown(value)} is no finite decimal number of at most {DIGITS} digits")
+        raise ValueError(
+            f"{shown(value)} is not a finite decimal number of at most {DIGITS} digits"
+        )
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     significant = "".join(map(str, digits)).strip("0")
@@ -84,7 +86,7 @@ def _finite(value: Any) -> Decimal:
     ):
         raise ValueError(
             f"{shown(value)} has more than {DIGITS} digits, or some further than {EXPONENT} "
-            "from the point"
+            "places from the decimal point"
         )
     return number
 
@@ -96,7 +98,7 @@ def loaded(dumped: Any) -> Decimal:
     except InvalidOperation:
         number = Decimal("NaN")
     if number.is_nan():
-        raise ValueError(f"{shown(dumped)} is no number")
+        raise ValueError(f"{shown(dumped)} is not a number")
     return number
 
 
@@ -250,12 +252,16 @@ class Number(NumberSlots[Decimal | None]):
     TYPE: ClassVar[str] = "number"
     OPERATIONS = {  # noqa: RUF012
         "set": Operation(
-            "Write a number. Of concurrent ones the last wins; increments that they missed count.",
+            "Write a number. The last of concurrent writes wins; increments that it has not seen "
+            "are added to it.",
             number=decimal,
             ships=(natural,),
         ),
         "increment": Operation(
-            "Add a number, exactly; to 0 if it is absent.", by=decimal, defaults=(1,), additive=True
+            "Add a number, exactly. An absent one counts as 0.",
+            by=decimal,
+            defaults=(1,),
+            additive=True,
         ),
         "reset": Operation("The same as `remove`."),
         "remove": Operation("Make it absent. Concurrent operations survive.", sent_as="reset"),

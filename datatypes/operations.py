@@ -151,7 +151,7 @@ class Operation:
             return (only(arguments[0]),)
         checks = self._arriving
         if len(arguments) != len(checks):
-            raise ValueError(f"{len(checks)} arguments arrive, not {len(arguments)}")
+            raise ValueError(f"{len(checks)} arguments were received, not {len(arguments)}")
         return tuple([check(value) for check, value in zip(checks, arguments, strict=True)])
 
     def _arity(self, given: int) -> str:
@@ -182,7 +182,7 @@ def _exact(value: Any, depth: int) -> Any:
             raise ValueError(f"integer {shown(value)} is beyond 64 bits; send it as text or bytes")
     elif kind is float:
         if value != value:
-            raise ValueError("NaN is not equal to itself, so no two replicas could agree on it")
+            raise ValueError("NaN is not equal to itself, so replicas could not agree on it")
     elif kind is list or kind is dict:
         if depth == MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
@@ -191,8 +191,8 @@ def _exact(value: Any, depth: int) -> Any:
         return {_exact_key(key): _exact(item, depth + 1) for key, item in value.items()}
     elif kind is not bytes and kind is not bool and value is not None:
         raise ValueError(
-            f"{shown(value)} is a {kind.__name__}, which would not arrive as one; "
-            "use None, bool, int, float, str, bytes, list or dict"
+            f"{shown(value)} is a {kind.__name__}, which would arrive as another type: use None, "
+            "bool, int, float, str, bytes, list or dict"
         )
     return value
 
@@ -201,7 +201,7 @@ def _exact_key(key: Any) -> Any:
     if type(key) is str:
         _encodable(key)
     elif type(key) is not bytes:
-        raise ValueError(f"dictionary key {shown(key)} is a {type(key).__name__}; use str or bytes")
+        raise ValueError(f"dictionary key {shown(key)} is a {type(key).__name__}: use str or bytes")
     return key
 
 
@@ -218,7 +218,7 @@ def element(value: Element) -> Element:
         return integer(value)
     elif type(value) is not bytes:
         raise ValueError(
-            f"{shown(value)} is a {type(value).__name__}; an element is a str, bytes or int"
+            f"{shown(value)} is a {type(value).__name__}: an element is a str, bytes or int"
         )
     return value
 

@@ -103,12 +103,12 @@ class PureOpCRDT(ABC, Generic[V]):
                 )
             if declared.sent_as is not None and declared.sent_as not in cls.OPERATIONS:
                 raise TypeError(
-                    f"{cls.__name__}.{name} is sent as {declared.sent_as}: no such operation"
+                    f"{cls.__name__}.{name} is sent as {declared.sent_as}: define that operation"
                 )
             if not 1 <= declared.since <= cls.VERSION:
                 raise TypeError(
-                    f"{cls.__name__}.{name} is there since version {declared.since}: give one from 1 to VERSION, "
-                    f"{cls.VERSION}"
+                    f"{cls.__name__}.{name} has since={declared.since}: give a version from 1 to "
+                    f"VERSION, {cls.VERSION}"
                 )
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -172,7 +172,7 @@ class PureOpCRDT(ABC, Generic[V]):
 
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
         """What to send behind the arguments of an operation that declares `ships`."""
-        raise NotImplementedError(f"{self.TYPE}.{name} ships something: define ship")
+        raise NotImplementedError(f"{self.TYPE}.{name} ships a value: define `ship`")
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         """Fewer operations with the same effect, when they are sent as one message: deltas summed,
@@ -274,7 +274,7 @@ class PureOpCRDT(ABC, Generic[V]):
         if declared is None:
             known = ", ".join(sorted(self.OPERATIONS))
             raise InvalidOperationError(
-                f"{self.TYPE} has no operation {shown(name)}; it has {known}"
+                f"{self.TYPE} has no operation {shown(name)}: use one of {known}"
             )
         try:
             checked = declared.check(args)
@@ -328,7 +328,7 @@ class PureOpCRDT(ABC, Generic[V]):
                 self.check_arriving(operation)
             except RemoteProtocolError as error:
                 raise TypeError(
-                    f"{type(self).__name__}.compress made an operation that no replica takes: {error}"
+                    f"{type(self).__name__}.compress made an invalid operation: {error}"
                 ) from error
         return made
 
@@ -495,8 +495,8 @@ class PureOpCRDT(ABC, Generic[V]):
         """The site, for `ship`."""
         if self.site is None:
             raise InvalidOperationError(
-                f"{self.TYPE} ships a time or an identity: set `site` of an object that no replica "
-                "holds"
+                f"{self.TYPE} ships a time or an identity: set `site` of an object that is not in "
+                "a replica"
             )
         return self.site
 
@@ -510,12 +510,14 @@ class PureOpCRDT(ABC, Generic[V]):
 
     def _reaching(self, since: Vector | None, until: Vector | None) -> Retained[Any]:
         if self._retained is None:
-            raise LocalProtocolError(f"this {self.TYPE} retains nothing: call retain(most)")
+            raise LocalProtocolError(
+                f"this {self.TYPE} does not retain operations: call retain(most)"
+            )
         for name, vector in (("since", since), ("until", until)):
             if vector is not None and not dominates(vector, self._retained.vector):
                 raise LocalProtocolError(
-                    f"{name}={dict(vector)} is older than what this {self.TYPE} retains: the last "
-                    f"{self._retained.most} operations, behind {self._retained.vector}"
+                    f"{name}={dict(vector)} is older than the operations that this {self.TYPE} "
+                    f"retains: the last {self._retained.most}, after {self._retained.vector}"
                 )
         return self._retained
 
@@ -540,7 +542,8 @@ class PureOpCRDT(ABC, Generic[V]):
         refused = f"{self.TYPE} cannot apply {shown(operation, 200)}: {why}"
         if version is not None and version > self.VERSION:
             return NewerOperationError(
-                f"{refused}; it is of version {shown(version)}, this program has {self.VERSION}: upgrade it"
+                f"{refused}; it is of version {shown(version)}, and this program has "
+                f"{self.VERSION}: upgrade this program"
             )
         return RemoteProtocolError(f"{refused}; the sender's program is wrong")
 

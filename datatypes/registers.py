@@ -27,7 +27,7 @@ class MVRegister(PureOpCRDT[list[Plain]]):
     TYPE: ClassVar[str] = "register_mv"
     OPERATIONS = {  # noqa: RUF012
         "assign": Operation(
-            "Write a value in the place of all those seen. Concurrent ones are shown, too.",
+            "Write a value that replaces all values seen. Concurrent values are kept, too.",
             value=exact,
         ),
         "reset": Operation("Remove all values seen. Concurrent ones survive."),
@@ -111,7 +111,7 @@ class LWWRegister(PureOpCRDT[Plain]):
     TYPE: ClassVar[str] = "register_lww"
     OPERATIONS = {  # noqa: RUF012
         "assign": Operation(
-            "Write a value in the place of all those seen. Of concurrent ones the last is shown.",
+            "Write a value that replaces all values seen. The last of concurrent ones is shown.",
             value=exact,
             ships=(natural,),
         ),

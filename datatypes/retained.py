@@ -46,7 +46,7 @@ class Retained(Generic[F]):
 
     def __init__(self, most: int, floor: F, vector: Vector | None = None) -> None:
         if most < 1:
-            raise ValueError(f"retain={most}: give the number of operations to retain")
+            raise ValueError(f"invalid retain={most}: give the number of operations to retain")
         self.most = most
         self.floor = floor
         self.vector = dict(vector or {})

@@ -30,20 +30,20 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
     TYPE: ClassVar[str] = "map_sorted"
     OPERATIONS = {  # noqa: RUF012
         "set": Operation(
-            "Give a member a score. Of concurrent ones the last wins.",
+            "Give a member a score. The last of concurrent ones wins.",
             member=element,
             score=score,
             ships=(natural,),
         ),
         "increment": Operation(
-            "Add to a member's score, exactly; to 0 if the member is absent.",
+            "Add to a member's score, exactly. An absent member starts at 0.",
             member=element,
             by=decimal,
             defaults=(1,),
             additive=True,
         ),
-        "remove": Operation("Take a member out. Concurrent operations survive.", member=element),
-        "reset": Operation("Take all members out. Concurrent operations survive."),
+        "remove": Operation("Remove a member. Concurrent operations survive.", member=element),
+        "reset": Operation("Remove all members. Concurrent operations survive."),
     }
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -108,7 +108,7 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
         index = as_index(position)
         index += len(self) if index < 0 else 0
         if not 0 <= index < len(self):
-            raise IndexError(f"position {shown(position)} in a {self.TYPE} of {len(self)}")
+            raise IndexError(f"position {shown(position)} is outside a {self.TYPE} of {len(self)}")
         slot = self._order.at(index)
         return cast(Element, slot), self._numbers[slot]
 

@@ -68,7 +68,7 @@ _STAMPED: Final = frozenset({"place", "write"})
 def side_of_parent(value: Literal["L", "R"]) -> Literal["L", "R"]:
     """`L` or `R`."""
     if value not in (LEFT, RIGHT):
-        raise ValueError(f"{shown(value)} is no side: {LEFT!r} or {RIGHT!r}")
+        raise ValueError(f"{shown(value)} is not a side: give {LEFT!r} or {RIGHT!r}")
     return value
 
 
@@ -76,7 +76,7 @@ def _values(value: Several[PlainLike]) -> Plain:
     """A list or tuple of values."""
     kind: type = type(value)
     if kind is not list and kind is not tuple:
-        raise ValueError(f"a {kind.__name__} is no list or tuple of values to insert")
+        raise ValueError(f"a {kind.__name__} is not a list or tuple of values to insert")
     return exact(list(value))
 
 
@@ -128,7 +128,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         position = as_index(index)
         position += len(self) if position < 0 else 0
         if not 0 <= position < len(self):
-            raise IndexError(f"index {shown(index)} in a {self.TYPE} of {len(self)}")
+            raise IndexError(f"index {shown(index)} is outside a {self.TYPE} of {len(self)}")
         return self._members.at(position)
 
     # ---- issuing ------------------------------------------------------------------------------
@@ -177,17 +177,21 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
 
     def _runs(self, index: int, count: int) -> list[list[Any]]:
         if count < 0:
-            raise ValueError(f"a count of {count}")
+            raise ValueError(f"invalid count {count}: give 1 or more")
         first = index + len(self) if index < 0 else index
         if first < 0 or first + count > len(self):
-            raise IndexError(f"no {count} elements at index {index}: there are {len(self)}")
+            raise IndexError(
+                f"cannot delete {count} elements at index {index}: there are {len(self)}"
+            )
         return runs_of(self._members.at(number).identity for number in range(first, first + count))
 
     def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
         if name not in ("place", "write") or args[0] is None:
             return
         if self.index_of(tuple(args[0])) is None:
-            raise InvalidOperationError(f"{self.TYPE}.{name}: no element {args[0]} is here")
+            raise InvalidOperationError(
+                f"{self.TYPE}.{name}: this replica has no element {args[0]}"
+            )
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         """Without replacements of what a later operation replaces or deletes, and without all that
@@ -568,10 +572,10 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             member.place = Place(above, side_of_parent(side), natural(stamp))
             upper = None if above is None else self._elements.get(above)
             if upper is not None and upper.place is not None and age(upper) >= age(member):
-                raise ValueError(f"{list(name)} hangs from what came later")
+                raise ValueError(f"{list(name)} is attached to a later element")
             self._adopt(member)
         else:
-            raise ValueError(f"{shown(name)} names no element")
+            raise ValueError(f"{shown(name)} is not the name of an element")
 
 
 def _is_before(member: SequenceElement, tag: Tag, index: int) -> bool:

@@ -111,8 +111,8 @@ class GSet(AddSet):
 
     TYPE: ClassVar[str] = "set_go"
     OPERATIONS = {  # noqa: RUF012
-        "add": Operation("Put an element in.", element=element, additive=True),
-        "add_all": Operation("Put several elements in.", elements=elements, additive=True),
+        "add": Operation("Add an element.", element=element, additive=True),
+        "add_all": Operation("Add several elements.", elements=elements, additive=True),
     }
 
     def arrival(self, operation: Arrived) -> Arrival:
@@ -135,22 +135,20 @@ class AWSet(AddSet):
     TYPE: ClassVar[str] = "set_aw"
     OPERATIONS = {  # noqa: RUF012
         "add": Operation(
-            "Put an element in. It survives each removal that has not seen this.",
+            "Add an element. It survives each removal that has not seen this add.",
             element=element,
             additive=True,
         ),
         "add_all": Operation(
-            "Put several elements in. They survive each removal that has not seen this.",
+            "Add several elements. They survive each removal that has not seen this add.",
             elements=elements,
             additive=True,
         ),
-        "remove": Operation(
-            "Take an element out. A concurrent add of it survives.", element=element
-        ),
+        "remove": Operation("Remove an element. A concurrent add of it survives.", element=element),
         "remove_all": Operation(
-            "Take several elements out. Concurrent adds of them survive.", elements=elements
+            "Remove several elements. Concurrent adds of them survive.", elements=elements
         ),
-        "reset": Operation("Take all elements out. Concurrent adds survive."),
+        "reset": Operation("Remove all elements. Concurrent adds survive."),
         "clear": Operation("The same as `reset`.", sent_as="reset"),
     }
 
@@ -239,19 +237,19 @@ class RWSet(RemovalKeepingSet):
     TYPE: ClassVar[str] = "set_rw"
     OPERATIONS = {  # noqa: RUF012
         "add": Operation(
-            "Put an element in. A removal that has not seen this wins.", element=element
+            "Add an element. A removal that has not seen this add wins.", element=element
         ),
         "add_all": Operation(
-            "Put several elements in. Removals that have not seen this win.", elements=elements
+            "Add several elements. Removals that have not seen this add win.", elements=elements
         ),
         # A removal wins over what it has not seen, so issued again it removes nothing more.
         "remove": Operation(
-            "Take an element out. It wins over concurrent adds, also of what is absent.",
+            "Remove an element, present or not. The removal wins over concurrent adds.",
             element=element,
             additive=True,
         ),
         "remove_all": Operation(
-            "Take several elements out. It wins over concurrent adds, also of what is absent.",
+            "Remove several elements, present or not. The removal wins over concurrent adds.",
             elements=elements,
             additive=True,
         ),
@@ -356,20 +354,20 @@ class TwoPhaseSet(RemovalKeepingSet):
     TYPE: ClassVar[str] = "set_2p"
     OPERATIONS = {  # noqa: RUF012
         "add": Operation(
-            "Put an element in. Without effect once it has been removed.",
+            "Add an element. Has no effect if it was ever removed.",
             element=element,
             additive=True,
         ),
         "add_all": Operation(
-            "Put several elements in. Without effect for those that have been removed.",
+            "Add several elements. Has no effect for those that were ever removed.",
             elements=elements,
             additive=True,
         ),
         "remove": Operation(
-            "Take an element out forever, also one that is absent.", element=element, additive=True
+            "Remove an element forever, present or not.", element=element, additive=True
         ),
         "remove_all": Operation(
-            "Take several elements out forever, also absent ones.", elements=elements, additive=True
+            "Remove several elements forever, present or not.", elements=elements, additive=True
         ),
     }
 

@@ -45,8 +45,8 @@ def pack(type_name: str, version: int, stable: Any, log: POLog) -> bytes:
         packed: bytes = msgpack.packb([FORMAT, type_name, version, stable, origins])
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
-            f"the state of this {type_name} cannot be written: {error}; dump_stable, slots and "
-            "contents are made of what `exact` accepts"
+            f"cannot write the state of this {type_name}: {error}: make dump_stable, slots and "
+            "contents of what `exact` accepts"
         ) from error
     return packed
 
@@ -58,7 +58,7 @@ def unpack(snapshot: bytes, type_name: str, version: int) -> Taken:
     with reading(type_name):
         found_format, found_type, found_version, stable, origins = msgpack.unpackb(snapshot)
         if found_type != type_name:
-            raise ValueError(f"it is one of {shown(found_type)}")
+            raise ValueError(f"it is a snapshot of a {shown(found_type)}")
         if found_format > FORMAT or found_version > version:
             raise ValueError(
                 f"it has format {found_format}, version {found_version}; this program reads up to "

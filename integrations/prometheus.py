@@ -20,44 +20,47 @@ from crdtcast.transport.peers import LinkPhase
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _GAUGES = {
-    "pending": "Messages that wait for what they depend on",
-    "unstable": "Messages that are delivered and not known to be delivered everywhere",
-    "stability_lag": "Age of the oldest message that is not stable, in seconds",
-    "store_bytes": "Bytes in memory of messages that are kept for repair",
-    "spilled_bytes": "Bytes on disk of messages that are kept for repair",
-    "held_bytes": "Bytes of all that is not stable, with what is kept of each message",
+    "pending": "Messages waiting for their dependencies",
+    "unstable": "Delivered messages not known to be delivered everywhere",
+    "stability_lag": "Age of the oldest unstable message, in seconds",
+    "store_bytes": "Bytes in memory of messages kept for repair",
+    "spilled_bytes": "Bytes on disk of messages kept for repair",
+    "held_bytes": "Bytes of all unstable messages, with the bookkeeping of each",
 }
 _NAMES = {"stability_lag": "stability_lag_seconds"}
 _COUNTERS = {
-    "sent": "Own messages",
-    "delivered": "Messages of others that are delivered",
-    "refused_writes": "Writes that were refused for no fault of their own",
-    "clock_drift_refused": "Time stamps of others that were too far ahead",
+    "sent": "Messages sent by this member",
+    "delivered": "Messages of other members delivered",
+    "refused_writes": "Writes refused because this member cannot take them now",
+    "clock_drift_refused": "Timestamps of other members too far ahead of the clock",
 }
 _COMPARISON_GAUGES = {
-    "differing": "Keys that differ from other members'",
-    "disputed": "Keys that are refused, since nothing tells which member is right",
+    "differing": "Keys that differ from those of other members",
+    "disputed": "Keys refused because the right value is unknown",
     "keys": "Keys compared in the last whole round",
-    "left_out": "Keys that the last whole round had to leave out",
+    "left_out": "Keys that the last whole round left out",
 }
 _COMPARISON_COUNTERS = {
-    "found": "Keys that were found changed past a gateway",
-    "put_right": "Keys that were put right",
+    "found": "Keys found changed directly in a server",
+    "put_right": "Keys repaired",
     "rounds": "Whole rounds of comparing keys",
 }
 _REPAIRS = {
     "repeated": "Messages sent again",
-    "duplicates": "Messages that came again",
+    "duplicates": "Messages received again",
     "digests_sent": "Digests sent",
-    "digests_received": "Digests that came",
-    "asked": "Digests sent that ask for an answer",
+    "digests_received": "Digests received",
+    "asked": "Digests sent that request an answer",
 }
 
 
-_JOURNAL_GAUGES = {"bytes": "Bytes of the journal", "grown": "Bytes of it behind its snapshot"}
+_JOURNAL_GAUGES = {
+    "bytes": "Bytes of the journal",
+    "grown": "Bytes in the journal after its snapshot",
+}
 _JOURNAL_COUNTERS = {
     "syncs": "Syncs of the journal",
-    "sync_seconds": "Seconds that the journal has taken to sync",
+    "sync_seconds": "Seconds spent syncing the journal",
 }
 
 
@@ -98,7 +101,7 @@ class StatusCollector:
             for each in self._statuses:
                 counter.add_metric([each.node, each.group], getattr(each.repair, key))
             yield counter
-        most = GaugeMetricFamily("crdtcast_held_most_bytes", "The most of them", labels=labels)
+        most = GaugeMetricFamily("crdtcast_held_most_bytes", "Limit of held bytes", labels=labels)
         for each in self._statuses:
             if each.most_bytes is not None:
                 most.add_metric([each.node, each.group], each.most_bytes)
@@ -138,11 +141,11 @@ class StatusCollector:
         labels = ["node", "group"]
         members = GaugeMetricFamily("crdtcast_members", "Members of the group", labels=labels)
         live = GaugeMetricFamily(
-            "crdtcast_members_live", "Members that are heard, this one included", labels=labels
+            "crdtcast_members_live", "Members heard, this one included", labels=labels
         )
         unheard = GaugeMetricFamily(
             "crdtcast_members_unheard",
-            "Members that were let in and of which nothing has come",
+            "Members admitted that have sent nothing yet",
             labels=labels,
         )
         for each in self._statuses:
@@ -155,9 +158,7 @@ class StatusCollector:
 
     def _of_formats(self) -> Iterator[Metric]:
         labels = ["node", "group"]
-        level = GaugeMetricFamily(
-            "crdtcast_format_level", "The format level that may be used", labels=labels
-        )
+        level = GaugeMetricFamily("crdtcast_format_level", "Format level in use", labels=labels)
         for each in self._statuses:
             if each.format is not None:
                 level.add_metric([each.node, each.group], each.format.level)
@@ -165,16 +166,16 @@ class StatusCollector:
 
     def _of_views(self) -> Iterator[Metric]:
         labels = ["node", "group"]
-        epoch = GaugeMetricFamily("crdtcast_view_epoch", "Of its view", labels=labels)
+        epoch = GaugeMetricFamily("crdtcast_view_epoch", "Epoch of the view", labels=labels)
         voters = GaugeMetricFamily("crdtcast_voters", "Members with a vote", labels=labels)
         change = GaugeMetricFamily(
             "crdtcast_open_change_seconds",
-            "Since when a change of members has been open",
+            "Time since a change of members is open",
             labels=labels,
         )
         wanted = GaugeMetricFamily(
             "crdtcast_wanted_change_seconds",
-            "Since when it has wanted a change of members",
+            "Time since this member requested a change of members",
             labels=labels,
         )
         for each in self._statuses:
@@ -204,7 +205,7 @@ class StatusCollector:
                 counter.add_metric(label, getattr(found, key))
             yield counter
         age = GaugeMetricFamily(
-            "crdtcast_compare_round_age_seconds", "Since the last whole round", labels=labels
+            "crdtcast_compare_round_age_seconds", "Time since the last whole round", labels=labels
         )
         for label, found in compared:
             if found.since is not None:
@@ -214,22 +215,24 @@ class StatusCollector:
     def _of_peers(self) -> Iterator[Metric]:
         labels = ["node", "group", "peer"]
         up = GaugeMetricFamily("crdtcast_link_up", "Whether the link is up", labels=labels)
-        queued = GaugeMetricFamily("crdtcast_link_queued_bytes", "Bytes that wait", labels=labels)
+        queued = GaugeMetricFamily("crdtcast_link_queued_bytes", "Bytes waiting", labels=labels)
         sent = CounterMetricFamily("crdtcast_link_sent_bytes", "Bytes sent", labels=labels)
         received = CounterMetricFamily(
-            "crdtcast_link_received_bytes", "Bytes that came", labels=labels
+            "crdtcast_link_received_bytes", "Bytes received", labels=labels
         )
         dropped = CounterMetricFamily(
-            "crdtcast_link_dropped_frames", "Frames dropped, to be repaired", labels=labels
+            "crdtcast_link_dropped_frames", "Frames dropped, repaired later", labels=labels
         )
         reconnects = CounterMetricFamily(
-            "crdtcast_link_reconnects", "Times that the link came back", labels=labels
+            "crdtcast_link_reconnects", "Times the link was re-established", labels=labels
         )
         suspicion = GaugeMetricFamily(
-            "crdtcast_suspicion_level", "Level of those who are suspect", labels=labels
+            "crdtcast_suspicion_level", "Suspicion level of the member", labels=labels
         )
         holding = GaugeMetricFamily(
-            "crdtcast_holds_back_seconds", "Since when somebody holds stability back", labels=labels
+            "crdtcast_holds_back_seconds",
+            "Time since the member holds stability back",
+            labels=labels,
         )
         for each in self._statuses:
             for peer, link in each.links.items():
@@ -252,7 +255,7 @@ class _Build:
 
     def collect(self) -> Iterator[Metric]:
         built = GaugeMetricFamily(
-            "crdtcast_build_info", "The program, and what runs it", labels=["version", "python"]
+            "crdtcast_build_info", "The program and its platform", labels=["version", "python"]
         )
         built.add_metric([version("crdtcast"), platform.python_version()], 1)
         yield built

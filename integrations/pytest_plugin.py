@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         ("--crdt-examples", "N", "random schedules for each number of members"),
         ("--crdt-members", "N[,N…]", "numbers of replicas to check with"),
         ("--crdt-actions", "N", "most steps of a schedule"),
-        ("--crdt-seed", "N", "seed of the schedules, or 'random' for another one each time"),
+        ("--crdt-seed", "N", "seed of the schedules, or 'random' for a new one each time"),
     ]
     for option, metavar, text in options:
         name = option.removeprefix("--").replace("-", "_")
@@ -134,7 +134,7 @@ def _count(text: str, option: str = "--crdt-members") -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise pytest.UsageError(f"{option}: {text!r} is no number from 1 on")
+        raise pytest.UsageError(f"{option}: {text!r} is not a number from 1")
     return number
 
 
@@ -146,7 +146,5 @@ def _seed(config: pytest.Config) -> int:
                 random.SystemRandom().getrandbits(32) if text == "random" else int(text)
             )
         except ValueError:
-            raise pytest.UsageError(
-                f"--crdt-seed: {text!r} is neither a number nor 'random'"
-            ) from None
+            raise pytest.UsageError(f"--crdt-seed: {text!r} is not a number or 'random'") from None
     return config.stash[_SEED]

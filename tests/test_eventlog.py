@@ -361,7 +361,7 @@ def test_a_process_that_another_one_has_followed_writes_no_line_behind_its_end(
     told = events(tmp_path)
     assert [event.seq for event in told] == list(range(1, len(told) + 1))
     assert [event.counter for event in told if event.kind == Kind.DELIVER] == [1, 2][not began :]
-    assert len(said) == 1 and "another process writes the log of a.0" in said[0]
+    assert len(said) == 1 and "another process now writes the log of a.0" in said[0]
 
 
 def test_a_process_stopped_while_it_writes_does_not_hold_up_the_next(
@@ -434,7 +434,7 @@ def test_a_full_disk_is_retried_warned_of_once_a_while_and_loses_nothing_small(
     assert len(said) == 2
     disk.room = 10**9
     log.flush()
-    assert len(said) == 3 and "takes writes again" in said[2] and "nothing was lost" in said[2]
+    assert len(said) == 3 and "is writable again" in said[2] and "nothing was lost" in said[2]
     assert [e.counter for e in events(tmp_path) if e.kind == Kind.DELIVER] == list(range(1, 21))
 
 

@@ -26,9 +26,13 @@ def test_two_members_of_one_group_have_nothing_against_each_other() -> None:
         (replace(PEER, version=7, oldest=6), Reason.VERSION, "upgrade the older one"),
         (replace(PEER, version=0, oldest=0), Reason.VERSION, "versions 0 to 0"),
         (replace(PEER, group="other"), Reason.GROUP, "'other'"),
-        (replace(PEER, shared=True), Reason.GROUP, "links of node 'b' carry several groups"),
-        (replace(OWN), Reason.OWN_ADDRESS, "its own address is among its peers"),
-        (replace(OWN, process=b"pc"), Reason.NAME_CLASH, "two nodes call themselves 'a'"),
+        (
+            replace(PEER, shared=True),
+            Reason.GROUP,
+            "node 'b' is in a group whose members come and go",
+        ),
+        (replace(OWN), Reason.OWN_ADDRESS, "its own address from its peers"),
+        (replace(OWN, process=b"pc"), Reason.NAME_CLASH, "two nodes are called 'a'"),
         (replace(PEER, name="c"), Reason.WRONG_NAME, "expects 'b'"),
         (replace(PEER, clock_ms=70_000), Reason.CLOCK, "69,000 ms ahead"),
         (

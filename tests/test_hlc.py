@@ -62,9 +62,9 @@ def test_whose_clock_is_ahead_is_said_once_for_each_sender(
         clock.observe(ms << 16, "us.0123456789abcdef0")
     clock.observe(91_000 << 16)
     assert [record.getMessage() for record in caplog.records] == [
-        "a time of us is 61 s ahead of this machine's clock, and counts as less: set the clock right, there or here",
-        "a time of another member is 90 s ahead of this machine's clock, and counts as less: set the clock right, "
-        "there or here",
+        "a timestamp of us is 61 s ahead of this machine's clock, and counts as less: set the clocks of both machines",
+        "a timestamp of another member is 90 s ahead of this machine's clock, and counts as less: set the clocks of "
+        "both machines",
     ]
 
 

@@ -16,8 +16,8 @@ def test_one_line_per_key_and_period_and_a_count_of_the_others(
         throttle.log(float(second), "key", logging.WARNING, "trouble")
     assert caplog.messages == [
         "trouble",
-        "trouble (9 more like this in the last 10 s)",
-        "trouble (9 more like this in the last 10 s)",
+        "trouble (9 similar lines in the last 10 s)",
+        "trouble (9 similar lines in the last 10 s)",
     ]
     throttle.forget("key")
     throttle.log(25.0, "key", logging.WARNING, "trouble")

@@ -25,8 +25,8 @@ from crdtcast.transport.options import Address, format_address, parse_address
 def gateway(file: Path | None, **given: Any) -> None:
     """Replicate a Redis or Valkey server: clients connect to this gateway instead of the server.
 
-    Every option may also stand in the file of --config (listen, log_json, …) and in the environment
-    (CRDTCAST_LISTEN, …). The command line comes before the environment, that before the file.
+    You can also set every option in the file of --config (listen, log_json, …) and in the environment
+    (CRDTCAST_LISTEN, …). The command line overrides the environment, and the environment the file.
     """
     with serving(GatewaySettings, file, given) as settings:
         runner = Gateway(settings.gateway_options())

@@ -321,7 +321,7 @@ class LocalCluster:
                 return
             if time.monotonic() > deadline:
                 raise ServerError(
-                    f"regions {', '.join(names)} did not come together in {timeout:.0f} s: "
+                    f"regions {', '.join(names)} did not converge in {timeout:.0f} s: "
                     f"{json.dumps(states)}"
                 )
             time.sleep(pause)

@@ -258,9 +258,15 @@ class Gateway:
             self._log.warning(
                 "clients connect to %s without a password: %s",
                 format_address(self.address),
-                "protected mode refuses those of other machines; set one to let them in (--password)"
+                (
+                    "protected mode refuses clients of other machines: set a password to admit them "
+                    "(--password)"
+                )
                 if self.options.limits.local_only
-                else "whatever reaches it can read and write all data; set one (--password)",
+                else (
+                    "every client that reaches it can read and write all data: set a password "
+                    "(--password)"
+                ),
             )
 
     async def leave_first(self) -> None:
@@ -374,11 +380,14 @@ class Gateway:
         self.table.extend_from_server(inspection.commands)
         await note_denied(connection, self.table)
         if isinstance(options.server, SentinelService) and not inspection.found.is_primary:
-            raise ServerError(f"Sentinel names {connection.address}, which is a replica by now")
+            raise ServerError(f"Sentinel names {connection.address}, which has become a replica")
         # A lower epoch is no other gateway's: the server came back with less than it had.
         if self._epoch and inspection.fence > self._epoch:
             self.fatal(
-                SupersededError("another gateway has taken this server while ours was away from it")
+                SupersededError(
+                    "another gateway has taken over this server while this one was disconnected "
+                    "from it"
+                )
             )
             await trio.sleep_forever()
         epoch = self._epoch or self._next_epoch(inspection.fence)
@@ -619,7 +628,7 @@ class Gateway:
         full = self.committer.refusals.growth is not None
         if (problem is not None) == full:
             return
-        self._log.warning("%s", problem or "the server has room again: writes are taken")
+        self._log.warning("%s", problem or "the server has room again: the gateway takes writes")
         self.committer.refusals.growth = ReplyError(f"OOM {problem}") if problem else None
         self._keep_aside(has_room=problem is None)
 

@@ -29,100 +29,113 @@ class GatewaySettings(MemberSettings):
     """See the sentences. Without `found` and `join` the members are fixed, and `peer` names all others."""
 
     listen_clients: str = option(
-        Kind.ADDRESS, "Where clients connect; port 0 takes a free one.", "127.0.0.1:6380"
+        Kind.ADDRESS, "Address where clients connect; port 0 takes a free one.", "127.0.0.1:6380"
     )
-    listen: str = option(Kind.ADDRESS, "Where the other gateways connect.", "127.0.0.1:7380")
+    listen: str = option(
+        Kind.ADDRESS, "Address where the other gateways connect.", "127.0.0.1:7380"
+    )
     peer: tuple[str, ...] = option(
-        Kind.NAMES, "Each other member of a group of fixed members, as NAME=HOST:PORT.", ()
+        Kind.NAMES,
+        "Another member of a group of fixed members, as NAME=HOST:PORT. Name all other members.",
+        (),
     )
     server: str = option(
         Kind.TEXT,
-        "The Redis or Valkey server beside this gateway: redis://[user:password@]HOST:PORT (rediss:// for TLS), "
-        "unix:///PATH, or sentinel://HOST:PORT,…/NAME for the primary that Sentinel names.",
+        "This gateway's Redis or Valkey server: redis://[user:password@]HOST:PORT (rediss:// for "
+        "TLS), unix:///PATH, or sentinel://HOST:PORT,…/NAME for the primary that Sentinel names.",
         "redis://127.0.0.1:6379",
     )
     server_ca: str | None = option(
         Kind.PATH,
-        "CA of the server's certificate, PEM; otherwise those that the system trusts.",
+        "CA of the server's certificate (PEM); default: the CAs that the system trusts.",
         None,
     )
     server_certificate: str | None = option(
-        Kind.PATH, "Certificate that is shown to the server, PEM.", None
+        Kind.PATH, "Certificate that the gateway shows to the server (PEM).", None
     )
-    server_key: str | None = option(Kind.PATH, "Its key, PEM.", None)
+    server_key: str | None = option(Kind.PATH, "The key of server_certificate (PEM).", None)
     tls_certificate: str | None = option(
-        Kind.PATH, "Certificate of the clients' port, PEM: it speaks TLS then.", None
+        Kind.PATH, "Certificate of the clients' port (PEM). Set: the port uses TLS.", None
     )
-    tls_key: str | None = option(Kind.PATH, "Its key, PEM.", None)
-    tls_ca: str | None = option(Kind.PATH, "CA, PEM: clients must show a certificate of it.", None)
+    tls_key: str | None = option(Kind.PATH, "The key of tls_certificate (PEM).", None)
+    tls_ca: str | None = option(
+        Kind.PATH, "CA (PEM). Set: clients must show a certificate signed by it.", None
+    )
     state_dir: str = option(
-        Kind.PATH, "Directory of the small local files that must survive the server."
+        Kind.PATH, "Directory of the small local files that must survive the loss of the server."
     )
     log_dir: str | None = option(
         Kind.PATH, "Directory for event logs, which `crdtcast check` and `audit` read.", None
     )
-    metadata_db: int = option(Kind.NUMBER, "The server's database for our metadata.", 15)
+    metadata_db: int = option(
+        Kind.NUMBER, "Number of the server's database that holds the gateway's metadata.", 15
+    )
     password: str | None = option(
-        Kind.TEXT, "What clients must AUTH with; better in the environment, or in the file.", None
+        Kind.TEXT,
+        "Password that clients must send with AUTH. Prefer the environment or the file to "
+        "the command line.",
+        None,
     )
     protected_mode: bool = option(
-        Kind.FLAG, "Without a password, serve only clients of this machine.", True
+        Kind.FLAG, "Without a password, serve only clients on this machine.", True
     )
-    timeout: float = option(
-        Kind.SECONDS, "After so long an idle client is closed; 0 never closes one.", 0
-    )
+    timeout: float = option(Kind.SECONDS, "Close a client that is idle for this long; 0: never.", 0)
     tcp_keepalive: float = option(
-        Kind.SECONDS, "After so long a silent client is probed; 0: the system's default.", 300
+        Kind.SECONDS, "Probe a silent client after this long; 0: the system's default.", 300
     )
     client_output_limit: int = option(
         Kind.BYTES,
-        "Replies that a client may leave unread before it is closed; 0: no limit.",
+        "Close a client with more unread reply bytes than this; 0: no limit.",
         256 * 1024 * 1024,
     )
     client_output_soft_limit: int = option(
         Kind.BYTES,
-        "The same, if it lasts for client_output_soft_seconds; 0: no such limit.",
+        "Close a client with more unread reply bytes than this for client_output_soft_seconds; "
+        "0: no limit.",
         0,
     )
     client_output_soft_seconds: float = option(
-        Kind.SECONDS, "How long a client may be above client_output_soft_limit.", 60
+        Kind.SECONDS, "Time that a client may stay above client_output_soft_limit.", 60
     )
     leave_out: tuple[str, ...] = option(
         Kind.NAMES,
-        "What the copy of a join need not have: types that are not replicated (list, zset, stream). Without it such a "
-        "join is refused.",
+        "Types that are not replicated (list, zset, stream) and that the copy of a join may "
+        "leave out. Not set: such a join is refused.",
         (),
     )
     admin_commands: bool = option(
         Kind.FLAG,
-        "Let clients say what operators may: CRDTCAST REPAIR, EVICT, WITHDRAW, LEAVE, SURRENDER, RAISE, "
-        "CUT, HEAL, ADVANCE, SKEW.",
+        "Let clients send operators' commands: CRDTCAST REPAIR, EVICT, WITHDRAW, LEAVE, "
+        "SURRENDER, RAISE, CUT, HEAL, ADVANCE, SKEW.",
         False,
     )
     format_level: int | None = option(
         Kind.NUMBER,
-        "Of a group of fixed members: the format level that all its gateways send in, the same at all. Of a founder: "
-        "the level that its group begins with. Without it, the highest of this program.",
+        "Fixed members: the format level that all gateways send in, the same on all. Founder: "
+        "the group's first level. Not set: the highest that this program knows.",
         None,
     )
     raise_after: float = option(
         Kind.SECONDS,
-        "Raise the format level when all members have read a higher one for so long; 0: only by `crdtcast raise`.",
+        "Raise the format level when all members have read a higher one for this long; 0: only "
+        "by `crdtcast raise`.",
         86_400.0,
     )
     compare_seconds: float = option(
         Kind.SECONDS,
-        "How long a round over a million keys takes (of fewer, too), in which they are compared with another member's; "
-        "0: only on request.",
+        "Duration of one round that compares up to a million keys with another member; 0: "
+        "compare on request only.",
         600.0,
     )
     server_patience: float = option(
         Kind.SECONDS,
-        "Give the connections to the server up when it has not answered for so long.",
+        "Close the connections to the server when it has not answered for this long.",
         PATIENCE_SECONDS,
     )
-    cut: tuple[str, ...] = option(Kind.NAMES, "Start with the link to this peer cut.", ())
-    clock_offset: int = option(Kind.NUMBER, "Milliseconds added to the clock, for tests.", 0)
+    cut: tuple[str, ...] = option(
+        Kind.NAMES, "For tests: start with the link to this peer cut.", ()
+    )
+    clock_offset: int = option(Kind.NUMBER, "For tests: milliseconds added to the clock.", 0)
     log_level: str = option(Kind.TEXT, "One of debug, info, warning, error.", "warning")
 
     @property
@@ -135,34 +148,39 @@ class GatewaySettings(MemberSettings):
         lines = []
         if self.is_open and self.peer:
             lines.append(
-                "peer names the members of a fixed group; with found and join they are learned"
+                "peer cannot be set with found or join: peer names the members of a fixed group, "
+                "and other groups learn theirs: remove one of them"
             )
         if not self.is_open:
             lines += [
-                f"{each} is for groups whose members come and go: give join (or found), too"
+                f"{each} needs a group whose members come and go: set join (or found), too"
                 for each in _OF_MEMBERS
                 if getattr(self, each)
             ]
         if self.found and self.replaces:
-            lines.append("replaces goes with join: a founder is the first member")
+            lines.append("replaces needs join: a founder is the first member")
         if self.is_open and not self.found and self.format_level is not None:
             lines.append(
-                "format_level is for fixed members and founders: this group agrees on it, see `crdtcast raise`"
+                "format_level is for fixed members and founders: this group agrees on its level, "
+                "see `crdtcast raise`"
             )
         lines += [
             f"leave_out names {wrong}" for kind in self.leave_out if (wrong := not_a_kind(kind))
         ]
         if self.metadata_db < 1:
-            lines.append("metadata_db is 0, where the clients' data is: choose another database")
+            lines.append("metadata_db is 0, which holds the clients' data: choose another database")
         lines += [
-            f"{each} is {getattr(self, each):g} s: give {_LONGEST_SECONDS:,} s at most, or 0 for none"
+            (
+                f"{each} is {getattr(self, each):g} s: use at most {_LONGEST_SECONDS:,} s, or 0 for "
+                "none"
+            )
             for each in ("timeout", "tcp_keepalive")
             if not 0 <= getattr(self, each) <= _LONGEST_SECONDS
         ]
         if not self.server_patience >= LEAST_PATIENCE_SECONDS:
             lines.append(
-                f"server_patience is {self.server_patience:g} s: the server is asked each second, give "
-                f"{LEAST_PATIENCE_SECONDS:g} s or more"
+                f"server_patience is {self.server_patience:g} s: the gateway asks the server each "
+                f"second, so use {LEAST_PATIENCE_SECONDS:g} s or more"
             )
         for check in (self.peers, self._check_tls, lambda: check_fixed(self.format_level)):
             try:
@@ -180,10 +198,12 @@ class GatewaySettings(MemberSettings):
             name, equals, address = each.partition("=")
             if not equals or not name:
                 raise ConfigurationError(
-                    f"{each!r} is no peer: write NAME=HOST:PORT, for example us=127.0.0.1:7001"
+                    f"{each!r} is not a peer: write NAME=HOST:PORT, for example us=127.0.0.1:7001"
                 )
             if name in found:
-                raise ConfigurationError("a peer's name is given twice: each member has its own")
+                raise ConfigurationError(
+                    "two peers have the same name: use a different name for each member"
+                )
             found[name] = parse_address(address)
         return found
 
@@ -207,12 +227,13 @@ class GatewaySettings(MemberSettings):
             server.tls.client_context()
         elif self.server_ca or self.server_certificate or self.server_key:
             raise ConfigurationError(
-                "server_ca, server_certificate and server_key are for a server with TLS: write rediss:// (sentinels://)"
+                "server_ca, server_certificate and server_key need a server with TLS: write "
+                "rediss:// (sentinels://)"
             )
         if (clients := self.client_tls()) is not None:
             clients.server_context()
         elif self.tls_key or self.tls_ca:
-            raise ConfigurationError("tls_key and tls_ca go with tls_certificate: give it, too")
+            raise ConfigurationError("tls_key and tls_ca need tls_certificate: set it, too")
 
     def node_options(self) -> NodeOptions:
         """Raises ConfigurationError for what no node can have."""

@@ -132,8 +132,8 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
                 self._take_notice(position, message)
         else:
             raise RemoteProtocolError(
-                f"{self._positions.members[position]} sent {message!r}, which is no message,"
-                " acknowledgement or notice"
+                f"{self._positions.members[position]} sent {message!r}, which is not a message, "
+                "acknowledgement or notice"
             )
 
     def _take_acknowledgement(self, position: int, acknowledgement: Acknowledgement) -> None:

@@ -43,7 +43,7 @@ class GraphEngine:
     def __init__(self, me: str, members: Sequence[str], *, stability: bool = True) -> None:
         if me not in members or len(set(members)) < len(members):
             raise ConfigurationError(
-                f"{me} has to be one of the members, each of them given once: {', '.join(members)}"
+                f"{me} must be one of the members, each given once: {', '.join(members)}"
             )
         self.me = me
         self._stability = stability
@@ -124,16 +124,19 @@ class GraphEngine:
         elif type(message) is Phantom:
             self._receive_phantom(sender, message)
         else:
-            raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor phantom")
+            raise RemoteProtocolError(
+                f"{sender} sent {message!r}, which is not a message or phantom"
+            )
 
     def _check(self, sender: str, message: Message | Phantom) -> None:
         vector = self.vector
         if message.dot.origin not in vector:
-            raise RemoteProtocolError(f"{sender} sent {message.dot}, whose origin is no member")
+            raise RemoteProtocolError(f"{sender} sent {message.dot}, whose origin is not a member")
         for dot in message.context:
             if dot.origin not in vector:
                 raise RemoteProtocolError(
-                    f"{sender} sent {message.dot}, which depends on {dot} of no member"
+                    f"{sender} sent {message.dot}, which depends on {dot}, whose origin is not a "
+                    "member"
                 )
 
     def _receive_message(self, sender: str, message: Message) -> None:

@@ -105,7 +105,7 @@ class DynamicGraphEngine(GraphEngine):
         application: Callable[[], bytes] = bytes,
     ) -> None:
         if not stability:
-            raise ConfigurationError("joins and leaves rest on stability: use GraphEngine without")
+            raise ConfigurationError("joins and leaves need stability: use GraphEngine without it")
         founder = me in members
         super().__init__(me, members if founder else [me])
         self._standing = Standing.ACTIVE if founder else Standing.OUTSIDE
@@ -160,7 +160,7 @@ class DynamicGraphEngine(GraphEngine):
         """Ask a member to be let in. One that leaves names others, to be asked then; OUTSIDE again if none is left."""
         if self._standing is not Standing.OUTSIDE:
             raise LocalProtocolError(
-                f"{self.me} is {self.standing.name.lower()}: a second join would need a fresh id"
+                f"{self.me} is {self.standing.name.lower()}: use a new id to join again"
             )
         self._standing = Standing.ASKING
         self._ask(contact)
@@ -291,7 +291,7 @@ class DynamicGraphEngine(GraphEngine):
         for dot in (message.dot, *message.context):
             if dot.origin not in origins and dot.counter > vector.get(dot.origin, 0):
                 raise RemoteProtocolError(
-                    f"{sender} sent {message.dot}, and {dot.origin} is no member here"
+                    f"{sender} sent {message.dot}, and {dot.origin} is not a member here"
                 )
 
     def _receive_new(self, message: Message) -> None:

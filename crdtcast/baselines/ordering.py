@@ -97,13 +97,15 @@ class DelayQueueEngine(ABC, Generic[M]):
         """
         position = self._positions.of.get(sender, self._own)
         if position == self._own:
-            raise RemoteProtocolError(f"{sender} is no other member of this group")
+            raise RemoteProtocolError(f"{sender} is not another member of this group")
         kind = type(message)
         if kind is not self.message_type:
             self._receive_control(position, message)
             return
         if message.dot.origin != sender or not self._fits(position, message):
-            raise RemoteProtocolError(f"{sender} sent {message.dot}, whose vector does not fit")
+            raise RemoteProtocolError(
+                f"{sender} sent {message.dot}, whose vector has the wrong length"
+            )
         self._arrived(position, message)
 
     def _fits(self, position: int, message: M) -> bool:

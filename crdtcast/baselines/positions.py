@@ -18,8 +18,8 @@ class Positions:
         self.of = {member: position for position, member in enumerate(self.members)}
         if len(self.of) != len(self.members) or len(self.of) < 2 or me not in self.of:
             raise ConfigurationError(
-                f"{me} cannot be in a group of {', '.join(self.members) or 'nobody'}: give every"
-                " member the same list of two or more different ids, its own included"
+                f"{me} cannot be in a group of {', '.join(self.members) or 'no members'}: give "
+                "every member the same list of two or more different ids, including its own"
             )
         self.own = self.of[me]
 

@@ -89,7 +89,8 @@ class MatrixEngine(DelayQueueEngine[M]):
         """
         if type(message) is not VectorNotice or len(message.vector) != self._size:
             raise RemoteProtocolError(
-                f"{self._positions.members[position]} sent {message!r}, neither message nor vector"
+                f"{self._positions.members[position]} sent {message!r}, which is not a message or "
+                "vector"
             )
         if not self._stability:
             return

@@ -24,11 +24,9 @@ class HLC:
     """Timestamps of 64 bits: 48 of milliseconds, 16 that count within one millisecond.
 
     clock_ms: wall clock, milliseconds since the epoch; may jump in either direction.
-    max_drift_ms: how far a timestamp of somebody else may lie ahead of `clock_ms()` and still be
-        followed. One beyond is clamped to that bound, counted in `refused`, and told to
-        `on_ahead`: whom it came from, and how many milliseconds it is ahead. What was *sent* is not
-        changed: it is for the receiver of a register's write to decide what a refused timestamp is
-        worth, from `observe`'s result.
+    max_drift_ms: how far another member's timestamp may be ahead of `clock_ms()`. A timestamp beyond is clamped to that
+        bound, counted in `refused`, and passed to `on_ahead` with its sender and the milliseconds that it is ahead. The
+        sent timestamp does not change: the receiver of a register's write decides from `observe`'s result what to do.
     """
 
     def __init__(self, clock_ms: Callable[[], int], max_drift_ms: int = 60_000) -> None:
@@ -39,16 +37,14 @@ class HLC:
         self.on_ahead: Callable[[str, int], None] = _unheard
 
     def now(self) -> int:
-        """A timestamp above every one given or observed so far."""
+        """Return a timestamp above all that were returned or observed so far."""
         wall = max(0, self._clock_ms()) << LOGICAL_BITS
         # Counting past 16 bits runs into the next millisecond, which is still a rise.
         self.latest = wall if wall > self.latest else self.latest + 1
         return self.latest
 
     def observe(self, timestamp: int, sender: str = "") -> int:
-        """Follow a timestamp that came with a message of the incarnation `sender`; returns it, clamped to
-        the bound if it was beyond.
-        """
+        """Follow a timestamp in a message of the incarnation `sender`. Returns it, clamped to the bound."""
         bound = (max(0, self._clock_ms()) + self.max_drift_ms) << LOGICAL_BITS | _LOGICAL_MASK
         if timestamp > bound:
             self.refused += 1

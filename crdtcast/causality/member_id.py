@@ -68,13 +68,13 @@ def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | No
     for a name that no node can have, a time out of range, or a `previous` of another node.
     """
     if not valid_name(name):
-        raise ValueError(f"{name!r} is no node name: use 1 to 32 of A-Z a-z 0-9 _ -")
+        raise ValueError(f"invalid node name {name!r}: use 1 to 32 letters, digits, '-' or '_'")
     if not 0 <= now_us < _TIME_LIMIT:
-        raise ValueError(f"{now_us} us is no unix time that an incarnation id can hold")
+        raise ValueError(f"{now_us} us is outside the times that an incarnation id can hold")
     time = now_us
     if previous is not None:
         if name_of(previous) != name:
-            raise ValueError(f"{previous} is no earlier incarnation of {name}")
+            raise ValueError(f"{previous} is not an earlier incarnation of {name}")
         nonce = base_of(previous).rpartition(".")[2]
         time = max(time, int(nonce[:_TIME_DIGITS], 16) + 1)
     return f"{name}.{time:0{_TIME_DIGITS}x}{random_bits % _RANDOM_LIMIT:0{_RANDOM_DIGITS}x}"
@@ -86,11 +86,11 @@ def member_named(named: str, members: Iterable[str], group: str) -> str:
     found = [member for member in known if named in (member, name_of(member))]
     if not found:
         raise LocalProtocolError(
-            f"{named!r} is no member of group {group!r}: name one of {', '.join(known)}"
+            f"{named!r} is not a member of group {group!r}: name one of {', '.join(known)}"
         )
     if len(found) > 1:
         raise LocalProtocolError(
-            f"{named!r} is the name of several incarnations: evict one of {', '.join(found)}"
+            f"{named!r} has several incarnations: evict one of {', '.join(found)}"
         )
     return found[0]
 
@@ -111,7 +111,7 @@ def wall_clock_ms() -> int:
 def fresh_incarnation(
     name: str, clock_us: Callable[[], int] = wall_clock_us, previous: str | None = None
 ) -> str:
-    """An incarnation id for a process that begins with nothing, or goes on from a clean stop.
+    """Return an incarnation id for a process that starts without state, or after a clean stop.
 
     It is larger than `previous`, the last one known of this node.
     """

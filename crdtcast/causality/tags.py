@@ -58,12 +58,12 @@ def dominates(larger: Vector, smaller: Vector) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Tag:
-    """What the middleware knows of one message, as its sender fixed it at the moment of sending. To be read only.
+    """What the middleware knows of one message, fixed by its sender at the moment of sending. Read only.
 
-    `context` is the reduced context: the maximal dots the sender had delivered or sent, at most one an origin (the
-    direct causal dependencies). `past` is the full vector of the message's causal past, without the message itself;
-    two tags are compared by one look-up in it. `a < b` says that a happened before b; `a.concurrent(b)` that neither
-    knew of the other. Tags are equal, and hash alike, when their dots are equal.
+    `context` is the reduced context, the direct causal dependencies: the maximal dots that the sender had delivered or
+    sent, at most one an origin. `past` is the full vector of the message's causal past, without the message itself; two
+    tags are compared by one look-up in it. `a < b` says that a happened before b; `a.concurrent(b)` says that neither
+    happened before the other. Tags are equal, and hash alike, when their dots are equal.
     """
 
     dot: Dot
@@ -74,7 +74,7 @@ class Tag:
         return other.past.get(self.dot.origin, 0) >= self.dot.counter
 
     def concurrent(self, other: "Tag") -> bool:
-        """Neither before nor after `other`, and not the same message."""
+        """Whether neither message happened before the other, and they are not the same message."""
         return self.dot != other.dot and not self < other and not other < self
 
     def __eq__(self, other: object) -> bool:

@@ -23,35 +23,42 @@ TOO_SLOW = 2
 @click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True)
 @click.option("--minutes", type=click.FloatRange(0.1), default=2.0, show_default=True)
 @click.option(
-    "--seed", type=int, default=1, show_default=True, help="Decides everything that happens."
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed that decides everything that happens.",
 )
 @click.option(
     "--faults",
     default=",".join(plans.KINDS),
     show_default=True,
-    help="Which kinds may happen, by commas.",
+    help="Comma-separated kinds of faults that may happen.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(0.1),
     default=20.0,
     show_default=True,
-    help="Writes a second, each node.",
+    help="Writes per second of each node.",
 )
 @click.option(
     "--network",
     type=click.Choice(("auto", "namespaces", "proxies")),
     default="auto",
     show_default=True,
-    help="Whether each node is in a network namespace of its own, where the kernel loses packets and a black-hole "
-    "route swallows them; else the proxies hold bytes back or swallow them. auto: if that is permitted.",
+    help=(
+        "Give each node a network namespace, where the kernel drops packets and a black-hole "
+        "route swallows them; otherwise proxies delay or drop bytes. auto: use namespaces if "
+        "permitted."
+    ),
 )
-@click.option("--keep", is_flag=True, help="Keep journals and logs, and say where.")
+@click.option("--keep", is_flag=True, help="Keep journals and logs, and print where they are.")
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="One JSON object on the last line, and nothing else on stdout.",
+    help="Print one JSON object on the last line, and nothing else on stdout.",
 )
 def chaos(
     nodes: int,
@@ -63,19 +70,20 @@ def chaos(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Start a group of real nodes with journals, write to all of them, and do to them what the world does: SIGKILL,
-    pauses, cuts, one-way cuts, delays, losses, black holes, torn connections, full, failing and lost disks,
-    restored and copied journals, wrong clocks, restarts of all at once and one by one, two dead at once, evictions,
-    joins, joins that are killed, leaves. Then compare what was acknowledged with what is there.
+    """Run real nodes with journals, write to all of them, and inject faults.
+
+    The faults: SIGKILL, pauses, cuts, one-way cuts, delays, losses, black holes, torn connections, full, failing and
+    lost disks, restored and copied journals, wrong clocks, restarts of all nodes at once and one by one, two dead nodes
+    at once, evictions, joins, killed joins, leaves. At the end, compare the acknowledged writes with the data.
     """
     kinds = [kind for kind in faults.split(",") if kind]
     if unknown := [kind for kind in kinds if kind not in plans.KINDS]:
         raise click.BadParameter(
-            f"no such faults: {', '.join(unknown)}; there are {', '.join(plans.KINDS)}"
+            f"unknown faults {', '.join(unknown)}: choose from {', '.join(plans.KINDS)}"
         )
     if sys.platform != "linux":
         raise click.UsageError(
-            "it needs Linux, whose processes can be given a limit while they run"
+            "this needs Linux, which can limit the resources of running processes"
         )
     apart = network != "proxies" and _go_apart(required=network == "namespaces")
     plan = plans.draw(seed, nodes, 60 * minutes, kinds)
@@ -100,7 +108,7 @@ def chaos(
             shutil.copytree(
                 scratch, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
             )
-            click.echo(f"journals and logs are in {kept}", err=True)
+            click.echo(f"kept journals and logs in {kept}", err=True)
     how = {
         "network": "namespaces" if apart else "proxies",
         "full_disks": disks.TMPFS if small_disks else disks.LIMIT,
@@ -116,9 +124,9 @@ def _go_apart(*, required: bool) -> bool:
         spaces.enter()
         return True
     if required:
-        raise click.UsageError(f"no network namespaces: {reason}. Leave --network away, or be root")
+        raise click.UsageError(f"no network namespaces: {reason}: omit --network, or run as root")
     click.echo(
-        f"no network namespaces ({reason}): losses and black holes are made by the proxies",
+        f"no network namespaces ({reason}): proxies make losses and black holes instead",
         err=True,
     )
     return False
@@ -129,7 +137,8 @@ def _have_small_disks(scratch: Path) -> bool:
         disks.enter(scratch)
     except OSError as error:
         click.echo(
-            f"no file systems of our own ({error.strerror}): a full disk is a limit of the process",
+            f"cannot mount test file systems ({error.strerror}): a full disk is simulated by a "
+            "limit of the process",
             err=True,
         )
         return False
@@ -140,9 +149,9 @@ def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
     found = outcome.found
     if outcome.too_slow:
         click.echo(
-            f"machine too slow: this process waited for its turn {outcome.lateness.share:.0%} of the time, "
-            f"once {outcome.lateness.worst:.1f} s; nothing but time is wrong. Try again with less beside it, "
-            "or a lower --rate",
+            f"machine too slow: this process waited for the CPU {outcome.lateness.share:.0%} of "
+            f"the time, once {outcome.lateness.worst:.1f} s; only timing was wrong: try again on "
+            "an idle machine, or with a lower --rate",
             err=True,
         )
     for line in [
@@ -152,7 +161,7 @@ def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
         *found.doubled[:10],
         *found.diverged[:10],
     ]:
-        click.echo(f"wrong: {line}", err=True)
+        click.echo(f"error: {line}", err=True)
     figures = {
         "ok": outcome.ok,
         **told,

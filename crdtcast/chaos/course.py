@@ -348,7 +348,7 @@ class Course:
         self._restart(host)
         after = await self._incarnation(host)
         if after != before:
-            self.outcome.wrong.append(f"after a full disk {before} goes on as {after}")
+            self.outcome.wrong.append(f"after a full disk {before} continues as {after}")
 
     async def _fail_syncs(self, host: ChaosHost, seconds: float) -> None:
         """It ends at the next sync, and goes on as who it was when the disk is mended: nothing has left that was not
@@ -367,7 +367,7 @@ class Course:
         self._restart(host)
         after = await self._incarnation(host)
         if after != before:
-            self.outcome.wrong.append(f"after failed syncs {before} goes on as {after}")
+            self.outcome.wrong.append(f"after failed syncs {before} continues as {after}")
 
     async def _restore(self, host: ChaosHost, seconds: float) -> None:
         """Its journal is put back to what it was before the last seconds: it joins again as somebody new. What this
@@ -385,7 +385,7 @@ class Course:
         self._restart(host)
         after = await self._incarnation(host)
         if after == before:
-            self.outcome.wrong.append(f"{before} goes on with a journal of an older time")
+            self.outcome.wrong.append(f"{before} continues with a journal of an older time")
         self.clients[host.name].resting = False
 
     async def _incarnation(self, host: ChaosHost) -> str:
@@ -433,15 +433,15 @@ class Course:
                 async with host.operator() as asked:
                     return await asked.ask(do, **more)
         except trio.TooSlowError as error:
-            raise LateError(f"{host.name}, asked to {do}: no answer") from error
+            raise LateError(f"{host.name} did not answer when asked to {do}") from error
         except CrdtcastError as error:
-            raise MisbehavedError(f"{host.name}, asked to {do}: {error}") from error
+            raise MisbehavedError(f"{host.name} failed when asked to {do}: {error}") from error
 
     # The end
 
     async def _heal(self) -> None:
         self._network.calm()
-        self._say("everything is healed")
+        self._say("all faults have ended")
         for host in self.hosts.values():
             if host.present and not host.alive:
                 self._restart(host)
@@ -464,7 +464,7 @@ class Course:
         """What the nodes have noted, against the definitions of causal delivery and stability."""
         for host in self.hosts.values():
             host.end()
-        self._tell("all is compared; the event logs are checked")
+        self._tell("compared all values; checking the event logs")
         checked = check_logs(host.events for host in self.hosts.values() if not host.lies)
         self.outcome.events = checked.counts["events"]
         self.outcome.reissued = checked.counts["reissues"]

@@ -230,7 +230,7 @@ def compare(
             if not isinstance(kind_of(name), Shared):
                 promised[name] = own
     found.doubled += [
-        f"{name} at {replica}, which nobody has written"
+        f"{name} at {replica}, which was never written"
         for replica, objects in sorted(replicas.items())
         for name in sorted(objects.keys() - promised.keys())
     ]
@@ -248,7 +248,7 @@ def _judge(
     kind = kind_of(name)
     if isinstance(kind, Sums):
         here, least = kind.shown(value), promised.acknowledged
-        what = f"{name} is {here} {where}, and should be {least} to {least + promised.uncertain}"
+        what = f"{name} is {here} {where}, but should be {least} to {least + promised.uncertain}"
         if here < least:
             found.lost.append(what)
         elif here > least + promised.uncertain:
@@ -256,16 +256,16 @@ def _judge(
         return
     marks = set(kind.shown(value))
     found.doubled += [
-        f"{name} has {m} {where}, from nowhere" for m in sorted(marks - promised.tried)
+        f"{name} has {m} {where}, which was never added" for m in sorted(marks - promised.tried)
     ]
     if isinstance(kind, Shared):
         return
     missing = promised.elements - promised.removing - marks
     found.lost += [f"{name} lacks {mark} {where}" for mark in sorted(missing)]
     if len(marks) < len(kind.shown(value)):
-        found.doubled.append(f"{name} has something twice {where}")
+        found.doubled.append(f"{name} has duplicates {where}")
     found.lost += [
-        f"{name} has {mark} {where}, which was removed"
+        f"{name} has {mark} {where}, although it was removed"
         for mark in sorted(promised.removed & marks)
         if not any(name in line and mark in line for line in yielded)
     ]

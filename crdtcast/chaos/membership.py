@@ -59,7 +59,7 @@ class Membership:
                     return
                 await trio.sleep(_PAUSE)
         why = "; ".join(amiss(meant, views))
-        raise LateError(f"not all see the members who should be there, after {PATIENCE:g} s: {why}")
+        raise LateError(f"not all members see the expected members after {PATIENCE:g} s: {why}")
 
     async def evict(self, victim: Machine) -> None:
         """Until one of the others has evicted it that took it for a member. They are asked one after the other: some
@@ -67,7 +67,7 @@ class Membership:
         """
         others = [host for host in self._hosts.values() if host is not victim and host.present]
         knew = set[str]()
-        last = "nobody has answered"
+        last = "no node has answered"
         with trio.move_on_after(PATIENCE):
             while True:
                 for host in others:
@@ -104,7 +104,7 @@ def amiss(meant: Collection[str], views: Mapping[str, View]) -> list[str]:
         lines.append(
             f"several views: {', '.join(f'{v} {name}' for v, name in sorted(names.items()))}"
         )
-    return lines + [f"{name} is seen in {len(lives[name])} lives" for name in several]
+    return lines + [f"{name} appears in {len(lives[name])} incarnations" for name in several]
 
 
 def _names(view: View) -> set[str]:
@@ -117,10 +117,10 @@ def _complaints(meant: Collection[str], view: View | None) -> list[str]:
         return ["no answer from"]
     seen = _names(view)
     return [
-        *(f"{name} is a member still, at" for name in seen.difference(meant)),
-        *(f"{name} is no member, at" for name in set(meant) - seen),
+        *(f"{name} is still a member, at" for name in seen.difference(meant)),
+        *(f"{name} is not a member, at" for name in set(meant) - seen),
         *(
-            f"{member['name']} may not be known everywhere yet, at"
+            f"{member['name']} may not yet be known everywhere, at"
             for member in view["members"]
             if not member["established"] and member["name"] in meant
         ),

@@ -135,9 +135,7 @@ class ChaosHost:
         """Note how the process has ended, if it has and should not."""
         code = None if self._process is None else self._process.poll()
         if code is not None and code not in self._may_end:
-            self.crashes.append(
-                f"{self.name} has ended by itself, with code {code}: see {self.log}"
-            )
+            self.crashes.append(f"{self.name} ended unexpectedly, with code {code}: see {self.log}")
         if code == REFUSED and code in self._may_end:
             self.refusals += 1
         self._may_end = set()
@@ -155,7 +153,7 @@ class ChaosHost:
             while self._process.poll() is None:  # noqa: ASYNC110
                 await trio.sleep(0.02)
         if scope.cancelled_caught:
-            raise LateError(f"{self.name} does not end: see {self.log}")
+            raise LateError(f"{self.name} does not stop: see {self.log}")
 
     def wipe(self) -> None:
         """The disk is lost."""
@@ -220,7 +218,7 @@ class ChaosHost:
                     break
                 await trio.sleep(0.05)
         kind = LateError if scope.cancelled_caught else MisbehavedError
-        raise kind(f"{self.name} has not become a member ({last}): see {self.log}")
+        raise kind(f"{self.name} did not become a member ({last}): see {self.log}")
 
     def end(self) -> None:
         """Kill whatever runs here."""

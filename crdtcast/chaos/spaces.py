@@ -32,7 +32,7 @@ _FILTER = (
 def why_not() -> str:
     """Why there can be no namespaces here; "" if there can."""
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
-        return f"no {', '.join(missing)} here: they come with iproute2 and util-linux"
+        return f"{', '.join(missing)} missing: install iproute2 and util-linux"
     netem, *filtered = (
         line.format(device="probe", percent=9, share=9) for line in (_NETEM, *_FILTER)
     )

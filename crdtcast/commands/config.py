@@ -15,16 +15,17 @@ from crdtcast.service.settings import NodeSettings
 
 @click.group()
 def config() -> None:
-    """Look at a configuration before it is used."""
+    """Check a configuration before you use it."""
 
 
 @config.command()
 @click.argument("file", type=FILE)
-@click.option("--gateway", is_flag=True, help="It is that of `crdtcast gateway`.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--gateway", is_flag=True, help="The file is for `crdtcast gateway`.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(file: Path, gateway: bool, as_json: bool) -> None:
-    """Print what `crdtcast node --config FILE` would use here, and from where; or all that is wrong. With --gateway,
-    `crdtcast gateway --config FILE`.
+    """Print every option that `crdtcast node --config FILE` would use, with its source, or every error in FILE.
+
+    With --gateway: the same for `crdtcast gateway --config FILE`.
     """
     kind: type[Any] = NodeSettings
     if gateway:
@@ -32,7 +33,7 @@ def check(file: Path, gateway: bool, as_json: bool) -> None:
     found: Loaded[Any] = loaded(kind, file, {})
     if not gateway and (of_gateways := _of_gateways(file)):
         raise ConfigurationError(
-            f"{file} is a gateway's, since it has {of_gateways}: add --gateway"
+            f"{file} is a gateway's file (it sets {of_gateways}): add --gateway"
         )
     keys = [each.key for each in options_of(kind)]
     if as_json:
@@ -54,7 +55,7 @@ def check(file: Path, gateway: bool, as_json: bool) -> None:
         )
     else:
         for line in found.wrong:
-            click.echo(f"wrong: {line}", err=True)
+            click.echo(f"error: {line}", err=True)
         for line in found.notes:
             click.echo(f"note: {line}", err=True)
         if not found.wrong:

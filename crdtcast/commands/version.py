@@ -67,9 +67,9 @@ def _installed() -> list[tuple[str, str]]:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def version(as_json: bool) -> None:
-    """Print which program this is, and which formats it reads and writes."""
+    """Print the version of this program, and the formats that it reads and writes."""
     found = describe()
     if as_json:
         click.echo(json.dumps(found))

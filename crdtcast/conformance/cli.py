@@ -18,16 +18,16 @@ from crdtcast.exceptions import UnusableInputError
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--only", multiple=True, metavar="ID", help="Only this scenario. Repeatable.")
-@click.option("--type", "types", multiple=True, metavar="T", help="Only this type. Repeatable.")
+@click.option("--only", multiple=True, metavar="ID", help="Run only this scenario. Repeatable.")
+@click.option("--type", "types", multiple=True, metavar="T", help="Run only this type. Repeatable.")
 @click.option(
     "--level",
     "levels",
     multiple=True,
     type=click.Choice(LEVELS),
-    help="Only this level. Repeatable.",
+    help="Run only this level. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Totals as JSON on the last line.")
+@click.option("--json", "as_json", is_flag=True, help="Print totals as JSON on the last line.")
 @click.option(
     "--appendfsync",
     type=click.Choice(["always", "everysec", "no"]),
@@ -36,9 +36,13 @@ from crdtcast.exceptions import UnusableInputError
     help="How the servers write to disk.",
 )
 @click.option(
-    "--timeout", default=30.0, show_default=True, metavar="S", help="For each reply and exchange."
+    "--timeout",
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Time limit in seconds for each reply and exchange.",
 )
-@click.option("--verbose", is_flag=True, help="Say for every scenario what it is about.")
+@click.option("--verbose", is_flag=True, help="Print the purpose of every scenario.")
 def conformance(
     file: Path,
     only: Sequence[str],
@@ -51,8 +55,8 @@ def conformance(
 ) -> None:
     """Run the scenarios of FILE against real gateways and servers.
 
-    Links are open during a scenario's `sync` steps only, and clocks are moved, not waited for.
-    Exit code 0 if nothing failed, 1 if something did, 2 if FILE cannot be used.
+    Links are open only during a scenario's `sync` steps. Clocks are moved, not waited for.
+    Exit code 0 if nothing failed, 1 if something failed, 2 if FILE is unusable.
     """
     scenarios = chosen(load_scenarios(file), only, types, levels)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, like Ctrl-C
@@ -83,7 +87,7 @@ def chosen(
     known = {scenario.id for scenario in scenarios}
     unknown = [name for name in only if name not in known]
     if unknown:
-        raise UnusableInputError(f"there is no scenario {', '.join(unknown)}")
+        raise UnusableInputError(f"unknown scenario {', '.join(unknown)}")
     return [
         scenario
         for scenario in scenarios

@@ -26,7 +26,7 @@ def matches(expected: Any, reply: Reply) -> bool:
     if expected is None:
         return reply is None
     if isinstance(expected, bool):
-        raise ValueError(f"{expected} is no reply; quote it if it is text")
+        raise ValueError(f"{expected} is not a valid reply: quote it if it is text")
     if isinstance(expected, int):
         return type(reply) is int and reply == expected
     return isinstance(reply, bytes) and reply == str(expected).encode()
@@ -56,7 +56,7 @@ def matcher_holds(matcher: dict[str, Any], reply: Reply) -> bool:
         case "contains_in_order":
             rest = iter(reply if isinstance(reply, list) else ())
             return all(any(matches(one, other) for other in rest) for one in value)
-    raise ValueError(f"there is no matcher {name!r}")
+    raise ValueError(f"unknown matcher {name!r}")
 
 
 def number_of(reply: Reply) -> float | None:

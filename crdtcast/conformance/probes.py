@@ -94,7 +94,7 @@ def not_yet_acknowledged(region: Region, seen: Seen, peer: str) -> Reply:
     """
     status = region.status()
     if set(status["links"]) != {peer}:
-        raise UnknownProbeError(f"ops_not_yet_acked_by_{peer} in a group of more than two")
+        raise UnknownProbeError(f"ops_not_yet_acked_by_{peer} needs a group of two")
     me = status["incarnation"]
     return int(status["vector"].get(me, 0)) - int(status["stable"].get(me, 0))
 

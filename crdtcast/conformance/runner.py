@@ -196,7 +196,7 @@ class Play:
     def client(self, name: str) -> RawClient:
         """Our connection to a replica's gateway."""
         if name in self.down:
-            raise DifferenceError(f"the scenario talks to {name}, which it has stopped")
+            raise DifferenceError(f"the scenario uses {name}, which it has stopped")
         if name not in self.clients:
             self.clients[name] = RawClient(self.cluster[name].gateway.port, self.timeout)
         return self.clients[name]
@@ -369,7 +369,7 @@ class Play:
         try:
             self.launch(name)
         except ServerError as error:
-            raise NotSupportedError(f"going on after a lost server: {error}") from error
+            raise NotSupportedError(f"continuing after the loss of a server: {error}") from error
 
 
 def empty(server: EmbeddedServer) -> None:

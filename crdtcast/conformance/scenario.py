@@ -106,11 +106,13 @@ def load_scenarios(path: Path) -> list[Scenario]:
         with open(path, encoding="utf-8") as file:
             document = yaml.load(file, Yaml12)  # a subclass of SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UnusableInputError(f"{path} cannot be read as a scenario file: {error}") from error
+        raise UnusableInputError(f"cannot read {path} as a scenario file: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("scenarios"), list):
-        raise UnusableInputError(f"{path} is no scenario file: it has no list named 'scenarios'")
+        raise UnusableInputError(f"{path} is not a scenario file: it has no list named 'scenarios'")
     if document.get("version", 1) != 1:
-        raise UnusableInputError(f"{path} has format version {document['version']}, known is 1")
+        raise UnusableInputError(
+            f"{path} has format version {document['version']}, but only version 1 is supported"
+        )
     scenarios = []
     for number, entry in enumerate(document["scenarios"], 1):
         name = (
@@ -137,7 +139,7 @@ def parse_scenario(entry: Any) -> Scenario:
         raise ValueError("replicas must be different names, at least one")
     level = str(entry.get("level", "must"))
     if level not in LEVELS:
-        raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}")
+        raise ValueError(f"invalid level {level!r}: choose one of {', '.join(LEVELS)}")
     joining = tuple(str(step["add"]) for step in entry["steps"] if "add" in step)
     known = {*replicas, *joining, "all"}
     expect = {}
@@ -179,7 +181,7 @@ def parse_step(entry: Any, known: set[str]) -> Step:
         at = known_name(entry["clock"]["at"], known)
         return Step(kind="clock", at=at, seconds=float(entry["clock"]["skew"]))
     if len(entry) != 1:
-        raise ValueError(f"a step with the keys {', '.join(map(str, entry))} is unknown")
+        raise ValueError(f"unknown step with the keys {', '.join(map(str, entry))}")
     ((kind, value),) = entry.items()
     if kind == "sync":
         members = () if value is True else (names_of(value, known),)
@@ -194,7 +196,7 @@ def parse_step(entry: Any, known: set[str]) -> Step:
         return Step(kind=kind, at=known_name(value, known))
     if kind == "probe_action":
         return Step(kind="probe_action", text=str(value))
-    raise ValueError(f"there is no step {kind!r}")
+    raise ValueError(f"unknown step {kind!r}")
 
 
 def parse_expectation(entry: Any) -> Expectation:
@@ -228,15 +230,13 @@ def parse_word(word: Any) -> bytes:
         return bytes.fromhex(str(word["hex"]))
     if isinstance(word, dict) and set(word) == {"repeat", "n"}:
         return str(word["repeat"]).encode() * int(word["n"])
-    raise ValueError(
-        f"the word {word!r} of a command is neither text nor {{hex}} nor {{repeat, n}}"
-    )
+    raise ValueError(f"the word {word!r} of a command must be text, {{hex}} or {{repeat, n}}")
 
 
 def known_name(name: Any, known: Iterable[str]) -> str:
     """`name`, if a replica is called so."""
     if name not in known:
-        raise ValueError(f"there is no replica {name!r}")
+        raise ValueError(f"unknown replica {name!r}")
     return str(name)
 
 

@@ -30,33 +30,35 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     type=click.Choice(list(WORDS)),
     default="medium",
     show_default=True,
-    help="How many words are counted: "
+    help="Number of words to count: "
     + ", ".join(f"{name} {count:,}" for name, count in WORDS.items())
     + ".",
 )
-@click.option("--no-audit", is_flag=True, help="Leave the Spark audit out.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
-@click.option("--keep", is_flag=True, help="Keep the servers' data and all logs, and say where.")
+@click.option("--no-audit", is_flag=True, help="Skip the Spark audit.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
+@click.option(
+    "--keep", is_flag=True, help="Keep the servers' data and all logs, and print where they are."
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("crdtcast-demo"),
     show_default=True,
-    help="Where the audit's results go.",
+    help="Directory for the audit's results.",
 )
 def demo(size: str, no_audit: bool, as_json: bool, keep: bool, out: Path) -> None:
-    """Three servers that take writes everywhere, converge, and are audited."""
+    """Run three replicated servers, write to all of them, and audit the result."""
     screen = Screen()
     try:
         with interruptible(), scratch_directory(keep) as scratch, contextlib.closing(screen):
             course = Demo(scratch, WORDS[size], screen, TIMEOUT[size])
             outcome = course.run(audit_to=None if no_audit else out.absolute())
     except KeyboardInterrupt:
-        click.echo("crdtcast: interrupted; everything that was started has ended", err=True)
+        click.echo("crdtcast: interrupted; all started processes have ended", err=True)
         sys.exit(130)
     print_result(outcome, Console(highlight=False))
     if keep:
-        click.echo(f"kept: {scratch}")
+        click.echo(f"kept files in {scratch}")
     if as_json:
         click.echo(json.dumps(summary(outcome)))
     sys.exit(0 if outcome.ok else 1)

@@ -117,4 +117,4 @@ def send(client: "redis.Redis", batch: Batch) -> None:
         replies: Sequence[Any] = pipeline.execute()
     for command, reply in zip(batch, replies, strict=True):
         if type(reply) is not int or reply < 0:
-            raise ServerError(f"{command[0]} {command[1]} was answered with {reply!r}")
+            raise ServerError(f"{command[0]} {command[1]} got the reply {reply!r}")

@@ -105,7 +105,7 @@ class Demo:
 
     def run(self, *, audit_to: Path | None) -> Outcome:
         """The whole course; with `audit_to`, the audit's results go into that directory."""
-        self.view.scene("Starting three servers and a gateway beside each")
+        self.view.scene("Starting three servers, each with its gateway")
         cluster = LocalCluster(
             self.scratch, REGIONS, group="demo", log_directory=self.logs, appendfsync="everysec"
         )
@@ -149,27 +149,27 @@ class Demo:
                 if at_cut is None and (share >= CUT_AT or ended):
                     cluster.isolate(CUT_OFF)
                     at_cut = streams[CUT_OFF].operations
-                    self.view.note(f"{CUT_OFF} is cut off, and goes on taking writes")
+                    self.view.note(f"{CUT_OFF} is cut off, and continues to take writes")
                 elif at_cut is not None and not healed and (share >= HEAL_AT or ended):
                     self.heal(cluster, streams[CUT_OFF].operations - at_cut)
                     healed = True
         if not healed:
             self.heal(cluster, streams[CUT_OFF].operations - (at_cut or 0))
-        self.view.note("waiting until all three hold the same, and know it")
+        self.view.note("waiting until all three hold the same data, and know it")
         cluster.wait_equal(REGIONS, quiet=True, timeout=self.timeout)
 
     def heal(self, cluster: LocalCluster, taken: int) -> None:
         """End a region's isolation."""
         self.outcome.operations_while_cut_off += taken
         cluster.rejoin(CUT_OFF)
-        self.view.note(f"{CUT_OFF} is healed; it took {taken:,} writes meanwhile")
+        self.view.note(f"{CUT_OFF} is reconnected; it took {taken:,} writes meanwhile")
 
     def clean(self, cluster: LocalCluster) -> None:
         """Remove words in one region, while another that is cut off adds some of them again."""
         removed, kept = len(self.clean_up.removed), len(self.clean_up.kept)
         self.view.scene(
             f"{REMOVER} removes {removed:,} words, while {CUT_OFF}, cut off again, adds {kept:,} "
-            "of them anew"
+            "of them again"
         )
         cluster.isolate(CUT_OFF)
         words = {
@@ -189,7 +189,8 @@ class Demo:
         cluster.wait_equal(REGIONS, quiet=False, timeout=self.timeout)
         self.outcome.convergence_seconds = time.monotonic() - healed
         self.view.note(
-            f"all three have delivered the same {self.outcome.convergence_seconds:.2f} s after that"
+            f"all three had delivered the same messages {self.outcome.convergence_seconds:.2f} s "
+            "after that"
         )
         cluster.wait_equal(REGIONS, quiet=True, timeout=self.timeout)
         self.outcome.stability_seconds = time.monotonic() - healed

@@ -102,8 +102,8 @@ def print_result(outcome: Outcome, console: Console) -> None:
     beyond = metadata_beyond(outcome.metadata.values())
     console.print(f"{writes:,} writes in {outcome.write_seconds:.1f} s, {rate:,.0f} a second")
     console.print(
-        f"{outcome.operations_while_cut_off:,} of them by a region while it was cut off; the same "
-        f"everywhere {outcome.convergence_seconds:.2f} s after the cut was healed",
+        f"{outcome.operations_while_cut_off:,} of them by a region that was cut off; all regions "
+        f"equal {outcome.convergence_seconds:.2f} s after the cut was healed",
         soft_wrap=True,
     )
     console.print(
@@ -115,8 +115,8 @@ def print_result(outcome: Outcome, console: Console) -> None:
         figures = outcome.figures
         console.print(
             f"  {figures.events:,} events, {figures.messages:,} messages, {figures.deliveries:,} "
-            f"deliveries; known to be everywhere after {figures.median_lag:.2f} s (median), "
-            f"{figures.p99_lag:.2f} s (99 of 100)",
+            f"deliveries; a message is known to be everywhere after {figures.median_lag:.2f} s "
+            f"(median), {figures.p99_lag:.2f} s (99th percentile)",
             soft_wrap=True,
         )
     if outcome.report is not None:
@@ -125,5 +125,5 @@ def print_result(outcome: Outcome, console: Console) -> None:
         console.print(f"[red]{escape(line)}[/]", soft_wrap=True)
     if len(outcome.differences) > 10:
         console.print(f"[red]and {len(outcome.differences) - 10:,} more differences[/]")
-    verdict = "[bold green]all equal, and right" if outcome.ok else "[bold red]NOT as it should be"
+    verdict = "[bold green]all equal and correct" if outcome.ok else "[bold red]NOT correct"
     console.print(f"{verdict}[/] after {outcome.seconds:.1f} s")

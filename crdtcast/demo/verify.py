@@ -60,11 +60,11 @@ def differences(name: str, found: Content, right: Expected) -> list[str]:
     for word in sorted(found.counts.keys() | right.counts.keys()):
         have, want = found.counts.get(word), right.counts.get(word)
         if have != want:
-            lines.append(f"{name}: {COUNT_PREFIX}{word} is {have}, should be {want}")
+            lines.append(f"{name}: {COUNT_PREFIX}{word} is {have}, but should be {want}")
     for word in sorted(found.vocabulary ^ right.vocabulary):
         where = "should not be" if word in found.vocabulary else "is missing"
         lines.append(f"{name}: {word!r} {where} in {VOCABULARY}")
-    lines += [f"{name}: there is a key {stray!r} that nobody wrote" for stray in found.strays]
+    lines += [f"{name}: unexpected key {stray!r}" for stray in found.strays]
     return lines
 
 

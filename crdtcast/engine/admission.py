@@ -23,15 +23,17 @@ def check_contact(membership: Membership, victims: Collection[str], *, over: boo
     """HandshakeError if this member lets nobody in: it is about to go, or has no state to give."""
     me = membership.members.get(membership.me)
     if over or me is None or membership.me in victims:
-        raise HandshakeError(f"{membership.me} is about to leave the group: ask another member")
+        raise HandshakeError(f"{membership.me} is leaving the group: ask another member")
     if me.witness:
-        raise HandshakeError(f"{membership.me} is a witness without a state to give: ask another")
+        raise HandshakeError(
+            f"{membership.me} is a witness and has no state to transfer: ask another member"
+        )
 
 
 def asked_before(membership: Membership, base: str) -> str | None:
     """The member that was let in under this base already. HandshakeError if it has ended, or if it is no base."""
     if not valid_incarnation(base) or base_of(base) != base:
-        raise HandshakeError(f"{base!r} is no base of an incarnation id")
+        raise HandshakeError(f"{base!r} is not a valid base of an incarnation id")
     known = membership.incarnation(base)
     has_ended = known is not None and known not in membership.members
     if has_ended or base in {*membership.replaced, *map(base_of, membership.tombs)}:
@@ -43,8 +45,8 @@ def check_reader(who: str, reads: Span, in_force: int, agreed: int) -> None:
     """HandshakeError if the program of a joiner does not read what this member uses, or has agreed to read."""
     if (needed := needed_level(reads, in_force, agreed)) is not None:
         raise HandshakeError(
-            f"the group has format level {needed}, and the program of {name_of(who) or who} reads level {reads}: "
-            f"start a program there that reads level {needed}"
+            f"the group has format level {needed}, and the program of {name_of(who) or who} reads "
+            f"level {reads}: start a program there that reads level {needed}"
         )
 
 
@@ -55,11 +57,15 @@ def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -
     wrong = [each for each in replaced if not valid_incarnation(each)]
     if wrong or len(replaced) > MOST_REPLACED:
         what = (
-            f"{wrong[0]!r:.80}, no incarnation id" if wrong else f"{len(replaced):,} incarnations"
+            f"{wrong[0]!r:.80}, which is not an incarnation id"
+            if wrong
+            else f"{len(replaced):,} incarnations"
         )
-        raise HandshakeError(f"{base} would replace {what}: at most {MOST_REPLACED:,} by their ids")
+        raise HandshakeError(
+            f"{base} cannot replace {what}: name at most {MOST_REPLACED:,} members by their ids"
+        )
     if base in replaced or base_of(membership.me) in replaced:
-        raise HandshakeError(f"{base} cannot replace itself, nor the member that lets it in")
+        raise HandshakeError(f"{base} cannot replace itself, nor the member that admits it")
     for member in membership.members:
         if (
             name_of(member) == name_of(base)
@@ -67,8 +73,8 @@ def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -
             and not membership.is_replaced(member)
         ):
             raise HandshakeError(
-                f"the group has a member of the name {name_of(base)} already ({member}): take another name,"
-                f" or join as the replacement of that one (replace=True; --replaces {name_of(base)})"
+                f"the group already has a member called {name_of(base)} ({member}): use another "
+                f"name, or join as its replacement (replace=True; --replaces {name_of(base)})"
             )
 
 
@@ -92,9 +98,10 @@ def check_copy(
             void = ended is not None and counter > ended.counter
         if counter and void:
             raise HandshakeError(
-                f"the copy may hold messages of {origin} that were cut off: fetch it again from a member"
+                f"the copy may hold messages of {origin} that were cut off: copy again from a "
+                "member"
             )
         if not forgotten and counter > (known or 0):
             raise NotReadyError(
-                f"{membership.me} has not delivered yet what the joiner has a copy of"
+                f"{membership.me} has not yet delivered all that the joining member has a copy of"
             )

@@ -47,7 +47,7 @@ class Blames:
         if sender in text:
             self.note(sender, text)
             raise error
-        text = f"{sender} sent what cannot be: {text}"
+        text = f"{sender} sent an invalid message: {text}"
         self.note(sender, text)
         raise RemoteProtocolError(text) from error
 
@@ -64,7 +64,7 @@ class Blames:
         """Its link has ended for what it sent there. What was refused here was noted at once."""
         known = self.by_sender.get(sender)
         if known is None or known.text not in text:
-            self.note(sender, f"{sender} sent what cannot be: {text}")
+            self.note(sender, f"{sender} sent an invalid message: {text}")
 
     @property
     def is_late(self) -> bool:

@@ -29,10 +29,12 @@ def remembers_more(
     resumed: whether `me` has a former process, whose journal may have lost some. Otherwise the peer lies.
     """
     if not resumed:
-        return RemoteProtocolError(f"{sender} tells of {me}:{told}, which has sent {known} {what}")
+        return RemoteProtocolError(
+            f"{sender} reports {me}:{told}, but {me} has sent {known} {what}"
+        )
     return RolledBackError(
-        f"{sender} has {told} {what} of {me}, whose journal ends at {known}: it is older than it"
-        " should be. Go on under a new incarnation"
+        f"the journal of {me} is older than it should be: it ends at {known}, and {sender} has "
+        f"{told} {what} of it: continue under a new incarnation"
     )
 
 
@@ -42,23 +44,24 @@ def lost_more(
     """The same for a peer that says that `me` has acknowledged `told` messages of `origin`, of which it has `known`."""
     if not resumed:
         return RemoteProtocolError(
-            f"{sender} says that {me} has acknowledged {told:,} messages of {origin}, which has {known:,}"
+            f"{sender} reports that {me} has acknowledged {told:,} messages of {origin}, but {me} "
+            f"has {known:,}"
         )
     return RolledBackError(
-        f"{me} has acknowledged {told:,} messages of {origin}, as {sender} knows, and its journal has {known:,}: it is "
-        "older than it should be. Go on under a new incarnation"
+        f"the journal of {me} is older than it should be: it has {known:,} messages of {origin}, "
+        f"and {sender} knows that {told:,} were acknowledged: continue under a new incarnation"
     )
 
 
 def superseded(me: str, by: str) -> SupersededError:
     """The error for a later incarnation of the own name."""
-    return SupersededError(f"{me} has ended: {by} has taken its name over. Stop this process")
+    return SupersededError(f"{me} has ended: {by} has taken over its name: stop this process")
 
 
 def check_incarnation(incarnation: object) -> None:
     """Raise RemoteProtocolError for what is no incarnation id."""
     if not isinstance(incarnation, str) or not valid_incarnation(incarnation):
-        raise RemoteProtocolError(f"{incarnation!r} is no incarnation id")
+        raise RemoteProtocolError(f"{incarnation!r} is not an incarnation id")
 
 
 def check_message(
@@ -77,19 +80,24 @@ def check_message(
     origin, counter = message.dot
     if len(message.context) > 2 * len(known) + MOST_STRANGE:
         raise RemoteProtocolError(
-            f"{message.dot} depends on {len(message.context):,} messages, in a group of {len(known):,}"
+            f"{message.dot} depends on {len(message.context):,} messages, in a group of "
+            f"{len(known):,}"
         )
     if origin not in known:
         checked(origin)
     if not isinstance(counter, int) or counter < 1:
-        raise RemoteProtocolError(f"{message.dot} is no dot: counters begin at 1")
+        raise RemoteProtocolError(f"{message.dot} is not a dot: counters start at 1")
     for depended, n in message.context:
         if depended not in known:
             checked(depended)
         if not isinstance(n, int) or n < 1:
-            raise RemoteProtocolError(f"{message.dot} depends on {depended}:{n}, no dot")
+            raise RemoteProtocolError(
+                f"{message.dot} depends on {depended}:{n}, which is not a dot"
+            )
         if depended == origin and n >= counter:
-            raise RemoteProtocolError(f"{message.dot} depends on {depended}:{n}, itself or later")
+            raise RemoteProtocolError(
+                f"{message.dot} depends on {depended}:{n}, which is itself or a later message"
+            )
         if depended == me and n > known[me]:
             raise remembers_more(sender, me, n, known[me], resumed=resumed)
     if origin == me and counter > known[me]:
@@ -105,19 +113,19 @@ def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
     members = {member.incarnation for member in state.members}
     known = members | state.ended.keys()
     named = {
-        "members, or ended ones": known - vector.keys(),
+        "members or ended members": known - vector.keys(),
         "members that have ended": members & state.ended.keys(),
-        "those who went": {
+        "cut members": {
             x
             for x, cut in state.cuts.items()
             if x in members - {me} and vector.get(x, 0) > cut.counter
         },
-        "swept ones": state.swept.keys() - state.ended.keys(),
-        "stable ones": {x for x, n in state.stable.items() if n > vector.get(x, -1)},
+        "removed incarnations": state.swept.keys() - state.ended.keys(),
+        "stable messages": {x for x, n in state.stable.items() if n > vector.get(x, -1)},
         "maximal messages": {dot.origin for dot in state.context if not covers(vector, dot)},
     }
     if me not in known:
-        raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
+        raise ConfigurationError(f"{me!r} is not a member of the group whose state it received")
     last = dict(state.stable)
     for message in state.unstable:
         origin, counter = message.dot
@@ -126,18 +134,19 @@ def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
             break
         last[origin] = counter
     if complete and (short := {x for x, n in vector.items() if last.get(x, 0) < n}):
-        named["unstable ones"] = short
+        named["unstable messages"] = short
     for what, wrong in named.items():
         if wrong:
             raise ConfigurationError(
-                f"the state of the group that {me} was given is none: {what} that cannot be: {min(wrong):.80}"
+                f"{me} received an invalid state of its group: inconsistent {what}: "
+                f"{min(wrong):.80}"
             )
 
 
 def weight_of(sender: str, digest: Digest) -> int:
     """The sum of a digest's counters; RemoteProtocolError if there is something else than counters in it."""
     if digest.weight < 0:
-        raise RemoteProtocolError(f"{sender} sent a digest with something else than counters in it")
+        raise RemoteProtocolError(f"{sender} sent a digest with entries that are not counters")
     return digest.weight
 
 
@@ -169,8 +178,8 @@ def check_digest(
         raise remembers_more(peer.incarnation, me, own, known[me], resumed=resumed)
     if not peer.met and any(stable.values()) and not dominates(vector, stable):
         raise RemoteProtocolError(
-            f"{peer.incarnation} came back without messages that its name had acknowledged, and"
-            " that nobody keeps any more: it has lost its state, and cannot go on in this group"
+            f"{peer.incarnation} returned without messages that it had acknowledged, and that no "
+            "member keeps any longer: it has lost its state and cannot continue in this group"
         )
     return weight
 
@@ -181,11 +190,13 @@ def check_group_digest(
     """The same where members come and go; the weight counts what the vector does not name any more."""
     weight = weight_of(sender, digest)
     if type(digest.dropped) is not int or digest.dropped < 0:
-        raise RemoteProtocolError(f"{sender} sent a digest that has dropped {digest.dropped!r}")
+        raise RemoteProtocolError(
+            f"{sender} sent a digest with an invalid number of dropped messages: {digest.dropped!r}"
+        )
     if not digest.acknowledging:
         raise RemoteProtocolError(
-            f"messages of {sender} leave before they are durable: groups whose members come and go need "
-            "Durability.IMMEDIATE"
+            f"{sender} sends messages before they are durable: groups whose members come and go "
+            "need Durability.IMMEDIATE"
         )
     if strange := digest.vector.keys() - known.keys():
         _check_strange(sender, digest, strange, known)
@@ -208,7 +219,8 @@ def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector
     most = len(known) + MOST_STRANGE
     if len(strange) > most and len(strange) - ids_on_their_way(digest.vector, digest.vector) > most:
         raise RemoteProtocolError(
-            f"{sender} sent a digest with {len(strange):,} ids that nobody can know, in a group of {len(known):,}"
+            f"{sender} sent a digest with {len(strange):,} unknown ids, in a group of "
+            f"{len(known):,}"
         )
     for incarnation in strange:
         check_incarnation(incarnation)

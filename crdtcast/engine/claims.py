@@ -72,10 +72,10 @@ class Claims:
     def _join(self, join: Join, dot: Dot, known: Known) -> Judged:
         base, contact = join.base, base_of(dot.origin)
         if base in (contact, *join.replaces) or contact in join.replaces:
-            return None, Wrong(f"lets {base} in, which is replaced by it, or its contact")
+            return None, Wrong(f"admits {base}, which is replaced by that join, or is its contact")
         before = self._membership.incarnation(base)
         if before is not None and self._covers_join(before, known):
-            return None, Wrong(f"lets {base} in, under which {before} was let in before")
+            return None, Wrong(f"admits {base}, which was admitted before as {before}")
         row: dict[str, int] = {}
         wrong = None
         for origin, counter in join.vector.items():
@@ -84,7 +84,7 @@ class Claims:
             row[origin] = min(counter, known(origin))
             if counter != known(origin):
                 had = known(origin)
-                wrong = Wrong(f"lets {base} in with {origin}:{counter}, of which it had {had}")
+                wrong = Wrong(f"admits {base} with {origin}:{counter}, but had {had} of them")
         return Join(base, join.replaces, join.witness, row, join.reads), wrong
 
     def _cuts(
@@ -105,10 +105,10 @@ class Claims:
         if delivered is None:
             return None  # forgotten here, or never met: it changes nothing
         if incarnation == dot.origin:
-            return Wrong("says of itself that it has ended")
+            return Wrong("reports its own end")
         what = f"cuts {incarnation} at {cut.counter:,}"
         if cut.counter != known(incarnation):
-            return Wrong(f"{what}, of which it had {known(incarnation):,}")
+            return Wrong(f"{what}, but had {known(incarnation):,} messages of it")
         if incarnation == membership.me:
             return None  # a frame of views, or an `Ended`, tells a member of its own end
         ended = membership.cut(incarnation)
@@ -118,13 +118,13 @@ class Claims:
             return Wrong(f"{what}, which has not ended", proven=False)
         if incarnation in membership.cuts or ended.counter == cut.counter:
             return None
-        return Wrong(f"{what}, which has ended at {ended.counter:,}", proven=False)
+        return Wrong(f"{what}, which ended at {ended.counter:,}", proven=False)
 
     def _settled(self, incarnation: str, counter: int, dot: Dot, known: Known) -> Wrong | None:
         if name_of(dot.origin) != name_of(incarnation):
-            return Wrong(f"has settled {incarnation}, which is another node's")
+            return Wrong(f"settles {incarnation}, which is another node's")
         tomb = self._membership.tombs.get(incarnation)
         if tomb is not None and tomb.counter != counter:
-            text = f"has settled {incarnation} at {counter:,}, which has ended at {tomb.counter:,}"
+            text = f"settles {incarnation} at {counter:,}, which ended at {tomb.counter:,}"
             return Wrong(text, proven=False)
         return self._cut(incarnation, Cut(counter, How.EVICTED), dot, known)

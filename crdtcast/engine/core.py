@@ -84,10 +84,12 @@ class Core:
         for message in state.unstable:
             origin, counter = message.dot
             if not self.stable.get(origin, 0) < counter <= self.vector.get(origin, 0):
-                raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
+                raise ConfigurationError(
+                    f"the saved state holds {message.dot}, which its vector does not cover"
+                )
             run = self._store.by_origin.get(origin)
             if run is not None and counter != run.last + 1:
-                raise ConfigurationError(f"the saved state lacks what comes before {message.dot}")
+                raise ConfigurationError(f"the saved state lacks a message before {message.dot}")
             past, known = pasts.before(message, self.stable)
             pasts.record(
                 self._store.add(message, Tag(message.dot, message.context, past), 0), known
@@ -212,7 +214,8 @@ class Core:
             context = here
         elif set(context) != set(here):
             raise LocalProtocolError(
-                f"{self.me} has not delivered what comes before the message it reserved: {context} is not {here}"
+                f"{self.me} has not delivered all messages before the one it reserved: {context} "
+                f"is not {here}"
             )
         dot = Dot(self.me, self.vector[self.me] + 1)
         self._reservation = Reservation(dot, context)
@@ -226,7 +229,7 @@ class Core:
         """
         reservation = self._reservation
         if reservation is None:
-            raise LocalProtocolError(f"{self.me} has reserved no message")
+            raise LocalProtocolError(f"{self.me} has not reserved a message")
         self._refuse_if_ending()
         self._reservation = None
         self._pasts.reorder(reservation.context)
@@ -242,7 +245,7 @@ class Core:
     def _refuse_if_reserved(self) -> None:
         if self._reservation is not None:
             raise NotReadyError(
-                f"{self._reservation.dot} is reserved: {self.me} sends nothing else before"
+                f"{self._reservation.dot} is reserved: {self.me} must send that message first"
             )
 
     def _move_window(self) -> None:
@@ -255,7 +258,9 @@ class Core:
         tags = {}
         for tag in after:
             if self.vector.get(tag.dot.origin, 0) < tag.dot.counter:
-                raise LocalProtocolError(f"{tag.dot} is given in `after` but not delivered here")
+                raise LocalProtocolError(
+                    f"{tag.dot} is given in `after`, but this member has not delivered it"
+                )
             tags[tag.dot] = tag
         past = dict(self._acknowledged)
         merge_into(past, self._stability.stable)
@@ -558,7 +563,9 @@ class Core:
         """
         stored = self._store.get(*dot)
         if stored is None:
-            raise LocalProtocolError(f"{dot} is not delivered here, or was reported stable")
+            raise LocalProtocolError(
+                f"{dot} was not delivered at this member, or was reported stable"
+            )
         return stored.tag
 
     def messages(self, dots: Iterable[Dot]) -> list[Message]:

@@ -64,20 +64,20 @@ class Engine(Core):
         for incarnation in state.vector:
             if name_of(incarnation) not in members.names or not valid_incarnation(incarnation):
                 raise ConfigurationError(
-                    f"the saved state knows {incarnation}, which is no member of this group"
-                    f" ({', '.join(members.names)})"
+                    f"the saved state has {incarnation}, which is not a member of this group "
+                    f"({', '.join(members.names)})"
                 )
         for incarnation in sorted({*state.vector, self.me}):
             members.learn(incarnation)
         if members.current[members.name] != self.me:
             raise ConfigurationError(
-                f"the saved state knows {members.current[members.name]}, a later incarnation than"
-                f" {self.me}: start under a new one"
+                f"the saved state has {members.current[members.name]}, a later incarnation than "
+                f"{self.me}: start under a new one"
             )
         if state.vector.get(self.me, state.counter) != state.counter and self.me in state.vector:
             raise ConfigurationError(
-                f"the saved state has delivered {state.vector[self.me]} of {state.counter} own"
-                " messages: it is not one point of a history"
+                f"the saved state is inconsistent: it has delivered {state.vector[self.me]} of "
+                f"{state.counter} own messages"
             )
         for incarnation in members.current.values():
             if incarnation != self.me:
@@ -107,11 +107,13 @@ class Engine(Core):
         name = name_of(incarnation)
         if name not in members.names or not valid_incarnation(incarnation):
             raise HandshakeError(
-                f"{incarnation!r} is no member of this group ({', '.join(members.names)}): "
+                f"{incarnation!r} is not a member of this group ({', '.join(members.names)}): "
                 "give all nodes the same list of names"
             )
         if incarnation == self.me:
-            raise HandshakeError(f"{incarnation} is this node itself: its own address is a peer's")
+            raise HandshakeError(
+                f"{incarnation} is this node itself: remove its own address from its peers"
+            )
         if members.is_newer(incarnation):
             self._learn(incarnation)
             return True
@@ -179,11 +181,13 @@ class Engine(Core):
                 try:
                     self._receive_message(sender, message)
                 except TypeError:
-                    raise RemoteProtocolError(f"{message.dot} is ill-typed") from None
+                    raise RemoteProtocolError(
+                        f"{message.dot} has fields of the wrong type"
+                    ) from None
             elif type(message) is Digest:
                 self._receive_digest(peer, message)
             else:
-                raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
+                raise RemoteProtocolError(f"{message!r:.200} is not a message or digest")
         except RemoteProtocolError as error:
             self.blames.refuse(sender, error)
 

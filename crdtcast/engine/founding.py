@@ -123,7 +123,7 @@ class FoundingRound:
         if said.names != self.names:
             raise ConfigurationError(
                 f"{name!r} founds the group with {', '.join(said.names)}, and {self.name!r} with "
-                f"{', '.join(self.names)}: give all founders the same list"
+                f"{', '.join(self.names)}: use the same list on all founders"
             )
         self._heard[name] = said
         known, theirs = self._founders.get(name), said.founders[name]
@@ -149,8 +149,8 @@ class FoundingRound:
         self._renewals += 1
         if self._renewals > MOST_RENEWALS:
             raise ConfigurationError(
-                f"{name!r} knows another process that calls itself {self.name!r} and founds the group: each founder "
-                "needs a name of its own, so stop one of them"
+                f"{name!r} knows another process called {self.name!r} that founds the group: stop "
+                "one of them, since each founder needs its own name"
             )
         mine = self._founders[self.name]
         self._founders[self.name] = mine._replace(incarnation=self._fresh(known))
@@ -180,7 +180,8 @@ def _begun(me: str, founders: Mapping[str, Founder]) -> Begun:
     if lowest > highest:
         told = ", ".join(f"{name}: {founder.reads}" for name, founder in sorted(founders.items()))
         raise ConfigurationError(
-            f"the founders' programs read no format level in common ({told}): start the same version everywhere"
+            f"the founders' programs have no common format level ({told}): start the same version "
+            "everywhere"
         )
     packed = msgpack.packb([[f.incarnation, f.witness, *f.reads] for f in everybody])
     return Begun(

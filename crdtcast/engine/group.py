@@ -205,11 +205,12 @@ class GroupEngine(MembershipChanges):
         self._refuse_if_ending()
         self._refuse_if_split()
         if level <= self.level:
-            raise LocalProtocolError(f"the group's format level is {self.level} already")
+            raise LocalProtocolError(f"the group's format level is already {self.level}")
         if lacking := self.lacking_level(level):
             said = ", ".join(f"{name_of(x)} (reads {self.span_of(x)})" for x in lacking)
             raise LocalProtocolError(
-                f"cannot raise the format level to {level}: not all members read it: upgrade or evict {said}"
+                f"cannot raise the format level to {level}: not all members read it: upgrade or "
+                f"evict {said}"
             )
         self._want(replace(self.wants, level=level))
 
@@ -253,12 +254,13 @@ class GroupEngine(MembershipChanges):
             return Admission(known, self.state().given_to_joiner())
         if self.is_on_probation and self._tick < LISTEN:
             raise NotReadyError(
-                f"{self.me} has just started, and asks the others first whether they have more of it"
+                f"{self.me} has just started, and first asks the others whether they have more of "
+                "its messages: try again"
             )
         replaced = tuple(sorted({base_of(incarnation) for incarnation in replaces}))
         check_joiner(membership, base, replaced)
         if not membership.is_established(self.me, self._stability.stable):
-            raise NotReadyError(f"{self.me} has just joined itself and cannot let others in yet")
+            raise NotReadyError(f"{self.me} has just joined and cannot admit others yet: try again")
         check_copy(membership, self.vector, covered or {}, copied_from)
         tag = self._issue(Join(base, replaced, witness, dict(self.vector), reads))
         joined = joined_id(base, self.me, tag.dot.counter)
@@ -266,18 +268,17 @@ class GroupEngine(MembershipChanges):
 
     def _refuse_if_split(self) -> None:
         if self.standing is Standing.SPLIT:
-            raise LocalProtocolError(
-                f"{self.me} makes no change of members: {self.told_of_split()}"
-            )
+            raise LocalProtocolError(f"{self.me} cannot change the members: {self.told_of_split()}")
 
     def told_of_split(self) -> str:
         """What has happened, and what to do, where the standing is SPLIT."""
         apart = self.apart
         epochs = ", ".join(f"{epoch:,}" for epoch in sorted(set(apart.values())))
         return (
-            f"{', '.join(sorted(map(name_of, apart)))} and this member follow two different changes of epoch {epochs}, "
-            "since a voter's disk was set back. Data goes on. Decide which side goes on, and type `crdtcast surrender` "
-            "at each member of the other one: it joins again"
+            f"{', '.join(sorted(map(name_of, apart)))} and this member follow two different "
+            f"changes of epoch {epochs}, since a voter's disk was set back. Data goes on. Decide "
+            "which side goes on, and run `crdtcast surrender` at each member of the other one: "
+            "it joins again"
         )
 
     def _want(self, wants: Wants) -> None:
@@ -301,16 +302,18 @@ class GroupEngine(MembershipChanges):
         self._refuse_if_split()
         for incarnation in incarnations:
             if incarnation in self._membership.cuts:
-                raise LocalProtocolError(f"it is decided already that {incarnation} goes")
+                raise LocalProtocolError(f"the group has already decided to remove {incarnation}")
             if incarnation not in self.evictable:
-                raise LocalProtocolError(f"{incarnation} is no member: nothing to evict")
+                raise LocalProtocolError(
+                    f"{incarnation} is not a member: there is nothing to evict"
+                )
             if incarnation == self.me:
-                raise LocalProtocolError(f"{incarnation} is this node itself: let it leave")
+                raise LocalProtocolError(f"{incarnation} is this node itself: use leave")
         victims = {**self.wants.victims, **dict.fromkeys(incarnations, force)}
         if not any(other not in victims and self.holds_data(other) for other in self.going_on()):
             raise LocalProtocolError(
-                f"without {', '.join(map(name_of, sorted(incarnations)))} the group would have no data: let another "
-                "member that holds data join first"
+                f"cannot remove {', '.join(map(name_of, sorted(incarnations)))}: the group would "
+                "have no data: let another member that holds data join first"
             )
         self._want(replace(self.wants, victims=victims))
 
@@ -324,7 +327,8 @@ class GroupEngine(MembershipChanges):
             found = [victim for victim in victims if member in (victim, name_of(victim))]
             if not found:
                 raise LocalProtocolError(
-                    f"{name_of(self.me)} has not asked to evict {member}: withdraw that where it was asked"
+                    f"{name_of(self.me)} has not asked to evict {member}: withdraw the eviction "
+                    "on the member that asked"
                 )
             for victim in found:
                 del victims[victim]
@@ -334,7 +338,7 @@ class GroupEngine(MembershipChanges):
         """All that was to be sent again of this evicted incarnation has been: the group may forget it."""
         tomb = self._membership.tombs.get(incarnation)
         if tomb is None:
-            raise LocalProtocolError(f"{incarnation} was not evicted, or has settled already")
+            raise LocalProtocolError(f"{incarnation} was not evicted, or has already settled")
         return self._issue(Settled(incarnation, tomb.counter))
 
     def fate(self, incarnation: str) -> int | Fate:
@@ -344,7 +348,7 @@ class GroupEngine(MembershipChanges):
     def surrender(self) -> None:
         """By the operator's word, where there are two sides: the other one goes on, this incarnation ends."""
         if self.standing not in (Standing.DISPUTED, Standing.SPLIT):
-            raise LocalProtocolError(f"{self.me} is not in dispute with anybody")
+            raise LocalProtocolError(f"{self.me} has no dispute")
         self._become_evicted(None)
 
     def renounce(self) -> None:

@@ -42,6 +42,6 @@ def check_program(who: str, reads: Span, in_force: int, agreed: int) -> None:
     """Raise OutdatedError if a program that reads `reads` must not touch what this member has stored."""
     if (needed := needed_level(reads, in_force, agreed)) is not None:
         raise OutdatedError(
-            f"{who} has stored data of format level {needed}, and this program reads level {reads}: "
-            f"start a program that reads level {needed}; nothing was touched"
+            f"{who} has stored data of format level {needed}, and this program reads level "
+            f"{reads}: start a program that reads level {needed}; this one changed nothing"
         )

@@ -16,18 +16,18 @@ class Members:
 
     def __init__(self, me: str, names: Iterable[str]) -> None:
         if not valid_incarnation(me):
-            raise ConfigurationError(f"{me!r} is no incarnation id (see `new_incarnation`)")
+            raise ConfigurationError(f"{me!r} is not an incarnation id (see `new_incarnation`)")
         self.me = me
         self.name = name_of(me)
         self.names = tuple(sorted(set(names)))
         for name in self.names:
             if not valid_name(name):
                 raise ConfigurationError(
-                    f"{name!r} is no node name: use 1 to 32 of A-Z a-z 0-9 _ -"
+                    f"invalid node name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
                 )
         if self.name not in self.names:
             raise ConfigurationError(
-                f"{me} starts in a group that has no {self.name}, only {', '.join(self.names)}"
+                f"{me} starts in a group without {self.name}: it has {', '.join(self.names)}"
             )
         self.current: dict[str, str] = {}
         self.ended: dict[str, None] = {}
@@ -43,8 +43,8 @@ class Members:
         name = name_of(incarnation) if isinstance(incarnation, str) else ""
         if name not in self.names or not valid_incarnation(incarnation):
             raise RemoteProtocolError(
-                f"{incarnation!r} is no incarnation of a member of this group"
-                f" ({', '.join(self.names)})"
+                f"{incarnation!r} is not an incarnation of a member of this group "
+                f"({', '.join(self.names)})"
             )
         return name
 

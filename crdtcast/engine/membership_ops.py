@@ -65,8 +65,8 @@ class MembershipChanges(Reception):
         """Raise EndedError if this incarnation sends nothing any more."""
         if self._is_ending:
             raise EndedError(
-                f"{self.me} sends nothing any more (it is {self.standing.value}): go on with a new incarnation, "
-                "one that joins"
+                f"{self.me} can no longer send (it is {self.standing.value}): join with a new "
+                "incarnation"
             )
 
     def _issue(self, operation: Operation) -> Tag:
@@ -114,11 +114,11 @@ class MembershipChanges(Reception):
         origin, counter = dot
         text = f"{origin} {wrong.text} (its message {counter:,}"
         if not wrong.proven:
-            self.blames.doubt(origin, f"{text}): this has no effect here")
+            self.blames.doubt(origin, f"{text}): it has no effect at this member")
         elif sender == origin:
             self.blames.note_late(origin, f"{text})")
         else:
-            self.blames.note(origin, f"{text}, handed on by {sender})")
+            self.blames.note(origin, f"{text}, forwarded by {sender})")
 
     def _apply(self, operation: Operation, dot: Dot) -> None:
         """What a membership operation does where it is delivered, its sender included."""

@@ -129,25 +129,27 @@ def decode(kind: int, payload: bytes) -> Operation | None:
         raise
     except Exception as error:  # msgpack raises many kinds, and so do wrong shapes
         raise RemoteProtocolError(
-            f"a membership operation of kind {kind} cannot be read: {error}"
+            f"unreadable membership operation of kind {kind}: {error}"
         ) from error
 
 
 def _incarnation(text: Any) -> str:
     if not isinstance(text, str) or not valid_incarnation(text):
-        raise RemoteProtocolError(f"{text!r:.80} in a membership operation is no incarnation id")
+        raise RemoteProtocolError(
+            f"{text!r:.80} in a membership operation is not an incarnation id"
+        )
     return text
 
 
 def _base(text: Any) -> str:
     if base_of(_incarnation(text)) != text:
-        raise RemoteProtocolError(f"{text!r} in a membership operation is no base of an id")
+        raise RemoteProtocolError(f"{text!r} in a membership operation is not the base of an id")
     return str(text)
 
 
 def _counter(number: Any) -> int:
     if type(number) is not int or not 0 <= number <= MOST_COUNTER:
-        raise RemoteProtocolError(f"{number!r:.80} in a membership operation is no counter")
+        raise RemoteProtocolError(f"{number!r:.80} in a membership operation is not a counter")
     return number
 
 

@@ -201,7 +201,9 @@ class Reception(Core):
     def connected(self, peer: str) -> None:
         """A link with this incarnation is up: a member or joiner is told our vector, an ended one that it has ended."""
         if peer == self.me:
-            raise HandshakeError(f"{peer} is this node itself: its own address is a peer's")
+            raise HandshakeError(
+                f"{peer} is this node itself: remove its own address from its peers"
+            )
         check_incarnation(peer)
         if self._over:
             self._exchange.link_up(peer)  # others may wait for what it knows
@@ -259,7 +261,7 @@ class Reception(Core):
                         else:
                             self._receive_message(sender, message)
                     except TypeError:
-                        text = f"{sender} sent {message.dot}, which is ill-typed"
+                        text = f"{sender} sent {message.dot} with fields of the wrong type"
                         raise RemoteProtocolError(text) from None
             elif type(message) is Digest:
                 self._receive_digest(sender, message)
@@ -269,7 +271,7 @@ class Reception(Core):
             elif type(message) is Views:
                 (self._pass_on if self._over else self._receive_views)(sender, message)
             else:
-                raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
+                raise RemoteProtocolError(f"{message!r:.200} is not a message or digest")
         except RolledBackError:
             self._was_set_back()
             raise
@@ -339,8 +341,8 @@ class Reception(Core):
         if epoch is not None and not self._is_split:
             self.blames.doubt(
                 sender,
-                f"{sender} follows another change of epoch {epoch:,} than {self.me}: a disk was set back, or it lies; "
-                "as long as it is alone with that, evict it, and it joins again",
+                f"{sender} and {self.me} follow different changes of epoch {epoch:,}: a disk was "
+                f"set back, or {sender} lies: if only {sender} does so, evict it; it joins again",
             )
 
     def _check_views(self, sender: str, frame: Views) -> None:
@@ -452,18 +454,20 @@ class Reception(Core):
         """Whether this member may have been told so: by somebody whom it knows, with a cut that can be."""
         if not self._may_be_a_member(sender):
             raise RemoteProtocolError(
-                f"{sender}, which nobody here knows, says that {self.me} has ended"
+                f"{sender}, which this member does not know, reports that {self.me} has ended"
             )
         if cut is None:
             return
         peer, sent = self._peers.get(sender), self.vector[self.me]
         if peer is not None and cut < peer.acknowledged:
             raise RemoteProtocolError(
-                f"{sender} says that {self.me} has ended at {cut:,}, and has acknowledged {peer.acknowledged:,} of it"
+                f"{sender} reports that {self.me} has ended at {cut:,}, but has acknowledged "
+                f"{peer.acknowledged:,} of its messages"
             )
         if cut > sent and not self.resumed:
             raise RemoteProtocolError(
-                f"{sender} says that {self.me} has ended at {cut:,}, which has sent {sent:,}"
+                f"{sender} reports that {self.me} has ended at {cut:,}, but {self.me} has sent "
+                f"{sent:,}"
             )
 
     def _is_cut_off(self, sender: str) -> bool:

@@ -39,13 +39,15 @@ def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
         _check_ids(sender, asked.answered, known, told)
     for record in frame.records:
         if wrong := next(_wrong_in(record), None):
-            raise RemoteProtocolError(f"{sender} passes on a record of {record.member}: {wrong}")
+            raise RemoteProtocolError(
+                f"{sender} forwards an invalid record of {record.member}: {wrong}"
+            )
         if record.promise is not None and record.member == sender:
             _check_ids(sender, record.promise.members, known, told)
     for decided in frame.decided:
         if wrong := next(_wrong_in_change(decided.change), None):
             raise RemoteProtocolError(
-                f"{sender} passes on a decision of epoch {decided.epoch:,}: {wrong}"
+                f"{sender} forwards an invalid decision of epoch {decided.epoch:,}: {wrong}"
             )
 
 
@@ -61,7 +63,7 @@ def check_own_record(record: Record, view: View, here: Ground, *, resumed: bool)
         for incarnation in incarnations:
             if here.is_over(incarnation):
                 raise RemoteProtocolError(
-                    f"{record.member} {what} {incarnation}, which cannot be a member any more"
+                    f"{record.member} {what} {incarnation}, which can no longer be a member"
                 )
             join = joined_by(incarnation)
             if join is not None and join[0] == base_of(here.me):
@@ -80,9 +82,9 @@ def _named(record: Record) -> Iterator[tuple[str, Iterable[str]]]:
     if record.promise is not None:
         yield "counts as a member", record.promise.members
     if record.proposal is not None:
-        yield "would put out", record.proposal.victims
+        yield "would remove", record.proposal.victims
     for change in _changes(record):
-        yield "would put out", change.out
+        yield "would remove", change.out
         yield "gives a vote to", change.votes
 
 
@@ -98,10 +100,10 @@ def _check_ids(sender: str, ids: Collection[str], known: Vector, told: Vector) -
     strange = {each for each in ids if each not in known}
     most = len(known) + MOST_STRANGE
     if any(not valid_incarnation(each) for each in strange):
-        raise RemoteProtocolError(f"{sender} sent views of what is no incarnation")
+        raise RemoteProtocolError(f"{sender} sent views with an invalid incarnation id")
     if len(strange) > most and len(strange) - ids_on_their_way(strange, told) > most:
         raise RemoteProtocolError(
-            f"{sender} sent views with {len(strange):,} ids that nobody can know, in a group of {len(known):,}"
+            f"{sender} sent views with {len(strange):,} unknown ids, in a group of {len(known):,}"
         )
 
 
@@ -124,22 +126,22 @@ def _wrong_in(record: Record) -> Iterator[str]:
     if proposal is not None:
         yield from _wrong_in_proposal(proposal, record)
     if promised != NO_BALLOT and promise is None and accepted is None:
-        yield "it has promised something, and does not say what"
+        yield "it has promised a ballot without a promise"
 
 
 def _wrong_in_ballot(ballot: Ballot, *, may_be_none: bool = False) -> Iterator[str]:
     if may_be_none and ballot == NO_BALLOT:
         return
     if not 1 <= ballot.number <= MOST_BALLOTS or not ballot.proposer:
-        yield f"{ballot.number:,} is no number of a ballot"
+        yield f"{ballot.number:,} is not a ballot number"
 
 
 def _wrong_in_promise(promise: Promise, promised: Ballot) -> Iterator[str]:
     yield from _wrong_in_ballot(promise.ballot)
     if promise.ballot > promised:
-        yield "its promise is of a later ballot than it has promised"
+        yield "its promise has a later ballot than the one it promised"
     if not _is_sorted(promise.members):
-        yield "its members are in no order"
+        yield "its members are not sorted"
     # Whom a victim has let in beyond what was delivered of it is not known there.
     delivered: dict[str, int] = {}
     for who, counter in promise.delivered.items():
@@ -148,40 +150,40 @@ def _wrong_in_promise(promise: Promise, promised: Ballot) -> Iterator[str]:
     for member in promise.members:
         join = joined_by(member)
         if join is not None and delivered.get(join[0], join[1]) < join[1]:
-            yield f"it knows {member}, and not the message that let it in"
+            yield f"it knows {member}, but not the message that admitted it"
 
 
 def _wrong_in_accepted(accepted: Accepted, promised: Ballot) -> Iterator[str]:
     yield from _wrong_in_ballot(accepted.ballot)
     if accepted.ballot > promised:
-        yield "it has accepted a later ballot than it has promised"
+        yield "it has accepted a later ballot than the one it promised"
     yield from _wrong_in_change(accepted.change)
 
 
 def _wrong_in_proposal(proposal: Proposal, record: Record) -> Iterator[str]:
     yield from _wrong_in_ballot(proposal.ballot)
     if proposal.ballot.proposer != record.member:
-        yield "its proposal is another one's"
+        yield "its proposal belongs to another member"
     if not _is_sorted(proposal.victims):
-        yield "its victims are in no order"
+        yield "its victims are not sorted"
     if proposal.leaves != (record.member in proposal.victims):
-        yield "it leaves, and does not, or the other way round"
+        yield "its leave and its victims contradict each other"
     if not {*proposal.word.replaced, *proposal.word.forced} <= set(proposal.victims):
-        yield "a word is about whom nobody wants to put out"
+        yield "it says how to remove a member that it does not remove"
     if proposal.change is not None:
         if proposal.ballot > record.promised:
-            yield "it asks to accept what it has not promised itself"
+            yield "it asks to accept a ballot that it has not promised itself"
         yield from _wrong_in_change(proposal.change)
 
 
 def _wrong_in_change(change: Change) -> Iterator[str]:
     cuts = [who for who, _ in change.cuts]
     if not (_is_sorted(cuts) and _is_sorted(change.out) and _is_sorted(change.votes)):
-        yield "a change is in no order"
+        yield "a change is not sorted"
     if not set(change.out) <= set(cuts):
-        yield "a change puts somebody out, and does not say where"
+        yield "a change removes a member without saying where it ends"
     if set(change.votes) & set(cuts):
-        yield "a change gives a vote to somebody who goes"
+        yield "a change gives a vote to a member that it removes"
 
 
 def _is_sorted(ids: Collection[str]) -> bool:

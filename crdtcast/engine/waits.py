@@ -70,8 +70,8 @@ class Waits:
             members = progress.size(engine)
             if not 1 <= count <= members:
                 raise LocalProtocolError(
-                    f"waiting for {count} members, in a group that has {members}: "
-                    f"choose a count from 1 to {members}"
+                    f"cannot wait for {count} members: the group has {members}: choose a count "
+                    f"from 1 to {members}"
                 )
         kind = notion, count, tag.dot.origin
         beyond, error = self._lost.get(tag.dot.origin, (tag.dot.counter, None))

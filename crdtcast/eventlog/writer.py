@@ -55,7 +55,7 @@ class Privacy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When a segment is sealed: at the first flush after it has so many bytes, or is so many seconds old."""
+    """When a segment is sealed: at the first flush after it has this size, or this age in seconds."""
 
     size: int = 16 * 2**20
     seconds: float = 3600.0
@@ -166,27 +166,27 @@ class EventLog:
 
     @property
     def vector(self) -> Vector:
-        """What this log has told as sent or delivered, including what its START began from."""
+        """Messages that this log has as sent or delivered, including the vector of its START."""
         return self._vector
 
     @property
     def told_stable(self) -> Vector:
-        """What this log has told as stable."""
+        """Messages that this log has as stable."""
         return self._stable
 
     @property
     def members(self) -> Sequence[str]:
-        """Whom this log has told to be members."""
+        """The members, according to this log."""
         return self._members
 
     @property
     def view(self) -> LoggedView | None:
-        """The view that this log has told its member to be in."""
+        """The view of this log's member, according to this log."""
         return self._view
 
     @property
     def cuts(self) -> Mapping[str, LoggedCut]:
-        """Whom this log has told to go, and not to have ended."""
+        """Removed incarnations that have not ended yet, according to this log."""
         return self._cuts
 
     # --- events ---------------------------------------------------------------------------------
@@ -220,8 +220,7 @@ class EventLog:
         merge_into(self._stable, stable or {})
 
     def stop(self, unstable: int | None = None) -> None:
-        """A clean end; `unstable` is how many messages were delivered but not stable, 0 at rest.
-        Seals the segment."""
+        """Log a clean end, and seal the segment. `unstable` counts messages that are not stable yet, 0 at rest."""
         left = "" if unstable is None else f',"entries":{unstable}'
         self._append(f'"kind":"STOP"{left}')
         self.close()
@@ -233,10 +232,10 @@ class EventLog:
         *,
         reissues: Dot | None = None,
     ) -> None:
-        """The replica broadcast a message (and so delivered it to itself).
+        """Log that the replica broadcast a message (and so delivered it to itself).
 
-        `object_ops`: (object, operation) pairs. `reissues`: the message of an earlier incarnation
-        whose operations go out again with this one.
+        object_ops: (object, operation) pairs.
+        reissues: the message of an earlier incarnation whose operations this one sends again.
         """
         origin, counter = tag.dot
         told = self._operations(object_ops) if object_ops else ""
@@ -249,14 +248,15 @@ class EventLog:
         self._vector[origin] = counter
 
     def deliver(self, dot: Dot) -> None:
-        """The application took a message of another member."""
+        """Log that the application received a message of another member."""
         origin, counter = dot
         self._append(f'"kind":"DELIVER",{self._heads.get(origin) or self._head(origin)}{counter}')
         self._vector[origin] = counter
 
     def stable(self, dot: Dot) -> None:
-        """The application was told that no message concurrent with this one can be delivered here
-        any more."""
+        """Log that the application was notified that no message concurrent with this one can be delivered here any
+        more.
+        """
         origin, counter = dot
         self._append(f'"kind":"STABLE",{self._heads.get(origin) or self._head(origin)}{counter}')
         self._stable[origin] = counter
@@ -278,9 +278,9 @@ class EventLog:
                 EventLog.stable(self, dot)
 
     def joined(self, member: str, dot: Dot, *, replaces: Iterable[str] = ()) -> None:
-        """The operation `dot`, just delivered or sent here, makes the incarnation `member` a member.
+        """Log that the operation `dot`, just delivered or sent here, makes the incarnation `member` a member.
 
-        `replaces`: the incarnations, or the fronts of their ids, whose place it takes.
+        replaces: the incarnations, or the prefixes of their ids, that it replaces.
         """
         replaced = list(replaces)
         told = f',"replaces":{json.dumps(replaced)}' if replaced else ""
@@ -298,10 +298,13 @@ class EventLog:
         level: int | None = None,
         forced: bool = False,
     ) -> None:
-        """A decision has ended the view that was called `before`, and `view` is the one after it.
+        """Log that a decision has ended the view called `before`, and that `view` is the next one.
 
-        cuts: of those who go, and anew of those who went and have not ended everywhere. out: who goes now. votes: who
-        gets one. level: that it raises. forced: by less than a quorum.
+        cuts: where removed incarnations end, including earlier ones that have not ended everywhere.
+        out: the incarnations that it removes.
+        votes: members that get a vote.
+        level: the new format level, if it is raised.
+        forced: whether less than a quorum decided.
         """
         cuts = list(cuts)
         sent = self._vector.get(self._incarnation, 0)
@@ -316,13 +319,15 @@ class EventLog:
         self._cuts.update((cut.origin, cut) for cut in cuts if cut.origin in self._members)
 
     def left(self, dot: Dot) -> None:
-        """The origin of `dot` has left and ended here: `dot` is its last message that counts, and delivered."""
+        """Log that the origin of `dot` has left and ended here: `dot` is its last message, and delivered."""
         self._ended(Kind.LEFT, dot)
 
     def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
-        """`incarnation` was evicted and has ended here: its first `cut` messages count, all of them are delivered.
+        """Log that `incarnation` was evicted and has ended here: its first `cut` messages count, and all are delivered.
 
-        forced: by less than a quorum. Of this incarnation itself it says that it is no member any more.
+        forced: whether less than a quorum decided.
+
+        For this log's own incarnation the line says that it is no longer a member.
         """
         self._ended(Kind.EVICT, Dot(incarnation, cut), f',"op":"{FORCED}"' if forced else "")
 
@@ -332,10 +337,9 @@ class EventLog:
         self._cuts.pop(dot.origin, None)
 
     def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
-        """All operations of `object` under the cut `vector`, and none beyond, give a value with
-        this `digest`.
+        """Log the `digest` of the value of `object` after all operations under the cut `vector`, and no others.
 
-        Two replicas that tell the same object and vector must tell the same digest.
+        Two replicas that log the same object and vector must log the same digest.
         """
         self._append(
             f'"kind":"STATE","object":{json.dumps(self._object(object))},'
@@ -343,8 +347,7 @@ class EventLog:
         )
 
     def gc(self, bytes_before: int, bytes_after: int, entries: int) -> None:
-        """Real sizes of metadata (PO-Logs, store, rows) around a compaction; `entries` are left
-        of it."""
+        """Log real sizes of metadata (PO-Logs, store, rows) around a compaction, and the `entries` left after it."""
         self._append(
             f'"kind":"GC","bytes_before":{bytes_before},"bytes_after":{bytes_after},"entries":{entries}'
         )
@@ -442,16 +445,17 @@ class EventLog:
     # --- files ----------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what is buffered to the operating system, and seal the segment if it is big or
-        old enough. If another process has opened this log since, drop it: that one tells the rest."""
+        """Write buffered lines to the operating system, and seal the segment if it is big or old enough. If another
+        process has opened this log since, drop them: that process writes the rest.
+        """
         self._flush(end=False)
 
     def close(self) -> None:
-        """Flush and seal. An event after this begins a new segment."""
+        """Flush and seal. A later event starts a new segment."""
         self._flush(end=True)
 
     def abandon(self) -> None:
-        """Drop what is not written and let go of the segment as it is: somebody else goes on with this log."""
+        """Drop unwritten lines and leave the segment unchanged: another process continues this log."""
         self._buffer.clear()
         self._buffered = 0
         self._unwritten = b""
@@ -486,8 +490,8 @@ class EventLog:
         if not self._displaced:
             self._displaced = True
             self._log(
-                f"event log: another process writes the log of {self._incarnation} in {self._directory} "
-                "now; this one writes no more of it"
+                f"event log: another process now writes the log of {self._incarnation} in "
+                f"{self._directory}; this one stops writing it"
             )
 
     def _write(self) -> None:
@@ -524,7 +528,7 @@ class EventLog:
         now = self._clock_us()
         if self._refused_since is None:
             self._refused_since = now
-        remedy = "free space on that disk" if error.errno in _FULL else "mend that"
+        remedy = "free space on that disk" if error.errno in _FULL else "fix the cause"
         self._warn(
             f"event log: cannot write {self._path}: {error.strerror or error}; {remedy}. The node goes "
             f"on and tries again at every commit; {self._buffered:,} bytes are waiting, {self.lost:,} "
@@ -542,7 +546,7 @@ class EventLog:
         seconds = (self._clock_us() - self._refused_since) / 1_000_000
         self._refused_since = self._warned_at = None
         lost = f"{self.lost} events were lost (a hole in seq)" if self.lost else "nothing was lost"
-        self._log(f"event log: {self._path} takes writes again after {seconds:.1f} s; {lost}")
+        self._log(f"event log: {self._path} is writable again after {seconds:.1f} s; {lost}")
 
     # --- restart --------------------------------------------------------------------------------
 
@@ -555,12 +559,12 @@ class EventLog:
         group: str | None = None,
         incarnation: str | None = None,
     ) -> LogTail:
-        """Seal what a crash left open, cut torn last lines off, and tell where the log of the
-        incarnation ends; by default of the newest one.
+        """Seal the segment that a crash left open, cut torn last lines off, and return where the log of the incarnation
+        ends; by default of the newest one.
 
         Reads the last segment of that incarnation only. Any group if `group` is None.
 
-        :raises OSError: the directory cannot be read or written.
+        Raises OSError if the directory cannot be read or written.
         """
         segments: dict[str, list[Path]] = {}
         torn = 0
@@ -627,7 +631,7 @@ def check_directory(directory: Path) -> None:
 def _object(directory: Path, error: OSError) -> None:
     if error.errno not in _REFUSALS:
         raise ConfigurationError(
-            f"cannot keep an event log in {directory}: {error.strerror or error}; give it a directory "
+            f"cannot keep an event log in {directory}: {error.strerror or error}: use a directory "
             "that this user may write to"
         ) from error
 

@@ -132,7 +132,7 @@ class Node(Endpoint, EngineDriver):
         self._backlog = 0
         if self._links is not None:
             self._links.gate.open()
-            self._links.restart("this node goes on under another identity or state")
+            self._links.restart("this node continues under another identity or state")
 
     def congested(self) -> bool:
         """Whether so much waits for the application that the node has stopped reading from its
@@ -160,7 +160,7 @@ class Node(Endpoint, EngineDriver):
     def admit(self, peer: Hello) -> Refusal | None:
         """(For links.) Make a peer known to the engine, or say why not."""
         if self._ended:
-            return Refusal(Reason.BUSY, f"node {self.name!r} is about to change its incarnation")
+            return Refusal(Reason.BUSY, f"node {self.name!r} is changing its incarnation")
         return admit(peer, self.engine.introduce, self._fences)
 
     def link_up(self, link: Link) -> None:
@@ -200,7 +200,7 @@ class Node(Endpoint, EngineDriver):
                     return
                 elif type(frame) is not KeepAlive:
                     raise RemoteProtocolError(
-                        f"a {type(frame).__name__} after the handshake was over"
+                        f"unexpected {type(frame).__name__} after the handshake"
                     )
         except RolledBackError as error:
             self._rolled_back(error)

@@ -64,13 +64,16 @@ class Broadcasting:
         closed. Nothing was sent.
         """
         if not isinstance(payload, bytes):
-            raise LocalProtocolError(f"a payload is bytes, not {type(payload).__name__}: encode it")
+            raise LocalProtocolError(
+                f"cannot send a {type(payload).__name__}: a payload is bytes: encode it first"
+            )
         if self._closed:
             raise self._is_over()
         most = self.channel.max_payload
         if len(payload) > most:
             raise LocalProtocolError(
-                f"a payload of {len(payload):,} bytes; at most {most:,} fit into a frame (max_frame)"
+                f"cannot send a payload of {len(payload):,} bytes: at most {most:,} fit into a "
+                "frame: send smaller payloads, or raise max_frame on all members"
             )
         tag = self.engine.send(payload, after=after)
         try:
@@ -155,7 +158,8 @@ class Broadcasting:
 
     def _is_over(self) -> EndedError:
         return EndedError(
-            f"{self.engine.me} takes part no more: open its group again to go on, as a new incarnation"
+            f"{self.engine.me} is no longer a member: open its group again to continue as a new "
+            "incarnation"
         )
 
     def __aiter__(self) -> "Broadcasting":

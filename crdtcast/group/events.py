@@ -16,17 +16,15 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Stable:
-    """tcstable: no message concurrent with `tag`'s can be delivered here any more. Own ones,
-    too.
-    """
+    """tcstable: this member can no longer deliver a message concurrent with `tag`'s. Own messages are included."""
 
     tag: Tag
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The group has gone on without this member, which joins again by itself, and then sends again
-    what the group does not have of its messages.
+    """The group has evicted this member. It joins again by itself, and then sends its messages again that the group
+    does not have.
     """
 
     incarnation: str
@@ -34,8 +32,8 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """This member is back, as `incarnation`. What was delivered in between is not reported: only a
-    machine gets the group's state (`StateMachine.set_state`).
+    """This member is back, as `incarnation`. Deliveries in between are not reported: only a state machine gets the
+    group's state (`StateMachine.set_state`).
     """
 
     incarnation: str

@@ -76,8 +76,8 @@ class GroupFounding:
         away = [name for name in missing if name not in up]
         waits_for = f"a link with {', '.join(away)}" if away else ", ".join(missing)
         return NotReadyError(
-            f"group {self._channel.group!r} has not begun: {self._channel.name!r} waits for {waits_for}; all founders "
-            "have to be up once, at the same time"
+            f"group {self._channel.group!r} has not started: {self._channel.name!r} waits for "
+            f"{waits_for}: start all founders, and keep them running until the group has started"
         )
 
     def gone(self, link: Link) -> None:

@@ -118,7 +118,7 @@ class Joining:
 
 
 def _nowhere(frame: InGroup) -> None:
-    raise ContactLostError("the link is gone")
+    raise ContactLostError("the link is closed")
 
 
 async def _note_nothing(base: str) -> None:
@@ -199,15 +199,15 @@ class JoinClient:
                 level = logging.INFO
                 if for_ever:  # nobody but the log and the status can be told
                     level = logging.DEBUG if again else logging.WARNING
-                self._logger.log(level, "%s does not let us in: %s", link.name, error)
+                self._logger.log(level, "%s refuses our join: %s", link.name, error)
             except NotReadyError as error:
-                self._logger.debug("%s cannot let us in yet: %s", link.name, error)
+                self._logger.debug("%s cannot accept our join yet: %s", link.name, error)
                 # It may wait for us: its own join is not stable while it lacks the member whose place we take.
                 unready = link.name if delay == _LONGEST else ""
             except ContactLostError:
-                self._logger.info("the link with %s broke while it let us in", link.name)
+                self._logger.info("the link with %s broke during our join", link.name)
             except RemoteProtocolError as error:
-                refused[link.name] = f"{link.name} answers what it should not: {error}"
+                refused[link.name] = f"{link.name} sent an invalid answer: {error}"
             if self._joining.asked:
                 asked = link.name
             self._look_for_others()
@@ -265,9 +265,10 @@ class JoinClient:
                         if refused:
                             raise self._refused(refused)
                         raise HandshakeError(
-                            f"none of the processes linked with {self._channel.name!r} "
-                            f"({', '.join(sorted(shared.links().up))}) is in group {group!r}: correct "
-                            "the group's name or the address, or let one of them found it"
+                            f"no process linked with {self._channel.name!r} "
+                            f"({', '.join(sorted(shared.links().up))}) is in group {group!r}: "
+                            "correct the group's name or the address, or found the group on one "
+                            "of them"
                         )
             with trio.move_on_after(_LONGEST if for_ever else _LOOK_AGAIN):
                 await shared.news()

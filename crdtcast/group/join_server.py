@@ -57,8 +57,8 @@ def check_crowd(engine: GroupEngine, base: str) -> None:
         return
     names = ", ".join(map(name_of, unheard))
     raise NotReadyError(
-        f"{engine.me} has let in {names}, and has heard nothing of them yet: it lets nobody else in before that. If "
-        f"they are dead, evict them (`crdtcast evict NAME`)",
+        f"{engine.me} accepts no further member yet: it has admitted {names} and received nothing "
+        "from them: wait until they are up; if they are dead, evict them (`crdtcast evict NAME`)",
     )
 
 
@@ -67,8 +67,9 @@ def check_begun(engine: GroupEngine, base: str) -> None:
     if awaited := engine.awaited_founders(name_of(base)):
         names = ", ".join(map(name_of, awaited))
         raise NotReadyError(
-            f"{engine.me} is in memory only and has not heard of {names} since the group began: it lets nobody else "
-            "in before that. If they are dead, evict them (`crdtcast evict NAME`)"
+            f"{engine.me} accepts no further member yet: it has no journal and has received "
+            f"nothing from {names} since the group started: wait until they are up; if they are "
+            "dead, evict them (`crdtcast evict NAME`)"
         )
 
 
@@ -103,7 +104,9 @@ class Hosting(ABC, Generic[G]):
             case Fetch():
                 self._fetch(link, frame)
             case _:
-                raise RemoteProtocolError(f"a {type(frame).__name__}, which nobody has asked for")
+                raise RemoteProtocolError(
+                    f"unexpected {type(frame).__name__}: this member did not ask for it"
+                )
 
     def _request(self, link: Link, frame: Copy | Admit) -> None:
         if isinstance(frame, Copy):
@@ -111,7 +114,7 @@ class Hosting(ABC, Generic[G]):
             return
         if name_of(frame.base) != link.name:
             raise RemoteProtocolError(
-                f"{link.name} wants to join as {frame.base}, a name of others"
+                f"{link.name} wants to join as {frame.base}, which is another node's name"
             )
         self._admit(link, frame)
 
@@ -227,24 +230,26 @@ class JoinServer(Hosting[_Guest]):
         engine = self._member.engine
         engine.check_reader(link.name, frame.reads)
         if not engine.standing.can_send:
-            raise HandshakeError(f"{engine.me} is about to leave the group: ask another member")
+            raise HandshakeError(f"{engine.me} is leaving the group: ask another member")
         if self._member.witness:
-            raise HandshakeError(f"{engine.me} is a witness without a state to give: ask another")
+            raise HandshakeError(
+                f"{engine.me} is a witness and has no state to transfer: ask another member"
+            )
         try:
             state = self._member.application_state()
         except Exception as error:
             raise self._machine_failed(error) from error
         if state is None:
             raise HandshakeError(
-                f"{engine.me} has no machine whose state it could give: join through "
-                "a member that runs one"
+                f"{engine.me} has no state machine whose state it could transfer: join through a "
+                "member that runs one"
             )
         self._offer(self._receive(_Guest(link, dict(engine.vector))), frame.serial, state)
 
     def _admit(self, link: Link, frame: Admit) -> None:
         guest = self._guest(link)
         if guest is not None and guest.lapsed:
-            raise NotReadyError("this copy is too old by now: begin again")
+            raise NotReadyError("this copy is too old: start again")
         engine = self._member.engine
         check_crowd(engine, frame.base)
         if self._member.is_in_memory:
@@ -281,7 +286,7 @@ class JoinServer(Hosting[_Guest]):
         """The failure of this member's own application, not of the joiner."""
         self._member.machine_failed(error)
         return HandshakeError(
-            f"the machine of {self._member.incarnation} fails: ask another member"
+            f"the state machine of {self._member.incarnation} has failed: ask another member"
         )
 
 
@@ -300,14 +305,14 @@ def whose_place(
     others = {each for each in replaces if each not in ids and each != name_of(base)}
     if alive := sorted(each for each in others if each in linked or each == name_of(engine.me)):
         raise HandshakeError(
-            f"{', '.join(alive)} is alive, says {name_of(engine.me)}: stop it before another node takes "
-            "its place"
+            f"{name_of(engine.me)} still hears {', '.join(alive)}: stop it before another node "
+            "takes its place"
         )
     # The joiner may have been let in before, under another id; the members that it replaced may be forgotten since.
     is_in = any(base_of(m) in set(map(base_of, ids)) for m in engine.members)
     if not is_in and (unknown := sorted(others - set(map(name_of, named)))):
         known = ", ".join(sorted(map(name_of, engine.members)))
         raise HandshakeError(
-            f"{', '.join(unknown)} is no member, so nobody can take its place: there are {known}"
+            f"cannot replace {', '.join(unknown)}: not a member: name one of {known}"
         )
     return [*ids, *sorted(named)]

@@ -141,16 +141,16 @@ class MemberJournal:
         if found.snapshot is None:
             if found.damage or found.records:
                 raise UnusableInputError(
-                    f"{where} has lost its beginning ({found.damage or 'no snapshot'}): move it away, "
-                    "and let the node join as the replacement of its former life "
-                    f"(replace=True; --replaces {name})"
+                    f"{where} is damaged at its start ({found.damage or 'no snapshot'}): move it "
+                    "away, and let the node join again as its own replacement (replace=True; "
+                    f"--replaces {name})"
                 )
             return None
         saved = unpack_saved(found.snapshot, where)
         if (saved.group, saved.name) != (group, name):
             raise ConfigurationError(
-                f"{where} is that of {saved.name!r} in group {saved.group!r}: give each member a "
-                "journal of its own"
+                f"{where} belongs to {saved.name!r} in group {saved.group!r}: use a separate "
+                "journal for each member"
             )
         folding = Folding(saved)
         for record in found.records:
@@ -230,8 +230,8 @@ class MemberJournal:
             if self._failure is not None:
                 raise JournalError(str(self._failure)) from self._failure
             raise EndedError(
-                f"the journal of {self._channel.name!r} is closed, and what was sent last may not be "
-                "in it: open the group again, and look"
+                f"the journal of {self._channel.name!r} is closed, and the last messages sent may "
+                "be missing from it: open the group again and check them"
             )
 
     def wake(self) -> None:

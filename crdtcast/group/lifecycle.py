@@ -151,7 +151,9 @@ class Living(Broadcasting):
             self._begin_as(outcome)
             return
         self._logger.info(
-            "group %s has begun without %s: it joins in its name's place", self.group, self.name
+            "group %s has started without %s: it joins as that founder's replacement",
+            self.group,
+            self.name,
         )
         with self._join_scope:
             entered = await self._entering.enter((self.name,), self.witness, copies=self._copies)
@@ -186,7 +188,7 @@ class Living(Broadcasting):
             raise self._is_over()
         if self._started:
             raise LocalProtocolError(
-                f"{self.incarnation} is in group {self.group!r} already: use it, or leave first"
+                f"{self.incarnation} is already in group {self.group!r}: use it, or leave first"
             )
         if progress is not None:
             self._entering.report_to(progress)
@@ -199,9 +201,9 @@ class Living(Broadcasting):
             if not self.channel.options.peers:
                 self._recording.close()
                 raise ConfigurationError(
-                    f"the journal of {self.name!r} in group {self.group!r} is empty: say found=True (--found), "
-                    "for the first member of a new group, or join='host:port' (--join host:port), the "
-                    "address of any member"
+                    f"the journal of {self.name!r} in group {self.group!r} is empty: set "
+                    "found=True (--found) for the first member of a new group, or "
+                    "join='host:port' (--join host:port) with the address of any member"
                 )
             lost += self._recording.asked
         with self._join_scope:
@@ -350,8 +352,8 @@ class Living(Broadcasting):
         self._begun()
         if reason:
             self._logger.error(
-                "%s in group %s is not all there (%s): it joins again under a new id, and sends again "
-                "what the group does not have",
+                "the journal of %s in group %s is incomplete (%s): it joins again under a new "
+                "id, and sends again what the group does not have",
                 self.engine.me,
                 self.group,
                 reason,
@@ -377,7 +379,7 @@ class Living(Broadcasting):
     async def _withdraw(self, error: Exception) -> None:
         """The group has let this member in, and must not wait for it."""
         self._logger.error(
-            "%s leaves group %s: its machine fails on the group's state: %s",
+            "%s leaves group %s: its state machine failed on the group's state: %s",
             self.incarnation,
             self.group,
             error,
@@ -450,13 +452,14 @@ class Living(Broadcasting):
             self._logger.info("%s in group %s: %s", engine.me, self.group, standing.value)
             if standing is Standing.LEAVING and self._asks_first:
                 self._logger.warning(
-                    "%s has left group %s, not confirmed: it asks whether the others know, and joins again then",
+                    "%s has left group %s, not confirmed: it asks whether the others know, then "
+                    "joins again",
                     engine.me,
                     self.group,
                 )
             elif standing is Standing.LEFT and self._asks_first and not self._is_leaving:
                 self._logger.warning(
-                    "%s has left group %s, as the others know: it joins again",
+                    "%s has left group %s, and the others know: it joins again",
                     engine.me,
                     self.group,
                 )
@@ -470,13 +473,14 @@ class Living(Broadcasting):
                 self._was_evicted()
             elif standing is Standing.DISPUTED:
                 self._logger.warning(
-                    "another side of group %s and this one have evicted each other, one of them at least "
-                    "by force: decide which one goes on, and let the members of the other one surrender",
+                    "group %s is disputed: this side and another one have evicted each other, at "
+                    "least one of them by force: decide which side goes on, and surrender the "
+                    "members of the other one",
                     self.group,
                 )
             elif self._standing is Standing.SPLIT:
                 self._logger.error(
-                    "%s makes no change of members: %s", engine.me, engine.told_of_split()
+                    "%s cannot change the members: %s", engine.me, engine.told_of_split()
                 )
 
     def _was_evicted(self) -> None:
@@ -517,14 +521,12 @@ class Living(Broadcasting):
 
     def _is_over(self) -> EndedError:
         if not self._started:
-            return EndedError(
-                f"{self.name} never was in group {self.group!r}: join it by its links"
-            )
+            return EndedError(f"{self.name} was never in group {self.group!r}: join it first")
         if self._is_leaving or self.standing is Standing.LEFT:
-            what = f"{self.engine.me} leaves group {self.group!r}, or has left it"
+            what = f"{self.engine.me} is leaving group {self.group!r}, or has left it"
         else:
-            what = f"{self.engine.me} takes part no more in group {self.group!r}"
+            what = f"{self.engine.me} is no longer a member of group {self.group!r}"
         return EndedError(
-            f"{what}: to go on open the group again (`open_member`, or `join` of the links), which "
-            "makes a new incarnation"
+            f"{what}: open the group again (`open_member`, or `join` of the host) to continue as "
+            "a new incarnation"
         )

@@ -15,8 +15,10 @@ _AGAIN_BELOW = 0.4
 
 
 class WhenFull(enum.Enum):
-    """REFUSE: nothing more is sent until somebody acknowledges, or the operator evicts. EVICT: those
-    who hold stability back and are out of reach are evicted first (by a majority, as always).
+    """What happens at `Limits.most_bytes`.
+
+    REFUSE: this member sends nothing until others acknowledge, or the operator evicts them.
+    EVICT: unreachable members that hold stability back are evicted first (by a majority, as always).
     """
 
     REFUSE = "refuse"
@@ -25,9 +27,11 @@ class WhenFull(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """memory_bytes: of payloads in memory, beyond which further ones go to disk, with a journal on disk.
-    most_bytes: of all that is held, in memory and on disk, 1 KiB counted for each message beside its
-    payload; beyond that `when_full` says what happens.
+    """Bounds for the unstable data of a member.
+
+    memory_bytes: payloads in memory; further ones go to disk, if the journal is on disk.
+    most_bytes: all unstable data, in memory and on disk, with 1 KiB for each message in addition to its payload.
+    when_full: what happens at `most_bytes`.
     """
 
     memory_bytes: int = 256 * 2**20
@@ -37,8 +41,7 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 <= self.memory_bytes <= self.most_bytes:
             raise ConfigurationError(
-                f"memory_bytes ({self.memory_bytes:,}) has to be between 0 and most_bytes "
-                f"({self.most_bytes:,})"
+                f"memory_bytes is {self.memory_bytes:,}: use 0 to most_bytes ({self.most_bytes:,})"
             )
 
 
@@ -55,8 +58,9 @@ class Bound:
         """Raise StoreFullError if there is no room for one more message."""
         if engine.held_bytes >= self.limits.most_bytes:
             raise StoreFullError(
-                f"{engine.me} holds {engine.held_bytes:,} bytes that are not stable, the most it may: not "
-                f"acknowledged by {self._holders(engine)}: let that come back, or evict it"
+                f"{engine.me} cannot store more: it holds {engine.held_bytes:,} bytes of unstable "
+                f"messages, its limit; not acknowledged by {self._holders(engine)}: bring them "
+                "back, or evict them"
             )
 
     def warns(self, engine: GroupEngine) -> bool:
@@ -76,7 +80,8 @@ class Bound:
         while self._warned < len(_WARNINGS) and held >= _WARNINGS[self._warned] * most:
             self._warned += 1
             self._logger.warning(
-                "%s holds %s bytes that are not stable, %d %% of the most: not acknowledged by %s",
+                "%s holds %s bytes of unstable messages, %d %% of its limit; not acknowledged by "
+                "%s",
                 engine.me,
                 f"{held:,}",
                 100 * held // most,
@@ -101,7 +106,7 @@ class Bound:
             self._logger.warning("cannot evict %s: %s", names, error)
         else:
             self._logger.warning(
-                "%s asks to evict %s, out of reach: what is not stable fills the store",
+                "%s asks to evict %s, which is unreachable: unstable messages fill the store",
                 engine.me,
                 names,
             )
@@ -111,5 +116,5 @@ class Bound:
         holders = set(map(name_of, engine.held_back_by()))
         return (
             ", ".join(sorted(holders - self._linked - {name_of(engine.me)} or holders))
-            or "nobody else"
+            or "no other member"
         )

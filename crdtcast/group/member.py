@@ -38,10 +38,10 @@ from crdtcast.wire.state import Happened
 
 
 class Member(Living):
-    """One member. Iterate over it for events, or give it a machine.
+    """One member of a group. Iterate over it for events, or pass a state machine.
 
-    `tcbroadcast` raises EndedError once this incarnation leaves, has left or was evicted (see
-    `ready`), and NotReadyError inside a machine that is being given the past of the group.
+    `tcbroadcast` raises EndedError once this incarnation is leaving, has left or was evicted (see `ready`), and
+    NotReadyError inside a state machine that is receiving the past of the group.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Member(Living):
 
     @property
     def members(self) -> dict[str, MemberInfo]:
-        """The members by name, as of what has been delivered here; this one included until it leaves.
-        Of a member that is about to be replaced, only its successor is named.
+        """The members by name, as of the messages delivered here; this one included until it leaves. Of a member that
+        is about to be replaced, only its successor is named.
         """
         found: dict[str, MemberInfo] = {}
         for incarnation, member in sorted(self.engine.members.items()):
@@ -106,10 +106,10 @@ class Member(Living):
         return found
 
     async def changed(self) -> None:
-        """Return when `members` or `standing` has changed.
+        """Return when `members` or `standing` has changed. `while not condition(): await member.changed()` misses no
+        change.
 
-        Nothing is missed by `while not condition(): await member.changed()`. EndedError: this member
-        has left, or its links are closed.
+        Raises EndedError if this member has left, or its host is closed.
         """
         if self._closed:
             raise self._is_over()
@@ -122,9 +122,9 @@ class Member(Living):
         )
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return when that holds, which is looked at whenever this member has got on.
+        """Return when `condition()` is true; it is checked whenever this member makes progress.
 
-        EndedError: it has left, or its links are closed.
+        Raises EndedError if this member has left, or its host is closed.
         """
         await trio.lowlevel.checkpoint()
         while not condition():
@@ -133,7 +133,7 @@ class Member(Living):
             await self._looked.park()
 
     def cut(self, name: str) -> None:
-        """Drop the link with the process of that name, in all groups, until `heal`; for operators."""
+        """Close the link with the process of that name, for all groups, until `heal`; for operators and tests."""
         self.channel.shared.cut(name)
 
     def heal(self, name: str) -> None:
@@ -141,7 +141,7 @@ class Member(Living):
         self.channel.shared.heal(name)
 
     def fullness(self) -> str | None:
-        """Why nothing more can be sent for what is not stable; None: there is room."""
+        """Return why the limit for unstable data refuses new messages; None if there is room."""
         try:
             self._bound.check(self.engine)
         except StoreFullError as error:
@@ -149,15 +149,16 @@ class Member(Living):
         return None
 
     def evict(self, *members: str, force: bool = False) -> None:
-        """Ask the group to put out members that are dead or out of reach, in one change, by their names or
-        incarnation ids.
+        """Ask the group to remove dead or unreachable members, in one change.
 
-        It is decided when all others have said what they have of them, and a majority of those who have a vote, those
-        who go included, agrees. It stays wanted until then, also over restarts, or until `withdraw`. force: without a
-        majority, by the operator's word. If they are alive on the other side of a cut and do the same, the group is
-        split, and one side has to be given up (`surrender`).
+        members: names or incarnation ids.
+        force: evict without a majority. If the members are alive behind a cut and do the same, the group splits, and
+            one side must be given up (`surrender`).
 
-        LocalProtocolError: there is no such member, it is this one, or nobody would be left who holds data.
+        The group decides when all other members have answered and a majority of the voters agrees, including those to
+        be removed. The request stays until then, also over restarts, or until `withdraw`.
+
+        Raises LocalProtocolError if a name is unknown or this member's own, or if no member with data would remain.
         """
         victims = [member_named(each, self.engine.evictable, self.group) for each in members]
         self.engine.evict(*victims, force=force)
@@ -165,44 +166,44 @@ class Member(Living):
         self._look()
 
     def withdraw(self, *members: str) -> None:
-        """Take back what `evict` has asked for; all of it, if nobody is named.
+        """Take back requests of `evict`; all of them, if no member is named.
 
-        LocalProtocolError: that was not asked for here.
+        Raises LocalProtocolError if this member has not asked to evict one of them.
         """
         self.engine.withdraw(*members)
         self._tell()
         self._look()
 
     def raise_level(self, level: int) -> None:
-        """Ask for a higher format level of the group: once it is in force all must run programs that read it.
+        """Ask for a higher format level of the group. When it is in force, all members must run programs that read it.
 
-        LocalProtocolError: not all members read it, or there is nothing to raise.
+        Raises LocalProtocolError if some member does not read it, or if there is nothing to raise.
         """
         self.engine.raise_level(level)
         self._tell()
         self._look()
 
     def surrender(self) -> None:
-        """After a mutual forced eviction, by the operator's word: the other side goes on. This member
-        joins it again, like an evicted one.
+        """Give up this side after a mutual forced eviction, by the operator's word. This member joins the other side
+        again, like an evicted one.
         """
         self.engine.surrender()
         self._look()
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it has no journal, so that what it knows is lost with its process."""
+        """Whether it has no journal, so that its data is lost with its process."""
         return self._recording is None
 
     async def wait_durable(self) -> None:
-        """Return when all that this member has sent and delivered so far is in its journal, so that it
-        survives the loss of power here.
+        """Return when everything that this member has sent and delivered so far is in its journal, so that it survives
+        a power loss of this machine.
 
-        LocalProtocolError: it has none. JournalError ends the member.
+        Raises LocalProtocolError if there is no journal. JournalError ends the member.
         """
         if self._recording is None:
             raise LocalProtocolError(
-                f"{self.name!r} is in memory only, and nothing is ever durable here: open it with "
+                f"{self.name!r} has no journal, so nothing becomes durable: open it with "
                 "journal=…, or use wait_delivered"
             )
         await self._recording.synced()
@@ -222,16 +223,15 @@ class Member(Living):
             raise self.why_outside()
         if self._catching_up:
             raise NotReadyError(
-                f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
-                "said to that has been said by others"
+                f"cannot send yet: {self.engine.me} is receiving the state of group {self.group!r}"
             )
         if not self._closed:
             standing = self.engine.standing
             is_put_out = standing is Standing.LEAVING and not self._is_leaving
             if is_put_out or standing is Standing.EVICTED:
                 raise EndedError(
-                    f"{self.engine.me} was evicted from group {self.group!r}: send when `ready` returns, "
-                    "it is on its way back"
+                    f"cannot send: {self.engine.me} was evicted from group {self.group!r} and is "
+                    "joining again: send when `ready` returns"
                 )
             if self._is_leaving or standing is Standing.LEAVING:
                 raise self._is_over()
@@ -271,7 +271,10 @@ class Member(Living):
 
     def lost(self, origin: str, beyond: int) -> None:
         """(For `Reissue`.) The group has only so many messages of that former incarnation."""
-        text = f"not in group {self.group!r}: {origin} was evicted before it was; it is sent again"
+        text = (
+            f"{origin} was evicted before this message was in group {self.group!r}; it is sent "
+            "again"
+        )
         self._waits.fail(origin, beyond, EndedError(text))
 
     # Others that join
@@ -304,7 +307,8 @@ class Member(Living):
         if not isinstance(state, bytes):
             raise LocalProtocolError(
                 f"{type(self._machine).__name__}.get_state of {self.name} returned "
-                f"{type(state).__name__}: return bytes, which `set_state` of a joiner gets"
+                f"{type(state).__name__}: return bytes; `set_state` of a joining member receives "
+                "them"
             )
         return state
 

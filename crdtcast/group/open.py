@@ -123,15 +123,16 @@ class Host:
         witness: bool = False,
         **kept: Unpack[KeptOptions],
     ) -> Member:
-        """Found a new group, alone or together with others; whoever comes later joins it.
+        """Found a new group, alone or together with others; all other members join it later.
 
-        founders: the names of all processes that found it, each of which gives the same list; the own one may be
-            missing. It returns at once, and the group begins when all of them have been up at the same time: wait for
-            that with `Member.ready`. A founder that starts again later comes back in its own place. Without
-            founders this one is the first member alone, which only one process may do, and only once: a second one has
-            another group of the same name, which has nothing to do with the first one; both say so in their logs.
-        machine, witness: see `join`. journal: one that holds a former life is gone on from; it is read at once, while
-            everything else in this thread waits.
+        founders: the names of all processes that found it, the same list at each; this process's own name may be
+            missing. The call returns at once. The group starts when all founders have been up at the same time: wait
+            for that with `Member.ready`. A founder that starts again later returns in its own place. Without `founders`
+            this process is the first member alone. Only one process may do this, and only once: a second one has
+            another group of the same name, and both log that.
+        machine, witness: see `join`.
+        journal: if it holds a former life, the member continues from that. It is read at once, while all other tasks of
+            this thread wait.
         """
         check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_FOUNDERS))
         names = _names(founders)
@@ -154,19 +155,18 @@ class Host:
         progress: Progress | None = None,
         **kept: Unpack[KeptOptions],
     ) -> Member:
-        """Join a group through any process that is linked and in it; returns when this is a member.
+        """Join a group through any linked process that is in it. Returns when this process is a member.
 
-        machine: gets the group's state, by `set_state` and what has happened since, and takes all
-            events. Without one, what was before is not told.
-        replace: take the place of a member of the same name, which is evicted: an earlier life of
-            this process. replaces: of these members, by name or incarnation id: they are lost, by the
-            operator's word, and are evicted with the join. One that is alive is not replaced.
-        witness: vote and store, but hold no state: for the third place beside two regions.
-        progress: called with the bytes of the state that are here, and of how many.
+        machine: the state machine. It gets the group's state, by `set_state`, then all events since. Without one,
+            earlier events are not reported.
+        replace: replace the member of the same name, an earlier life of this process; that one is evicted.
+        replaces: replace these lost members, by name or incarnation id, by the operator's word; they are evicted with
+            the join. Living members are not replaced.
+        witness: vote and store messages, but hold no state: for a third site next to two regions.
+        progress: called with the bytes of the state that are copied, and their total.
 
-        Raises HandshakeError, with the reason, if no member lets this one in; what the machine
-        raises when it is given the group's state: this member has left again then. What
-        `Journal.load` raises.
+        Raises HandshakeError, with the reason, if no member admits this one; the error of the state machine if it fails
+        on the group's state (this member has left again then); and the errors of `Journal.load`.
         """
         check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_JOINERS))
         member = self._member(name, machine, witness, kept)
@@ -198,8 +198,8 @@ class Host:
     def _open(self, group: str) -> Channel:
         if self._over:
             raise EndedError(
-                f"the links of node {self.name!r} are closed: use them inside of their `async with` "
-                "block, or open them again"
+                f"the host of node {self.name!r} is closed: use it inside its `async with` block, "
+                "or open it again"
             )
         return Channel(self.shared, group)
 
@@ -218,10 +218,11 @@ async def open_host(
     network: str = "default",
     **options: Unpack[HostOptions],
 ) -> AsyncIterator[Host]:
-    """The links of a process, for as long as the `with` block runs; open groups on them.
+    """The links of a process, while the `with` block runs; open groups on them.
 
-    name: of this process, in all its groups. peers: processes to dial: name -> address, or only addresses. Where others
-        are is learned from those. network: only processes that say the same are linked.
+    name: of this process, in all its groups.
+    peers: processes to dial: name -> address, or only addresses. The addresses of others are learned from those.
+    network: only processes with the same network name are linked.
     """
     check_known(f"node {name!r}", options, (*HostOptions.__annotations__, "peers", "network"))
     logger, advertise = options.pop("logger", None), options.pop("advertise", None)
@@ -255,15 +256,17 @@ async def open_member(
     witness: bool = False,
     **options: Unpack[MemberOptions],
 ) -> AsyncIterator[Member]:
-    """A member of a group, for as long as the `with` block runs. End it by `leave`, unless the others shall take this
-    member for dead, or it goes on from its journal.
+    """A member of a group, while the `with` block runs. End it with `leave`, unless the others shall consider this
+    member dead, or it continues from its journal later.
 
-    machine, witness: see `Host.join`. One of `founders`, `join` and `found` is needed, unless the journal holds a
-        former life. With `founders` it returns at once, before the group has begun: wait for `ready`.
+    machine, witness: see `Host.join`.
 
-    Raises ConfigurationError for options that cannot work, and, inside of the block, if the founders' lists differ;
-    HandshakeError, with the reason, if no member lets this one in. While nobody answers at these addresses it waits,
-    and says so in the log.
+    One of `founders`, `join` and `found` is needed, unless the journal holds a former life. With `founders` the call
+    returns before the group has started; wait for `ready`.
+
+    Raises ConfigurationError for impossible options, and, inside the block, if the founders' lists differ;
+    HandshakeError, with the reason, if no member admits this one. While no process answers at these addresses it waits,
+    and logs that.
     """
     check_known(f"node {name!r}", options, (*MemberOptions.__annotations__, "machine", "witness"))
     founders, found = options.pop("founders", None), options.pop("found", False)
@@ -279,20 +282,22 @@ async def open_member(
     if founders is not None:
         if found or contacts:
             raise ConfigurationError(
-                f"node {name!r}: give founders= to all who found a group together, without found= and join="
+                f"node {name!r}: founders= was set together with found= or join=: set only "
+                "founders= for those who found a group together"
             )
         if name not in founders:
             raise ConfigurationError(
-                f"node {name!r} is none of the founders {', '.join(sorted(founders))}: add it, or give join= with the "
-                "address of any of them"
+                f"node {name!r} is not one of the founders {', '.join(sorted(founders))}: add it, "
+                "or set join= to the address of any of them"
             )
         contacts = {other: at for other, at in founders.items() if other != name}
         if (own := founders[name]) is not None:
             options.setdefault("listen", own if isinstance(own, str) else format_address(own))
     elif not found and not contacts and kept.get("journal") is None:
         raise ConfigurationError(
-            f"node {name!r}: give founders={{name: 'host:port', …}} to all who found a group together, or "
-            "join='host:port', the address of any member, or found=True to found one alone"
+            f"node {name!r}: set founders={{name: 'host:port', …}} for all who found a group "
+            "together, or join='host:port' with the address of any member, or found=True to "
+            "found one alone"
         )
     host: HostOptions = options  # what is left of them
     async with open_host(name, peers=contacts, network=group, **host) as opened:
@@ -317,16 +322,17 @@ async def open_member(
 
 def _names(founders: Iterable[str]) -> list[str]:
     if isinstance(founders, str):
-        raise ConfigurationError(f"founders={founders!r} is one string: give the names in a list")
+        raise ConfigurationError(f"founders={founders!r} is one string: pass a list of names")
     names = list(founders)
     for name in names:
         if not valid_name(name):
             raise ConfigurationError(
-                f"invalid name of a founder {name!r}: use 1 to 32 letters, digits, '-' or '_'"
+                f"invalid founder name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
             )
     if len(names) > MAX_FOUNDERS:
         raise ConfigurationError(
-            f"{len(names)} founders: at most {MAX_FOUNDERS} found a group together, others join it"
+            f"{len(names)} founders: at most {MAX_FOUNDERS} can found a group together; let the "
+            "others join it"
         )
     return names
 
@@ -342,7 +348,8 @@ def _observer(
         return None
     if journal is None:
         raise ConfigurationError(
-            "event_logs needs a journal: without one, a log may tell of what was lost"
+            "event_logs needs a journal: without one, a log may contain messages that were lost: "
+            "set journal="
         )
     return partial(DurableLog, directory=Path(event_logs), rotation=rotation)
 

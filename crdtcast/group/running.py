@@ -64,11 +64,10 @@ async def _at_once() -> None:
 async def run_until_signal(
     main: Callable[[], Awaitable[None]], *, before_stop: Callable[[], Awaitable[None]] = _at_once
 ) -> int | None:
-    """Run `main` until it returns or SIGINT or SIGTERM asks to stop; returns the signal's number,
-    or None.
+    """Run `main` until it returns, or SIGINT or SIGTERM asks to stop. Return the signal's number, or None.
 
-    before_stop: what `main` goes on for at the first signal; a second one ends that. A further signal
-        does nothing more: `main` is being cancelled and cleans up.
+    before_stop: called at the first signal; `main` continues until it returns, or a second signal ends it. Further
+        signals have no effect: `main` is being cancelled and cleans up.
     """
     received: int | None = None
     failure: Exception | None = None

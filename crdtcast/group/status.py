@@ -443,10 +443,10 @@ def turnover(engine: GroupEngine, before: Collection[str], group: str) -> Iterat
     now = ", ".join(sorted(map(name_of, engine.members)))
     for incarnation in sorted(others - members):
         cut = engine.ended.get(incarnation)
-        how = "is no member any more of" if cut is None else _ENDED[cut.how]
-        yield f"{incarnation} {how} group {group}, whose members are {now}"
+        how = "is no longer a member of" if cut is None else _ENDED[cut.how]
+        yield f"{incarnation} {how} group {group}; its members are {now}"
     for incarnation in sorted(members - others):
-        yield f"{incarnation} has joined group {group}, whose members are {now}"
+        yield f"{incarnation} has joined group {group}; its members are {now}"
 
 
 def change_wanted(engine: GroupEngine) -> str:
@@ -466,9 +466,9 @@ def in_words(proposal: Proposal) -> str:
     if evicted:
         what.append(f"evict {', '.join(evicted)}{' by force' if proposal.word.forced else ''}")
     if replaced:
-        what.append(f"put out {', '.join(replaced)}, whose place another member takes")
+        what.append(f"replace {', '.join(replaced)}")
     if proposal.leaves:
         what.append("leave")
     if proposal.level is not None:
         what.append(f"raise the format level to {proposal.level}")
-    return " and to ".join(what) or "give votes to those who have joined, or to call off a change"
+    return " and to ".join(what) or "give votes to new members, or call off a change"

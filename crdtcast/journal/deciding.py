@@ -24,10 +24,10 @@ def is_whole(saved: Saved, damage: str, *, has_machine: bool) -> bool:
     where = f"the journal of {saved.name!r} in group {saved.group!r}"
     kept = saved.application is not None
     if not (saved.witness or saved.life.over) and kept is not has_machine:
-        kind = "a process, and its state" if kept else "no process"
+        kind = "a state machine" if kept else "no state machine"
         raise ConfigurationError(
-            f"{where} is that of a member with {kind}: open it like that, or give this one a journal "
-            "of its own"
+            f"{where} belongs to a member with {kind}: open the member in the same way, or use "
+            "another journal for this one"
         )
     state, me = saved.state, saved.incarnation
     # One that was leaving is out, or is to be: whether the others know it yet does not matter to a new one.
@@ -37,11 +37,12 @@ def is_whole(saved: Saved, damage: str, *, has_machine: bool) -> bool:
     if all(member.incarnation == me for member in state.members):
         if is_out and not damage:
             raise UnusableInputError(
-                f"{where} is that of the last member, which has left: to begin a new group, remove it"
+                f"{where} belongs to the last member of a group, which has left: remove it to "
+                "start a new group"
             )
         raise UnusableInputError(
-            f"{where} is not all there ({damage or 'its incarnation has ended'}), and no other member "
-            "is left to give the rest: to go on with what is there, open it with "
-            "FileJournal(path, trusted=True) (--trust-journal), once"
+            f"{where} is incomplete ({damage or 'its incarnation has ended'}), and there is no "
+            "other member to send the rest: to continue with what is there, open it once with "
+            "FileJournal(path, trusted=True) (--trust-journal)"
         )
     return False

@@ -113,7 +113,7 @@ class RealDirectory:
     def __init__(self, path: Path) -> None:
         if sys.platform == "win32":
             raise ConfigurationError(
-                "a journal on disk needs Linux or macOS: leave it out, the member is in memory then"
+                "a journal on disk needs Linux or macOS: omit it; the member then works in memory"
             )
         self._path = path
         missing = [p for p in (path, *path.parents) if not p.exists()]

@@ -40,8 +40,8 @@ from crdtcast.journal.interface import Journal, Recovered
 
 _PROOF = "proof"
 _NEW = "journal.new"
-_ROOM = "make room"
-_ELSEWHERE = "give it a directory that this user may write to"
+_ROOM = "free some space"
+_ELSEWHERE = "use a directory that this user may write to"
 _REMEDIES = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
@@ -56,11 +56,12 @@ _SEGMENT = re.compile(r"journal-(\d{12})")
 
 
 class FileJournal(Journal):
-    """Durable: `sync` returns when the disk has it.
+    """A journal on disk: `sync` returns when the disk has the data.
 
-    path: a directory of its own, made if there is none. trusted: by the operator's word, nobody else
-        goes on from this journal, or from one that it was copied from, and none was ever newer; so
-        it counts as intact whatever it looks like. directory: another file layer, for tests.
+    path: a separate directory, created if missing.
+    trusted: the operator's word that no other process continues from this journal, or from its original, and that
+        nothing newer exists. Then it counts as intact in any case.
+    directory: another file layer, for tests.
     """
 
     volatile: ClassVar[bool] = False
@@ -99,8 +100,8 @@ class FileJournal(Journal):
             try:
                 if not self._proof_file.lock():
                     raise ConfigurationError(
-                        f"the journal in {self.path} is in use by another process: stop that one, or "
-                        "give each node a directory of its own"
+                        f"the journal in {self.path} is in use by another process: stop that "
+                        "process, or use another directory"
                     )
                 return self._load(directory)
             except BaseException:
@@ -129,10 +130,10 @@ class FileJournal(Journal):
         identity = self._proof_file.identity
         damage = header.damage or damage
         if not damage and (proof is None or proof.nonce != header.nonce):
-            damage = "the proof of how far it was synced is another journal's"
+            damage = "the proof of its last sync belongs to another journal"
         damage = damage or _missing(header, proof, frames.end)
         if not damage and frames.beyond:
-            damage = f"{name} is damaged {frames.end:,} bytes from its beginning"
+            damage = f"{name} is damaged after {frames.end:,} bytes"
         if not damage and header.identity != identity:
             damage = "it is a copy, or was restored from one"
         if self._trusted:
@@ -163,9 +164,9 @@ class FileJournal(Journal):
 
     def _unusable(self, what: str) -> UnusableInputError:
         return UnusableInputError(
-            f"nothing of the journal in {self.path} can be used ({what}): move the directory away, and "
-            "let the node join as the replacement of its former life (replace=True; --replaces and its "
-            "own name); what only this node had is lost"
+            f"no part of the journal in {self.path} is usable ({what}): move the directory away, "
+            "and let the node join again as its own replacement (replace=True; --replaces with "
+            "its name); data that only this node had is lost"
         )
 
     # Writing
@@ -281,10 +282,10 @@ class FileJournal(Journal):
         try:
             yield
         except OSError as error:
-            remedy = _REMEDIES.get(error.errno or 0, "mend the disk")
+            remedy = _REMEDIES.get(error.errno or 0, "repair the disk")
             raise JournalError(
-                f"the journal in {self.path} cannot be {what}: {error.strerror or error}; nothing that "
-                f"was not on the disk has left this node: {remedy}, and start it again"
+                f"the journal in {self.path} cannot be {what}: {error.strerror or error}; this "
+                f"node sent nothing that is not on the disk: {remedy}, and start it again"
             ) from error
 
 
@@ -312,6 +313,7 @@ def _missing(header: Header, proof: Proof | None, end: int) -> str:
         synced = max(synced, proof.offset)
     if end < synced:
         return (
-            f"{_name(header.number)} can be read for {end:,} bytes, and {synced:,} had been synced"
+            f"{_name(header.number)} is readable up to byte {end:,}, but was synced up to "
+            f"{synced:,}"
         )
     return ""

@@ -123,7 +123,7 @@ def unpack_proof(raw: bytes) -> Proof:
         or not head.startswith(_VERSION.pack(_PROOF_MAGIC, FORMAT))
         or raw[len(head) : len(head) + _DIGEST_BYTES] != _digest(nonce, head)
     ):
-        raise FormatError("the proof of how far it was synced is damaged")
+        raise FormatError("the proof of its last sync is damaged")
     slots = [_unpack_slot(nonce, raw[start : start + SECTOR]) for start in (SECTOR, 2 * SECTOR)]
     return max(slots, key=lambda proof: proof.serial)
 
@@ -133,7 +133,7 @@ def _unpack_slot(nonce: bytes, sector: bytes) -> Proof:
     if not any(sector):
         return Proof(nonce)
     if sector[_SLOT.size : _SLOT.size + _DIGEST_BYTES] != _digest(nonce, b"slot", slot):
-        raise FormatError("the proof of how far it was synced is damaged")
+        raise FormatError("the proof of its last sync is damaged")
     return Proof(nonce, *_SLOT.unpack(slot))
 
 
@@ -232,7 +232,7 @@ def read_frames(header: Header, raw: bytes) -> Frames:
         elif kind == FrameKind.RECORDS:
             records += _unpack_records(bytes(content))
         else:
-            raise FormatError(f"a frame of the unknown kind {kind}")
+            raise FormatError(f"unknown frame kind {kind}")
         offset += _FRAME_BYTES + len(content)
     torn = offset < len(raw)
     beyond = torn and _has_frame_after(header, raw, offset)
@@ -251,6 +251,6 @@ def check_format(where: str, found: object, reads: int) -> None:
     """Raise ConfigurationError if the number of the format there is above the one that this program reads."""
     if type(found) is int and found > reads:
         raise ConfigurationError(
-            f"{where} has format {found}, and this program reads format {reads}: a newer program wrote it, start "
-            "that one"
+            f"{where} has format {found}, and this program reads format {reads}: start the newer "
+            "program that wrote it"
         )

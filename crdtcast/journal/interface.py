@@ -22,10 +22,10 @@ class Recovered:
 
 
 class Journal(ABC):
-    """One writer's journal. `check_journal` of `crdtcast.testing` checks one of your own.
+    """One writer's journal. `check_journal` of `crdtcast.testing` checks your own implementation.
 
-    `append` and `compact` never block and may be called while `sync` runs in another thread; `sync`,
-    `load` and `close` are called by one thread at a time.
+    `append` and `compact` never block and may be called while `sync` runs in another thread; `sync`, `load` and `close`
+    are called by one thread at a time.
     """
 
     volatile: ClassVar[bool]
@@ -35,32 +35,32 @@ class Journal(ABC):
 
     @abstractmethod
     def load(self) -> Recovered:
-        """Take possession and return what is there; before anything else, and once.
+        """Take possession and return the content; before anything else, and once.
 
-        Raises ConfigurationError if another process has it or a newer program wrote it,
-        UnusableInputError if nothing in it can be used, JournalError if the disk does not do it.
+        Raises ConfigurationError if another process uses it or a newer program wrote it, UnusableInputError if nothing
+        in it is usable, JournalError if the disk fails.
         """
 
     @abstractmethod
     def append(self, batch: Sequence[bytes]) -> None:
-        """Records that the next `sync` writes. After a crash they are all there, or none of them."""
+        """Add records that the next `sync` writes. After a crash all of them are there, or none."""
 
     @abstractmethod
     def compact(self, snapshot: bytes) -> None:
-        """`snapshot` stands for everything before it, damage included. The next `sync` writes it."""
+        """Replace everything before by `snapshot`, damage included. The next `sync` writes it."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Block until all that was appended before the call is durable.
+        """Block until everything appended before the call is durable.
 
-        Raises JournalError: none of it counts as durable, and the journal is of no use any more.
+        Raises JournalError if it fails: none of it counts as durable, and the journal is unusable from then on.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let others have it. What was not synced is dropped."""
+        """Release the journal. Unsynced records are dropped."""
 
     @property
     @abstractmethod
     def grown(self) -> int:
-        """Bytes that have been written since the snapshot: how much `compact` would save."""
+        """Bytes written since the snapshot: how much `compact` would save."""

@@ -8,7 +8,7 @@ from crdtcast.journal.interface import Journal, Recovered
 
 
 class MemoryJournal(Journal):
-    """Volatile. To go on from it after `close`, in the same process, `load` it again."""
+    """A volatile journal. To continue from it after `close`, in the same process, `load` it again."""
 
     volatile: ClassVar[bool] = True
     blocks: ClassVar[bool] = False
@@ -24,7 +24,9 @@ class MemoryJournal(Journal):
     def load(self) -> Recovered:
         """See `Journal.load`. ConfigurationError: it was not closed."""
         if self._open:
-            raise ConfigurationError("this journal in memory is in use: close it, or make another")
+            raise ConfigurationError(
+                "this in-memory journal is in use: close it, or create another one"
+            )
         self._open = True
         self._run += 1
         self._appended, self._compacted = [], None
@@ -39,7 +41,7 @@ class MemoryJournal(Journal):
     def sync(self) -> None:
         """What was appended is there for the next `load`."""
         if not self._open:
-            raise LocalProtocolError("this journal in memory is not open: load it first")
+            raise LocalProtocolError("this in-memory journal is not open: load it first")
         if self._compacted is not None:
             self._snapshot, self._records = self._compacted, []
             self._compacted = None

@@ -189,8 +189,7 @@ _WRONG = (
 
 def _no_member(where: str, error: Exception) -> UnusableInputError:
     return UnusableInputError(
-        f"{where} does not hold what a member of a group keeps ({error}): give the member a journal "
-        "of its own"
+        f"{where} is not a journal of a group member ({error}): use another journal for this member"
     )
 
 
@@ -257,7 +256,7 @@ def _unpack_happened(ids: list[str], fields: list[Any]) -> Happened:
     kind, *numbers = rest
     dot, *context = _dots(ids, numbers)
     if type(payload) is not bytes:
-        raise ValueError("a payload that is no bytes")
+        raise ValueError("a payload that is not bytes")
     return Message(dot, tuple(context), payload, read_number(kind, "a kind"))
 
 

@@ -56,8 +56,8 @@ class Spilled(Message):
                 raise OSError("it ends too early")
         except OSError as error:
             raise JournalError(
-                f"the payload of {self.dot} cannot be read from disk: {error}: mend the disk, and start "
-                "the node again"
+                f"cannot read the payload of {self.dot} from disk: {error}: repair the disk, and "
+                "start the node again"
             ) from error
         return Message(self.dot, self.context, payload, self.kind)
 

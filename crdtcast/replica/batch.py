@@ -59,7 +59,8 @@ class _Plan:
         operation, args = item.call
         if self._type_of.get(name, item.key) != item.key:
             raise LocalProtocolError(
-                f"{name!r} is a {self._type_of[name][1]} and a {item.key[1]} in one batch"
+                f"{name!r} is a {self._type_of[name][1]} and a {item.key[1]} in one batch: use "
+                "one type for each name"
             )
         before = self._before.get(name, [])
         if name in self._deleted:
@@ -102,7 +103,7 @@ class Batch(TypedBatch):
 
     def _append(self, item: _Item) -> None:
         if not self._open:
-            raise LocalProtocolError("this batch is over: begin another one")
+            raise LocalProtocolError("this batch has ended: start another one")
         self._plan.add(item)
         self._items.append(item)
 

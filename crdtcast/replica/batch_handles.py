@@ -70,23 +70,23 @@ class AWSetBatchHandle(BatchHandle):
     """
 
     def add(self, element: Element) -> None:
-        """Put an element in. It survives each removal that has not seen this."""
+        """Add an element. It survives each removal that has not seen this add."""
         self.perform("add", element)
 
     def add_all(self, elements: Several[Element]) -> None:
-        """Put several elements in. They survive each removal that has not seen this."""
+        """Add several elements. They survive each removal that has not seen this add."""
         self.perform("add_all", elements)
 
     def remove(self, element: Element) -> None:
-        """Take an element out. A concurrent add of it survives."""
+        """Remove an element. A concurrent add of it survives."""
         self.perform("remove", element)
 
     def remove_all(self, elements: Several[Element]) -> None:
-        """Take several elements out. Concurrent adds of them survive."""
+        """Remove several elements. Concurrent adds of them survive."""
         self.perform("remove_all", elements)
 
     def reset(self) -> None:
-        """Take all elements out. Concurrent adds survive."""
+        """Remove all elements. Concurrent adds survive."""
         self.perform("reset")
 
     def clear(self) -> None:
@@ -98,7 +98,7 @@ class BoundedCounterBatchHandle(BatchHandle):
     """A counter that never goes below zero: who decrements needs the rights to, and spends them."""
 
     def increment(self, by: int = 1) -> None:
-        """Add a positive number: as many rights for this member."""
+        """Add a positive number, which gives this member the same number of rights."""
         self.perform("increment", by)
 
     def decrement(self, by: int = 1) -> None:
@@ -172,11 +172,11 @@ class GSetBatchHandle(BatchHandle):
     """A set that only grows."""
 
     def add(self, element: Element) -> None:
-        """Put an element in."""
+        """Add an element."""
         self.perform("add", element)
 
     def add_all(self, elements: Several[Element]) -> None:
-        """Put several elements in."""
+        """Add several elements."""
         self.perform("add_all", elements)
 
 
@@ -184,7 +184,7 @@ class LWWRegisterBatchHandle(BatchHandle):
     """A register that shows, of the values written concurrently, the one written last by the clock."""
 
     def assign(self, value: PlainLike) -> None:
-        """Write a value in the place of all those seen. Of concurrent ones the last is shown."""
+        """Write a value that replaces all values seen. The last of concurrent ones is shown."""
         self.perform("assign", value)
 
     def reset(self) -> None:
@@ -202,7 +202,7 @@ class MVRegisterBatchHandle(BatchHandle):
     """
 
     def assign(self, value: PlainLike) -> None:
-        """Write a value in the place of all those seen. Concurrent ones are shown, too."""
+        """Write a value that replaces all values seen. Concurrent values are kept, too."""
         self.perform("assign", value)
 
     def reset(self) -> None:
@@ -220,11 +220,13 @@ class NumberBatchHandle(BatchHandle):
     """
 
     def set(self, number: Numeric) -> None:
-        """Write a number. Of concurrent ones the last wins; increments that they missed count."""
+        """Write a number. The last of concurrent writes wins; increments that it has not seen are
+        added to it.
+        """
         self.perform("set", number)
 
     def increment(self, by: Numeric = 1) -> None:
-        """Add a number, exactly; to 0 if it is absent."""
+        """Add a number, exactly. An absent one counts as 0."""
         self.perform("increment", by)
 
     def reset(self) -> None:
@@ -254,19 +256,19 @@ class RWSetBatchHandle(BatchHandle):
     """
 
     def add(self, element: Element) -> None:
-        """Put an element in. A removal that has not seen this wins."""
+        """Add an element. A removal that has not seen this add wins."""
         self.perform("add", element)
 
     def add_all(self, elements: Several[Element]) -> None:
-        """Put several elements in. Removals that have not seen this win."""
+        """Add several elements. Removals that have not seen this add win."""
         self.perform("add_all", elements)
 
     def remove(self, element: Element) -> None:
-        """Take an element out. It wins over concurrent adds, also of what is absent."""
+        """Remove an element, present or not. The removal wins over concurrent adds."""
         self.perform("remove", element)
 
     def remove_all(self, elements: Several[Element]) -> None:
-        """Take several elements out. It wins over concurrent adds, also of what is absent."""
+        """Remove several elements, present or not. The removal wins over concurrent adds."""
         self.perform("remove_all", elements)
 
     def reset(self) -> None:
@@ -290,7 +292,7 @@ class ResettableCounterBatchHandle(BatchHandle):
         self.perform("decrement", by)
 
     def reset(self) -> None:
-        """Take back all that has been seen. Concurrent deltas survive."""
+        """Reset to the seen past: removes all deltas seen. Concurrent deltas survive."""
         self.perform("reset")
 
 
@@ -364,19 +366,19 @@ class SortedMapBatchHandle(BatchHandle):
     """
 
     def set(self, member: Element, score: Numeric) -> None:
-        """Give a member a score. Of concurrent ones the last wins."""
+        """Give a member a score. The last of concurrent ones wins."""
         self.perform("set", member, score)
 
     def increment(self, member: Element, by: Numeric = 1) -> None:
-        """Add to a member's score, exactly; to 0 if the member is absent."""
+        """Add to a member's score, exactly. An absent member starts at 0."""
         self.perform("increment", member, by)
 
     def remove(self, member: Element) -> None:
-        """Take a member out. Concurrent operations survive."""
+        """Remove a member. Concurrent operations survive."""
         self.perform("remove", member)
 
     def reset(self) -> None:
-        """Take all members out. Concurrent operations survive."""
+        """Remove all members. Concurrent operations survive."""
         self.perform("reset")
 
 
@@ -384,19 +386,19 @@ class TwoPhaseSetBatchHandle(BatchHandle):
     """A set where a remove is final: no add of that element counts any more, whenever it comes."""
 
     def add(self, element: Element) -> None:
-        """Put an element in. Without effect once it has been removed."""
+        """Add an element. Has no effect if it was ever removed."""
         self.perform("add", element)
 
     def add_all(self, elements: Several[Element]) -> None:
-        """Put several elements in. Without effect for those that have been removed."""
+        """Add several elements. Has no effect for those that were ever removed."""
         self.perform("add_all", elements)
 
     def remove(self, element: Element) -> None:
-        """Take an element out forever, also one that is absent."""
+        """Remove an element forever, present or not."""
         self.perform("remove", element)
 
     def remove_all(self, elements: Several[Element]) -> None:
-        """Take several elements out forever, also absent ones."""
+        """Remove several elements forever, present or not."""
         self.perform("remove_all", elements)
 
 

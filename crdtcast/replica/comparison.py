@@ -133,8 +133,8 @@ class Comparing:
         current = self._rounds.get(number)
         if current is None:
             raise LocalProtocolError(
-                f"nothing was compared: {self._name!r} has come back from an eviction, or was asked too often "
-                "at once: ask again"
+                f"nothing was compared: {self._name!r} has just returned from an eviction, or "
+                "received too many requests at once: ask again"
             )
         missing, members = self.missing(number), tuple(sorted(current.members))
         self._answer(["done", number])

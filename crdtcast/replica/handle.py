@@ -50,23 +50,20 @@ class ObjectOwner(Protocol):
 
 
 class Handle(Generic[C_co]):
-    """One object of a replica: `perform` issues its operations, and `AWSetHandle` and the others
-    have a method for each.
+    """One object of a replica: `perform` issues its operations. `AWSetHandle` and the others have a method for each.
 
-    `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its
-    `Tag`. Once the group has begun it never waits for other replicas. If it is cancelled, nothing has happened.
-    `InvalidOperationError`: refused, nothing was sent.
-    `TypeClashError`: the name has another type, here or by a concurrent creation that has won.
-    `EndedError`, `StoreFullError`: this member can send nothing (now), and nothing has changed.
+    `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its `Tag`. Once the group
+    has started, it never waits for other replicas. If it is cancelled, nothing has happened.
 
-    A subclass can give a type of your own such methods: `PollHandle(replica, "lunch", Poll)`
-    (docs/replica.md).
+    Raises InvalidOperationError if the operation is refused; nothing was sent. Raises TypeClashError if the name has
+    another type, here or by a concurrent creation that won. Raises EndedError or StoreFullError if this member cannot
+    send (now); nothing has changed.
+
+    A subclass can have such methods for your own type: `PollHandle(replica, "lunch", Poll)` (docs/replica.md).
     """
 
     def __init__(self, replica: ObjectOwner, name: str, crdt_type: type[C_co]) -> None:
-        """Raises TypeClashError if the name has another type, LocalProtocolError for what is no
-        data type.
-        """
+        """Raises TypeClashError if the name has another type, LocalProtocolError if `crdt_type` is not a data type."""
         replica.require(crdt_type)
         self._key = (checked_name(name), crdt_type.TYPE)
         replica.held.check_type(self._key)
@@ -79,9 +76,8 @@ class Handle(Generic[C_co]):
 
     @property
     def crdt(self) -> C_co:
-        """The object itself, to look at (`len`, `in`, `log_size`) but not to change. It is another
-        one after a deletion or an upgrade. Of an object that has lost its name to another type, its
-        content is still to be had here.
+        """The object itself, to look at (`len`, `in`, `log_size`) but not to change. After a deletion or an upgrade it
+        is another one. If the object has lost its name to another type, its content is still available here.
         """
         crdt: Any = self._replica.held.crdt(self._key)
         found: C_co = crdt
@@ -89,31 +85,31 @@ class Handle(Generic[C_co]):
 
     @property
     def value(self: "Handle[PureOpCRDT[V]]") -> V:
-        """What the object is worth here and now; that of a new object if there is none."""
+        """The present value of the object at this replica; that of a new object if there is none."""
         self._replica.held.check_type(self._key)
         return self.crdt.value
 
     @property
     def exists(self) -> bool:
-        """Whether there is an operation on it that has not been deleted."""
+        """Whether there is an operation on the object that was not deleted."""
         return self._replica.held.get(self._key) is not None
 
     @property
     def unknown(self) -> int:
-        """Operations of newer programs that are stored and not in `value` (docs/replica.md)."""
+        """The number of operations of newer programs that are stored but not in `value` (docs/replica.md)."""
         held = self._replica.held.get(self._key)
         return 0 if held is None else held.unread
 
     async def changed(self) -> None:
-        """Return when an operation on the object has taken effect, own or other, or it has been
-        deleted; or when all objects are others, since this member was evicted and is back.
+        """Return when an operation on the object was applied, own or other, or the object was deleted; or when all
+        objects were replaced, since this member was evicted and is back.
 
-        Nothing is missed by `while not condition(): await handle.changed()`.
+        `while not condition(): await handle.changed()` misses no change.
         """
         await self._replica.object_changed(self._key)
 
     async def perform(self, operation: str, *args: object) -> Tag:
-        """An operation by its name: the same as the method of that name."""
+        """Issue an operation by its name: the same as the method of that name."""
         # Cancelled before it has happened, or not at all: somebody may repeat it.
         await self._replica.begun()
         tag = self._replica.perform(self._key, operation, *args)
@@ -166,7 +162,7 @@ def _no_method(handle: object, name: str) -> AttributeError:
     kind = type(handle)
     why = f"{kind.__name__} has no method {name!r}"
     if kind in (Handle, BatchHandle):
-        why += f": use perform({name!r}, …), or a handle class of your own (docs/replica.md)"
+        why += f": use perform({name!r}, …), or write a handle class (docs/replica.md)"
     return AttributeError(why, name=name, obj=handle)
 
 

@@ -73,23 +73,23 @@ class AWSetHandle(Handle[AWSet]):
     """
 
     async def add(self, element: Element) -> Tag:
-        """Put an element in. It survives each removal that has not seen this."""
+        """Add an element. It survives each removal that has not seen this add."""
         return await self.perform("add", element)
 
     async def add_all(self, elements: Several[Element]) -> Tag:
-        """Put several elements in. They survive each removal that has not seen this."""
+        """Add several elements. They survive each removal that has not seen this add."""
         return await self.perform("add_all", elements)
 
     async def remove(self, element: Element) -> Tag:
-        """Take an element out. A concurrent add of it survives."""
+        """Remove an element. A concurrent add of it survives."""
         return await self.perform("remove", element)
 
     async def remove_all(self, elements: Several[Element]) -> Tag:
-        """Take several elements out. Concurrent adds of them survive."""
+        """Remove several elements. Concurrent adds of them survive."""
         return await self.perform("remove_all", elements)
 
     async def reset(self) -> Tag:
-        """Take all elements out. Concurrent adds survive."""
+        """Remove all elements. Concurrent adds survive."""
         return await self.perform("reset")
 
     async def clear(self) -> Tag:
@@ -101,7 +101,7 @@ class BoundedCounterHandle(Handle[BoundedCounter]):
     """A counter that never goes below zero: who decrements needs the rights to, and spends them."""
 
     async def increment(self, by: int = 1) -> Tag:
-        """Add a positive number: as many rights for this member."""
+        """Add a positive number, which gives this member the same number of rights."""
         return await self.perform("increment", by)
 
     async def decrement(self, by: int = 1) -> Tag:
@@ -175,11 +175,11 @@ class GSetHandle(Handle[GSet]):
     """A set that only grows."""
 
     async def add(self, element: Element) -> Tag:
-        """Put an element in."""
+        """Add an element."""
         return await self.perform("add", element)
 
     async def add_all(self, elements: Several[Element]) -> Tag:
-        """Put several elements in."""
+        """Add several elements."""
         return await self.perform("add_all", elements)
 
 
@@ -187,7 +187,7 @@ class LWWRegisterHandle(Handle[LWWRegister]):
     """A register that shows, of the values written concurrently, the one written last by the clock."""
 
     async def assign(self, value: PlainLike) -> Tag:
-        """Write a value in the place of all those seen. Of concurrent ones the last is shown."""
+        """Write a value that replaces all values seen. The last of concurrent ones is shown."""
         return await self.perform("assign", value)
 
     async def reset(self) -> Tag:
@@ -205,7 +205,7 @@ class MVRegisterHandle(Handle[MVRegister]):
     """
 
     async def assign(self, value: PlainLike) -> Tag:
-        """Write a value in the place of all those seen. Concurrent ones are shown, too."""
+        """Write a value that replaces all values seen. Concurrent values are kept, too."""
         return await self.perform("assign", value)
 
     async def reset(self) -> Tag:
@@ -223,11 +223,13 @@ class NumberHandle(Handle[Number]):
     """
 
     async def set(self, number: Numeric) -> Tag:
-        """Write a number. Of concurrent ones the last wins; increments that they missed count."""
+        """Write a number. The last of concurrent writes wins; increments that it has not seen are
+        added to it.
+        """
         return await self.perform("set", number)
 
     async def increment(self, by: Numeric = 1) -> Tag:
-        """Add a number, exactly; to 0 if it is absent."""
+        """Add a number, exactly. An absent one counts as 0."""
         return await self.perform("increment", by)
 
     async def reset(self) -> Tag:
@@ -257,19 +259,19 @@ class RWSetHandle(Handle[RWSet]):
     """
 
     async def add(self, element: Element) -> Tag:
-        """Put an element in. A removal that has not seen this wins."""
+        """Add an element. A removal that has not seen this add wins."""
         return await self.perform("add", element)
 
     async def add_all(self, elements: Several[Element]) -> Tag:
-        """Put several elements in. Removals that have not seen this win."""
+        """Add several elements. Removals that have not seen this add win."""
         return await self.perform("add_all", elements)
 
     async def remove(self, element: Element) -> Tag:
-        """Take an element out. It wins over concurrent adds, also of what is absent."""
+        """Remove an element, present or not. The removal wins over concurrent adds."""
         return await self.perform("remove", element)
 
     async def remove_all(self, elements: Several[Element]) -> Tag:
-        """Take several elements out. It wins over concurrent adds, also of what is absent."""
+        """Remove several elements, present or not. The removal wins over concurrent adds."""
         return await self.perform("remove_all", elements)
 
     async def reset(self) -> Tag:
@@ -293,7 +295,7 @@ class ResettableCounterHandle(Handle[ResettableCounter]):
         return await self.perform("decrement", by)
 
     async def reset(self) -> Tag:
-        """Take back all that has been seen. Concurrent deltas survive."""
+        """Reset to the seen past: removes all deltas seen. Concurrent deltas survive."""
         return await self.perform("reset")
 
 
@@ -367,19 +369,19 @@ class SortedMapHandle(Handle[SortedMap]):
     """
 
     async def set(self, member: Element, score: Numeric) -> Tag:
-        """Give a member a score. Of concurrent ones the last wins."""
+        """Give a member a score. The last of concurrent ones wins."""
         return await self.perform("set", member, score)
 
     async def increment(self, member: Element, by: Numeric = 1) -> Tag:
-        """Add to a member's score, exactly; to 0 if the member is absent."""
+        """Add to a member's score, exactly. An absent member starts at 0."""
         return await self.perform("increment", member, by)
 
     async def remove(self, member: Element) -> Tag:
-        """Take a member out. Concurrent operations survive."""
+        """Remove a member. Concurrent operations survive."""
         return await self.perform("remove", member)
 
     async def reset(self) -> Tag:
-        """Take all members out. Concurrent operations survive."""
+        """Remove all members. Concurrent operations survive."""
         return await self.perform("reset")
 
 
@@ -387,19 +389,19 @@ class TwoPhaseSetHandle(Handle[TwoPhaseSet]):
     """A set where a remove is final: no add of that element counts any more, whenever it comes."""
 
     async def add(self, element: Element) -> Tag:
-        """Put an element in. Without effect once it has been removed."""
+        """Add an element. Has no effect if it was ever removed."""
         return await self.perform("add", element)
 
     async def add_all(self, elements: Several[Element]) -> Tag:
-        """Put several elements in. Without effect for those that have been removed."""
+        """Add several elements. Has no effect for those that were ever removed."""
         return await self.perform("add_all", elements)
 
     async def remove(self, element: Element) -> Tag:
-        """Take an element out forever, also one that is absent."""
+        """Remove an element forever, present or not."""
         return await self.perform("remove", element)
 
     async def remove_all(self, elements: Several[Element]) -> Tag:
-        """Take several elements out forever, also absent ones."""
+        """Remove several elements forever, present or not."""
         return await self.perform("remove_all", elements)
 
 

@@ -100,7 +100,9 @@ class ObjectMachine(StateMachine):
         raises: the shelf is `torn`.
         """
         if self._member is None:
-            raise LocalProtocolError(f"{self.name!r} is no member of its group yet: wait for that")
+            raise LocalProtocolError(
+                f"{self.name!r} is not yet a member of its group: wait until it is"
+            )
         return self._member.tcbroadcast(payload)
 
     def _say(self, message: list[Any]) -> None:
@@ -130,7 +132,9 @@ class ObjectMachine(StateMachine):
         except BaseException:
             self.torn = True
             raise
-        self.unreadable += self._skips(tag, wrong if kind == _OPERATIONS else ["no operations"])
+        self.unreadable += self._skips(
+            tag, wrong if kind == _OPERATIONS else ["invalid operations"]
+        )
         self.comparing.touched(map(_label, keys))
         self._on_news(keys)
 
@@ -155,8 +159,8 @@ class ObjectMachine(StateMachine):
         """See `StateMachine`. LocalProtocolError if it is torn."""
         if self.torn:
             raise LocalProtocolError(
-                f"the objects of {self.name!r} are given to nobody, and kept nowhere: a type has failed amid an "
-                "operation; mend it, and open the replica again"
+                f"cannot save or transfer the objects of {self.name!r}: a data type failed in the "
+                "middle of an operation: fix it, and open the replica again"
             )
         touched = [
             [*dot, [list(key) for key in keys]] for dot, keys in self.objects.touched.items()
@@ -217,7 +221,11 @@ class ObjectMachine(StateMachine):
             again = self._rebasing.again(entry, dot, index)
             if not again:
                 self.yielded += 1
-                self._logger.warning("not sent again after the eviction, it yields: %r", entry)
+                self._logger.warning(
+                    "an operation from before the eviction is not sent again, since the group's "
+                    "state prevails: %r",
+                    entry,
+                )
             issued += again
             sources += [index] * len(again)
         if not issued:
@@ -238,8 +246,9 @@ class ObjectMachine(StateMachine):
 
     def _waits_for(self, type_name: str) -> NotReadyError:
         text = (
-            f"{self.name!r} waits to send again what it had sent: this program knows no type {type_name!r}, or an "
-            "older version than the group; name it in types=, or let the replica `require` it"
+            f"{self.name!r} cannot yet send its earlier operations again: this program does not "
+            f"know type {type_name!r}, or has an older version than the group: name it in types=, "
+            "or let the replica `require` it"
         )
         if self._said != text:
             self._said = text

@@ -46,7 +46,7 @@ def checked_name(name: str) -> str:
     try:
         checked: str = datatypes.text(name)
     except ValueError as refusal:
-        raise InvalidOperationError(f"no name for an object: {refusal}") from refusal
+        raise InvalidOperationError(f"invalid object name: {refusal}") from refusal
     return checked
 
 
@@ -59,8 +59,8 @@ def check_data_type(crdt_type: type[CRDT]) -> None:
         or isabstract(crdt_type)
     ):
         raise LocalProtocolError(
-            f"{shown(crdt_type)} is no data type: give a class of crdtcast.datatypes, or a subclass "
-            "of PureOpCRDT with a TYPE, OPERATIONS and all of its abstract methods"
+            f"{shown(crdt_type)} is not a data type: use a class of crdtcast.datatypes, or a "
+            "subclass of PureOpCRDT with a TYPE, OPERATIONS and all of its abstract methods"
         )
 
 
@@ -291,7 +291,7 @@ class Held:
             for origin, (counter, index) in presence.items()
         }
         if type(settled) is not bool or not (base is None or type(base) is bytes):
-            raise ValueError(f"{shown([settled, base])}: a boolean and a snapshot are needed here")
+            raise ValueError(f"{shown([settled, base])} is not a boolean and a snapshot")
         held.presence.settled = settled
         held.base, held.version = base, positive(version)
         for step in steps:
@@ -340,8 +340,9 @@ class Objects:
         known = self._types.get(crdt_type.TYPE)
         if known not in (None, crdt_type) and known.VERSION >= crdt_type.VERSION:
             raise LocalProtocolError(
-                f"{crdt_type.__name__} calls itself {crdt_type.TYPE!r}, which is {known.__name__} "
-                f"in version {known.VERSION} here: give it a TYPE of its own, or raise its VERSION"
+                f"{crdt_type.__name__} uses TYPE {crdt_type.TYPE!r}, which is {known.__name__} in "
+                f"version {known.VERSION} at this member: choose another TYPE, or raise its "
+                "VERSION"
             )
 
     def learn(self, crdt_type: type[CRDT]) -> int:
@@ -422,7 +423,8 @@ class Objects:
         found = self.visible_type(name)
         if found is not None and found != type_name:
             raise TypeClashError(
-                f"{shown(name)} is a {found} here, not a {type_name}: use another name, or delete it",
+                f"{shown(name)} is a {found} at this member, not a {type_name}: use another name, "
+                "or delete it",
                 name=name,
                 wanted=type_name,
                 found=found,
@@ -446,8 +448,8 @@ class Objects:
             return self.fresh(key)
         if held.crdt is None:
             raise LocalProtocolError(
-                f"{shown(key[0])} is a {key[1]} in version {held.version}, of which this program knows "
-                "nothing: upgrade it"
+                f"{shown(key[0])} is a {key[1]} in version {held.version}, which this program "
+                "does not know: upgrade it"
             )
         return held.crdt
 
@@ -460,7 +462,7 @@ class Objects:
         """A new object, as it is at once after a deletion."""
         crdt_type = self._types.get(key[1])
         if crdt_type is None:
-            raise LocalProtocolError(f"this program knows no type {key[1]!r}")
+            raise LocalProtocolError(f"this program does not know type {key[1]!r}")
         crdt = crdt_type()
         crdt.site = self.site
         return crdt
@@ -475,8 +477,8 @@ class Objects:
         crdt = self.crdt(key)
         if held is not None and held.unread and type(crdt).permit is not PureOpCRDT.permit:
             raise InvalidOperationError(
-                f"{shown(key[0])} has {held.unread} operations of a newer program, so that this one "
-                f"cannot tell whether {operation} is allowed: upgrade it, or delete the object"
+                f"{shown(key[0])} has {held.unread} operations of a newer program, so this one "
+                f"cannot decide whether {operation} is allowed: upgrade it, or delete the object"
             )
         return crdt.prepare(operation, *args, after=after)
 
@@ -501,7 +503,7 @@ class Objects:
         }
         for index, read in enumerate(operations):
             if read is None:
-                wrong.append("no list of object, type and operation")
+                wrong.append("not a list of object, type and operation")
                 continue
             name, type_name, version, operation = read
             if type_name is None:

@@ -19,19 +19,19 @@ async def open_replica(
     clock_us: Callable[[], int] = wall_clock_us,
     **options: Unpack[MemberOptions],
 ) -> AsyncIterator[Replica]:
-    """A replica that runs as long as the `with` block.
+    """A replica that runs while the `with` block runs.
 
-    name: unique in the group. types: your own data types, beside those of `crdtcast.datatypes`. The other options:
-    `MemberOptions`. `founders={name: "host:port", …}` for all who found the group together, `join="host:port"` for who
-    comes later, `found=True` for a first one alone; with `journal=PATH` what the replica holds survives a crash of its
-    process or machine, and a journal that holds a former life is gone on from, whatever else is said.
+    name: unique in the group.
+    types: your own data types, in addition to those of `crdtcast.datatypes`.
+    options: see `MemberOptions`. Use `founders={name: "host:port", …}` on all who found the group together,
+        `join="host:port"` on later members, and `found=True` on a first member alone. With `journal=PATH` the replica's
+        data survives a crash of its process or machine; a journal that holds a former life overrides these options.
 
-    With `founders` it returns when it listens. Operations wait until all founders were up once, and `Replica.ready`
-    says when.
+    With `founders` the call returns when the replica listens. Operations wait until all founders have been up at the
+    same time once; `Replica.ready` returns then.
 
-    Raises, or in the place of the block: ConfigurationError for options that cannot work, founders' lists that differ,
-    or an address that is taken; HandshakeError, with the reason, if no member lets this one in; JournalError when the
-    disk fails.
+    Raises, also inside the block, ConfigurationError for impossible options, founders' lists that differ, or an address
+    in use; HandshakeError, with the reason, if no member admits this one; JournalError when the disk fails.
     """
     check_known(f"replica {name!r}", options, (*MemberOptions.__annotations__, "types", "clock_us"))
     logger = options.get("logger")

@@ -40,12 +40,12 @@ from crdtcast.transport.peers import LinkStatus
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What all objects were worth at one cut of the group's history: with a message all that came
-    before it, of a batch all or nothing.
+    """The values of all objects at one cut of the group's history: with a message all messages before it, of a batch
+    all or nothing.
 
-    vector: the cut. Two replicas at the same cut have the same `values` and `digest`, if both know
-        all types.
-    values: of the visible objects, by name. unknown: names that this program cannot show.
+    vector: the cut. Two replicas at the same cut have the same `values` and `digest`, if both know all types.
+    values: of the visible objects, by name.
+    unknown: names of objects that this program cannot show.
     """
 
     token: Token
@@ -56,15 +56,15 @@ class Snapshot:
 
 
 class Replica(TypedObjects):
-    """Objects of one member of a group. Made by `open_replica`; all of it belongs to the Trio thread.
+    """The objects of one member of a group. Made by `open_replica`; use it in the Trio thread only.
 
-    `member` is its place in the group: who the others are, `leave`, `evict`, waiting until k members have a message.
-    While that one cannot send (it leaves, or is on its way back from an eviction) operations raise `EndedError`, and
-    have changed nothing; `ready` returns when it can. Once its `async with` block has ended, or the member has left
-    its group, what the objects are worth can still be read; everything else raises `EndedError`.
+    `member` is its member of the group: the other members, `leave`, `evict`, waiting until k members have a message.
+    While the member cannot send (it leaves, or returns from an eviction) operations raise `EndedError` and change
+    nothing; `ready` returns when it can. After its `async with` block, or after the member has left, values can still
+    be read; everything else raises `EndedError`.
 
-    To have one on links that are open already, give its `machine` to `Host.found` or `join` as the machine, and let
-    it `speak_for` the member that these return.
+    To have a replica on an open host, pass its `machine` to `Host.found` or `Host.join`, and call `speak_for` with the
+    member that these return.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class Replica(TypedObjects):
         self._has_begun = False
 
     def speak_for(self, member: Member) -> None:
-        """This is its place in the group, to which the shelf was given as the machine."""
+        """Set this replica's member of the group, which got `machine` as its state machine."""
         self._member = member
         if not member.is_outside:
             self._begin()
         member.channel.shared.spawn(self._end_with_member)
 
     async def begun(self) -> None:
-        """Return when the group has begun: at once, unless this replica waits for other founders."""
+        """Return when the group has started: at once, unless this replica waits for other founders."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._has_begun:
             await self.member.begun()
             self._begin()
 
     async def ready(self) -> None:
-        """Return when this replica can issue operations: at once, unless its group has not begun, or its member is on
-        its way back after an eviction. EndedError: it has left.
+        """Return when this replica can issue operations: at once, unless its group has not started, or its member
+        returns from an eviction. Raises EndedError if it has left.
         """
         await self.begun()
         await self.member.ready()
@@ -117,9 +117,9 @@ class Replica(TypedObjects):
 
     @property
     def member(self) -> Member:
-        """Its place in the group. NotReadyError: it has none yet."""
+        """Its member of the group. Raises NotReadyError if it has none yet."""
         if self._member is None:
-            raise NotReadyError(f"{self.name!r} is no member of its group yet: wait for that")
+            raise NotReadyError(f"{self.name!r} is not yet a member of its group: wait until it is")
         return self._member
 
     @property
@@ -148,7 +148,7 @@ class Replica(TypedObjects):
 
     @property
     def unreadable(self) -> int:
-        """Operations delivered here that no program up to this one can decode."""
+        """The number of operations delivered here that no program up to this one can decode."""
         return self.machine.unreadable
 
     @property
@@ -158,8 +158,8 @@ class Replica(TypedObjects):
     # Objects
 
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        """Know the type from now on. LocalProtocolError if its name stands for another class, or it
-        is no data type.
+        """Know the type from now on. Raises LocalProtocolError if its name stands for another class, or if it is not a
+        data type.
         """
         check_data_type(crdt_type)
         if self.held.type_named(crdt_type.TYPE) is None:
@@ -167,14 +167,14 @@ class Replica(TypedObjects):
         elif not self.held.knows(crdt_type):
             known = self.held.type_named(crdt_type.TYPE)
             raise LocalProtocolError(
-                f"{crdt_type.__name__} calls itself {crdt_type.TYPE!r}, which is "
-                f"{known.__name__ if known else '?'} here: give it a TYPE of its own, or let "
-                "`upgrade` replace that by a higher VERSION"
+                f"{crdt_type.__name__} uses TYPE {crdt_type.TYPE!r}, which is "
+                f"{known.__name__ if known else '?'} at this member: choose another TYPE, or let "
+                "`upgrade` replace it by a higher VERSION"
             )
 
     def upgrade(self, *types: type[PureOpCRDT[Any]]) -> None:
-        """Know new types, or newer versions of known ones, while the replica runs. What was stored
-        because it was not understood takes effect. LocalProtocolError as for `require`.
+        """Know new types, or newer versions of known ones, while the replica runs. Stored operations that were unknown
+        are applied. Raises LocalProtocolError as `require` does.
         """
         for crdt_type in types:
             check_data_type(crdt_type)
@@ -190,14 +190,14 @@ class Replica(TypedObjects):
             self._member.look_again()
 
     def objects(self, prefix: str = "") -> list[ObjectInfo]:
-        """What objects there are, in the order of their names; also those that have lost their name
-        to another type, or that this program does not know.
+        """List all objects, in the order of their names; also those that have lost their name to another type, or that
+        this program does not know.
         """
         return self.held.listing(prefix)
 
     async def delete(self, name: str) -> Tag:
-        """Delete the object called `name`: all operations on it, of whatever type, that have been
-        seen here. Operations that are concurrent with the deletion survive it, everywhere.
+        """Delete the object called `name`: all operations on it, of any type, that this replica has seen. Concurrent
+        operations survive, at every replica.
         """
         await self.begun()
         tag = self.commit([[checked_name(name), None]])
@@ -205,14 +205,15 @@ class Replica(TypedObjects):
         return tag
 
     def batch(self) -> Batch:
-        """`with replica.batch() as batch:` collects operations on several objects, which travel as
-        one message and take effect together. `batch.object(name, Type).add(…)`; no `await`. Before the group has
-        begun it raises `NotReadyError`, and sends nothing.
+        """Collect operations on several objects, which travel as one message and are applied together.
+
+        `with replica.batch() as batch:`, then `batch.object(name, Type).add(…)`, without `await`. Raises NotReadyError
+        before the group has started, and sends nothing.
         """
         return Batch(self)
 
     def snapshot(self) -> Snapshot:
-        """What everything is worth now, at one causal cut. Copies all values."""
+        """Copy the values of all objects, at one causal cut."""
         values: dict[str, Any] = {}
         digests: dict[str, str] = {}
         unknown: list[str] = []
@@ -234,38 +235,40 @@ class Replica(TypedObjects):
     # Waiting
 
     async def changed(self) -> None:
-        """Return when another replica's operation has been applied, or something became stable."""
+        """Return when another replica's operation was applied, or a message became stable."""
         self._check_open()
         await self._news.park()
         self._check_open()
 
     async def object_changed(self, key: Key) -> None:
-        """Return when an operation on the object has taken effect, or it was deleted: `Handle.changed`."""
+        """Return when an operation on the object was applied, or it was deleted: `Handle.changed`."""
         self._check_open()
         await self._watched.setdefault(key, trio.lowlevel.ParkingLot()).park()
         self._check_open()
 
     async def token(self) -> Token:
-        """What this replica has seen. Another one that is `at_least` there shows a client all that
-        it has read and written here: read your writes, monotonic reads, writes in their order.
+        """Return what this replica has seen, for a client to show at other replicas.
+
+        A replica that is `at_least` there shows the client everything that it has read and written here. So the client
+        reads its own writes, never goes back in time, and its writes stay in order.
         """
         await self.begun()
         return self._token()
 
     async def at_least(self, token: Token) -> None:
-        """Return when this replica has seen all that `token` stands for.
+        """Return when this replica has seen everything that `token` covers.
 
-        That may be never, if what it stands for was lost with the replica that gave it: use `trio.fail_after`.
+        This may never happen, if the data was lost with the replica that made the token: use `trio.fail_after`. Raises
         LocalProtocolError for a token of another group.
         """
         if not isinstance(token, Token):
             raise LocalProtocolError(
-                f"{shown(token)} is no token: `Token.parse` makes one of the text of one"
+                f"{shown(token)} is not a token: `Token.parse` reads the text of one"
             )
         if token.group != self.group:
             raise LocalProtocolError(
-                f"a token of group {token.group!r} at a replica of group {self.group!r}: ask a replica "
-                "of its own group"
+                f"the token belongs to group {token.group!r}, and this replica to group "
+                f"{self.group!r}: ask a replica of the token's group"
             )
         await trio.lowlevel.checkpoint()
         await self._seen(token)
@@ -274,7 +277,7 @@ class Replica(TypedObjects):
         return token(self.group, self._engine.context)
 
     async def wait_quiet(self) -> None:
-        """Return when all that is known here is stable: every replica has delivered it."""
+        """Return when everything that this replica knows is stable: every replica has delivered it."""
         await self.begun()
         await self.member.wait_until(self._is_quiet)
 
@@ -285,9 +288,9 @@ class Replica(TypedObjects):
         return engine.quiet and not comes_back
 
     async def wait_durable(self) -> None:
-        """Return when all that has taken effect here so far survives the loss of power here.
+        """Return when everything applied at this replica so far survives a power loss of this machine.
 
-        LocalProtocolError: there is no journal. JournalError ends the replica.
+        Raises LocalProtocolError if there is no journal. JournalError ends the replica.
         """
         await self.member.wait_durable()
 
@@ -308,11 +311,13 @@ class Replica(TypedObjects):
         return isinstance(fate, int) and dot.counter <= fate and dot.origin not in engine.vector
 
     async def verify(self, seconds: float = 30.0) -> Comparison:
-        """Compare all replicas while everybody goes on writing. What nobody touches meanwhile has to be equal.
+        """Compare all replicas while writes go on. Objects that do not change meanwhile must be equal.
 
-        seconds: how long they have to answer. If some do not, they are named, and nothing is said of the objects.
+        seconds: how long the others have to answer. The result names those that do not, and then says nothing of the
+            objects.
 
-        LocalProtocolError: this member was evicted meanwhile, and is back: ask again. EndedError: it has left.
+        Raises LocalProtocolError if this member was evicted meanwhile and is back (ask again), EndedError if it has
+        left.
         """
         await self.member.ready()
         number = secrets.token_hex(8)
@@ -339,7 +344,8 @@ class Replica(TypedObjects):
     def _fitting(self, payload: bytes, entries: Sequence[list[Any]], most: int) -> bytes:
         if len(payload) > most:
             raise InvalidOperationError(
-                f"{shown(entries[0][0])}: a message of {len(payload):,} bytes; at most {most:,} fit into a frame"
+                f"{shown(entries[0][0])}: a message of {len(payload):,} bytes is too large: at "
+                f"most {most:,} fit into a frame: use smaller values"
             )
         check_parts(payload)
         return payload
@@ -384,7 +390,7 @@ class Replica(TypedObjects):
     def _skipped(self, operations: int) -> None:
         self.machine.unreadable += operations
         if operations:
-            self._logger.warning("skipped %d stored operations that are none", operations)
+            self._logger.warning("skipped %d stored operations that are invalid", operations)
 
     def end(self) -> None:
         """(For `open_replica`.) Nothing is issued here any more, and nothing arrives."""
@@ -394,7 +400,8 @@ class Replica(TypedObjects):
     def _check_open(self) -> None:
         if self._ended:
             raise EndedError(
-                f"{self.name!r} takes part no more in group {self.group!r}: open the replica again to go on"
+                f"{self.name!r} is no longer a member of group {self.group!r}: open the replica "
+                "again to continue"
             )
 
     def _answered(self, number: str) -> None:

@@ -21,18 +21,18 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A cut of one group's history: `dots` and all that came before them. `str` and `parse` take it
-    through a cookie or header.
+    """A cut of one group's history: `dots`, and all messages before them. `str` and `parse` convert it to and from a
+    text for a cookie or header.
     """
 
     group: str
     dots: tuple[Dot, ...]
 
     def merged(self, other: "Token") -> "Token":
-        """The cut of both: of a client that has talked to two replicas."""
+        """The cut of both: for a client that has talked to two replicas."""
         if other.group != self.group:
             raise UnusableInputError(
-                f"a token of group {other.group!r} says nothing about group {self.group!r}"
+                f"a token of group {other.group!r} cannot be used in group {self.group!r}"
             )
         return token(self.group, (*self.dots, *other.dots))
 
@@ -42,7 +42,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> "Token":
-        """The inverse of `str`. UnusableInputError for anything else: it may come from outside."""
+        """The inverse of `str`. Raises UnusableInputError for any other text, since it may come from outside."""
         try:
             if not isinstance(text, str):
                 raise ValueError(f"a {type(text).__name__}")
@@ -52,10 +52,10 @@ class Token:
                 raise ValueError(f"format {version!r}")
             named = [Dot(origin, counter) for origin, counter in dots]
             if not all(isinstance(d.origin, str) and type(d.counter) is int for d in named):
-                raise ValueError("dots that are none")
+                raise ValueError("invalid dots")
         except (ValueError, TypeError, binascii.Error, msgpack.UnpackException) as error:
             raise UnusableInputError(
-                f"{shown(text)} is no session token ({error}): send what a replica gave"
+                f"{shown(text)} is not a session token ({error}): send one that a replica returned"
             ) from error
         return token(group, named)
 

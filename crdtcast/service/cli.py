@@ -59,7 +59,7 @@ def _with_options(command: F, kind: type[Any]) -> F:
             )
         command = decorate(command)
     return click.option(
-        "--config", "file", type=FILE, envvar="CRDTCAST_CONFIG", help="A TOML file of options."
+        "--config", "file", type=FILE, envvar="CRDTCAST_CONFIG", help="TOML file with options."
     )(command)
 
 
@@ -98,7 +98,7 @@ def serving(kind: type[M], file: Path | None, given: dict[str, Any]) -> Iterator
             raise
         expected = expected_failure(error)
         if expected is None:
-            _LOGGER.critical("a fault of crdtcast itself: please report it", exc_info=error)
+            _LOGGER.critical("a bug in crdtcast: please report it", exc_info=error)
             raise SystemExit(1) from error
         _LOGGER.critical(expected)
         raise SystemExit(2) from error
@@ -107,10 +107,10 @@ def serving(kind: type[M], file: Path | None, given: dict[str, Any]) -> Iterator
 @click.command()
 @takes_settings(NodeSettings)
 def node(file: Path | None, **given: Any) -> None:
-    """Run one member of a group, with replicated objects that `crdtcast object` reads and changes.
+    """Run a member of a group, with replicated objects that `crdtcast object` reads and changes.
 
-    Every option may also stand in the file of --config (listen, log_json, …) and in the environment
-    (CRDTCAST_LISTEN, …). The command line comes before the environment, that before the file.
+    You can also set every option in the file of --config (listen, log_json, …) and in the environment
+    (CRDTCAST_LISTEN, …). The command line overrides the environment, and the environment the file.
     """
     with serving(NodeSettings, file, given) as settings:
         from crdtcast.service.run import NodeProcess
@@ -122,9 +122,9 @@ def node(file: Path | None, **given: Any) -> None:
 @takes_settings(NodeSettings)
 @click.pass_context
 def witness(ctx: click.Context, /, file: Path | None, **given: Any) -> None:
-    """Run a member that votes and stores, and holds no objects: `crdtcast node --witness`.
+    """Run a member that votes and stores messages, but holds no objects: `crdtcast node --witness`.
 
-    For the third place beside two regions: with it, either region may be lost and the rest is a
+    Place it next to two regions, at a third site: when one region is lost, the other one and the witness are still a
     majority.
     """
     ctx.invoke(node, file=file, **{**given, "witness": True})

@@ -150,7 +150,7 @@ def load(
     if not is_whole:  # what is missing may be in the file
         return Loaded(None, values, sources, tuple(wrong), tuple(_unused(environment, options)))
     wrong += [
-        f"{o.key} is missing: give it in the file, as {o.variable} or {o.flag}"
+        f"{o.key} is missing: set it in the file, as {o.variable} or {o.flag}"
         for o in options
         if o.required and o.key not in sources
     ]
@@ -201,7 +201,7 @@ def _table(file: Path) -> tuple[dict[str, Any] | None, list[str]]:
     except ConfigurationError as error:
         return table, [str(error)]
     except (ValueError, RecursionError) as error:  # of numbers too long, and lists too deep, too
-        return None, [f"{file} is no TOML: {error}"]
+        return None, [f"{file} is not valid TOML: {error}"]
     return table, []
 
 
@@ -210,7 +210,7 @@ def _is_in(key: str, options: Iterable[Option]) -> bool:
 
 
 def _unknown(where: str, key: str, options: list[Option]) -> str:
-    line = f"{key} in {where}: there is no such option"
+    line = f"unknown option {key} in {where}"
     near = _nearest(key.replace("-", "_"), [o.key for o in options])
     return f"{line}, did you mean {near}?" if near else f"{line}: remove it"
 
@@ -227,7 +227,7 @@ def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
         if variable.startswith(PREFIX) and variable not in names and variable not in _ELSEWHERE:
             near = difflib.get_close_matches(variable, names, 1, 0.8)
             if near:
-                found.append(f"{variable} is set and not used: did you mean {near[0]}?")
+                found.append(f"{variable} is set but unused: did you mean {near[0]}?")
     return found
 
 
@@ -271,13 +271,13 @@ def _read(kind: Kind, value: Any) -> Any:
                 return number
         case _:
             pass
-    raise ConfigurationError(f"{value!r:.300} is no {_NAMES[kind]}")
+    raise ConfigurationError(f"{value!r:.300} is not a {_NAMES[kind]}")
 
 
 def _named_address(text: str) -> str:
     name, equals, address = text.partition("=")
     if not equals or not valid_name(name):
-        raise ConfigurationError(f"{text!r:.300} is no named address: write name=host:port")
+        raise ConfigurationError(f"{text!r:.300} is not a named address: write name=host:port")
     parse_address(address)
     return text
 
@@ -292,7 +292,7 @@ def _number(value: Any) -> int | None:
 
 _NAMES = {
     Kind.TEXT: "text",
-    Kind.ADDRESS: "address: write host:port",
+    Kind.ADDRESS: "valid address: write host:port",
     Kind.ADDRESSES: 'list of addresses: write host:port, in a file ["host:port", …]',
     Kind.NAMED_ADDRESSES: 'list of named addresses: write name=host:port, in a file {name = "host:port", …}',
     Kind.NAMES: 'list of names: in a file ["name", …]',

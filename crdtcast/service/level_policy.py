@@ -47,6 +47,6 @@ async def raise_when_all_read_more(member: Raising, after: float) -> None:
     while True:
         level = policy.look(member.engine, trio.current_time())
         if level is not None:
-            logger.warning("all members read format level %d: it is raised by policy", level)
+            logger.warning("all members read format level %d: raising it by policy", level)
             member.raise_level(level)
         await trio.sleep(min(after / 10, _LONGEST_LOOK))

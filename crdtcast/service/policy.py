@@ -45,22 +45,22 @@ def why_not_evicted(
     waits_for = engine.waits_for()
     silent = f"{described(waits_for)} {'does' if len(waits_for) == 1 else 'do'} not answer"
     forced = any(engine.wants.victims.values())
-    said = f"{', '.join(names)} {_is(names)} not evicted yet, and {'stays' if len(names) == 1 else 'stay'} wanted"
+    said = f"{', '.join(names)} {_is(names)} not evicted yet; the request stays"
     if others := [who for who in waits_for if who not in engine.victims]:
-        said += f": {described(others)} {'has' if len(others) == 1 else 'have'} to answer first"
+        said += f": waiting for an answer of {described(others)}"
         if gone := sorted({name_of(who) for who in others} & set(suspects)):
             said += (
-                f". If {', '.join(gone)} {_is(gone)} gone, too, put all out in one change: "
+                f". If {', '.join(gone)} {_is(gone)} dead, too, evict all in one change: "
                 f"`crdtcast evict {' '.join(names + gone)}{' --force' if forced else ''}`"
             )
     elif waits_for and forced:
         rest = sorted({*names, *map(name_of, waits_for)})
-        said += f": {silent}. Put all out in one change: `crdtcast evict {' '.join(rest)} --force`"
+        said += f": {silent}. Evict all in one change: `crdtcast evict {' '.join(rest)} --force`"
     elif waits_for:
         voters = ", ".join(sorted(map(name_of, engine.view.voters)))
         said += (
-            f": that takes a majority of those who have a vote ({voters}), and {silent}. "
-            f"`--force` does without, and may split the group"
+            f": it needs a majority of the voters ({voters}), and {silent}. `--force` evicts "
+            "without a majority, and may split the group"
         )
     else:
         said += ": the others are about to decide"
@@ -82,9 +82,11 @@ def level_to_raise(engine: GroupEngine, level: int | None = None) -> int:
         return engine.raisable
     if engine.reads.highest <= engine.level:
         raise LocalProtocolError(
-            f"nothing to raise: the group's format level is {engine.level}, the highest that this program reads"
+            f"nothing to raise: the group's format level is {engine.level}, the highest that this "
+            "program reads"
         )
     lacking = ", ".join(map(name_of, engine.lacking_level(engine.level + 1)))
     raise LocalProtocolError(
-        f"the group's format level stays {engine.level}: upgrade {lacking} first, or evict those that are gone"
+        f"cannot raise the format level {engine.level}: upgrade {lacking} first, or evict members "
+        "that are dead"
     )

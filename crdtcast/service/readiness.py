@@ -35,8 +35,11 @@ def _not_caught_up(engine: Core, suspects: Mapping[str, object]) -> str:
     waits = ", ".join(lacking(engine, suspects))
     pending = waiting(engine)
     if not waits and pending:
-        return f"{engine.me} has {pending:,} messages that wait for others: `crdtcast status` says whose"
-    return f"{engine.me} has not caught up yet with {waits or 'what has come'}"
+        return (
+            f"{engine.me} has {pending:,} messages that wait for missing ones: see `crdtcast "
+            "status`"
+        )
+    return f"{engine.me} is still catching up with {waits or 'the messages received'}"
 
 
 def _refused_by_all(engine: Core, links: Mapping[str, LinkStatus]) -> str | None:

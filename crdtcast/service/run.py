@@ -79,8 +79,8 @@ class NodeProcess:
             here, of = self.copied
             copied = f", {here:,} of {of:,} bytes are copied" if of else ""
             raise NotReadyError(
-                f"node {self.settings.name!r} is not in group {self.settings.group!r} yet{copied}: "
-                "wait, or look into its log"
+                f"node {self.settings.name!r} is not in group {self.settings.group!r} "
+                f"yet{copied}: wait, or see its log"
             )
         return self._member
 
@@ -113,13 +113,15 @@ class NodeProcess:
         except NotReadyError as error:
             return str(error)
         if self._stop.is_set():
-            return f"node {self.settings.name!r} is about to stop"
+            return f"node {self.settings.name!r} is stopping"
         if self.replica is not None and self.replica.machine.torn:
-            return f"a type of node {self.settings.name!r} has failed: look into its log"
+            return f"a data type of node {self.settings.name!r} has failed: see its log"
         if (full := member.fullness()) is not None:
             return full
         if (why := member.kept_out) is not None:
-            return f"{member.incarnation} is {member.standing.value}, and not let in again: {why}"
+            return (
+                f"{member.incarnation} is {member.standing.value}, and its join is refused: {why}"
+            )
         shared = member.channel.shared
         return self._readiness.obstacle(member.engine, shared.watching().suspects, shared.status())
 
@@ -127,8 +129,8 @@ class NodeProcess:
         """Metrics that there are before it is a member, too."""
         here, of = self.copied
         return {
-            "copied_bytes": ("Bytes of the group's state that have been copied", here),
-            "copy_bytes": ("Bytes of the group's state that are to be copied", of),
+            "copied_bytes": ("Bytes of the group's state copied so far", here),
+            "copy_bytes": ("Bytes of the group's state to copy", of),
         }
 
     async def durable(self) -> None:
@@ -219,9 +221,7 @@ class NodeProcess:
     def _copied(self, here: int, of: int) -> None:
         before, self.copied = self.copied, (here, of)
         if of >= _LARGE and (_tenth(*before) != _tenth(here, of) or here == of):
-            self._logger.info(
-                "%s of %s bytes of the group's state are copied", f"{here:,}", f"{of:,}"
-            )
+            self._logger.info("copied %s of %s bytes of the group's state", f"{here:,}", f"{of:,}")
 
     def _say_ready(self, member: Member) -> None:
         told = {
@@ -242,7 +242,7 @@ class NodeProcess:
             if (warning := departure.warning(self.settings.leave_seconds)) is not None:
                 self._logger.warning("%s", warning)
         except EndedError as error:
-            self._logger.warning("not left: %s", error)
+            self._logger.warning("did not leave: %s", error)
 
     async def _listen_to_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -281,12 +281,10 @@ async def evict_the_silent(member: Evicting, after: float) -> None:
         if member.standing.can_send:
             asked &= engine.wants.victims.keys()
             if back := sorted(who for who in asked if name_of(who) not in suspects):
-                logger.info("%s speaks again: evicted no more", ", ".join(back))
+                logger.info("%s speaks again: no longer to be evicted", ", ".join(back))
                 member.withdraw(*back)
             if victims := to_evict(engine, suspects, after):
-                logger.warning(
-                    "silent for %g s, and to be evicted by policy: %s", after, ", ".join(victims)
-                )
+                logger.warning("silent for %g s: evicting by policy: %s", after, ", ".join(victims))
                 member.evict(*victims)
                 asked.update(victims)
         await trio.sleep(watching.period)

@@ -23,90 +23,94 @@ LEVELS = ("debug", "info", "warning", "error")
 class MemberSettings(ABC):
     """What there is of every member. See the sentences."""
 
-    name: str = option(Kind.TEXT, "This node's name; unique in the group.")
+    name: str = option(Kind.TEXT, "This node's name, unique in the group.")
     group: str = option(Kind.TEXT, "The group's name.", "default")
-    listen: str = option(Kind.ADDRESS, "Where other members connect.", "127.0.0.1:7001")
+    listen: str = option(Kind.ADDRESS, "Address where other members connect.", "127.0.0.1:7001")
     advertise: str | None = option(
-        Kind.ADDRESS, "Where others reach this node, if it listens on a wildcard.", None
+        Kind.ADDRESS, "Address that other members dial, if `listen` is a wildcard.", None
     )
     found: bool = option(
-        Kind.FLAG, "Be the first member of a new group; on one machine, once.", False
+        Kind.FLAG, "Be the first member of a new group: exactly one node, once.", False
     )
     join: tuple[str, ...] = option(
         Kind.ADDRESSES,
-        "Where members can be dialled: any one, several to be safe; this node's own address does not count.",
+        "Address of a member to join through. Give several for safety; this node's own address "
+        "is ignored.",
         (),
     )
     replaces: tuple[str, ...] = option(
         Kind.NAMES,
-        "Take the place of this member, which is lost, and evict it: another one, or an earlier life of "
-        "this node.",
+        "Replace this lost member and evict it; also an earlier life of this node.",
         (),
     )
     evict_after: float | None = option(
-        Kind.SECONDS, "Evict members that are silent for so long; without it, nobody is.", None
+        Kind.SECONDS, "Evict members that are silent for this long. Not set: never.", None
     )
     leave_on_stop: bool = option(Kind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
     leave_seconds: float = option(
-        Kind.SECONDS, "How long a leave may take before the node stops anyway.", 30.0
+        Kind.SECONDS, "How long a leave may take; then the node stops anyway.", 30.0
     )
     admin: str | None = option(
         Kind.TEXT,
-        "Where operators connect: a Unix socket, a path with a / or ending in .sock, or 127.0.0.1:PORT with a secret.",
+        "Where operators connect: a Unix socket (a path with a / or ending in .sock), or "
+        "127.0.0.1:PORT with a secret.",
         None,
     )
     metrics: str | None = option(
-        Kind.ADDRESS, "Where /metrics, /ready and /live are served over HTTP.", None
+        Kind.ADDRESS, "Address that serves /metrics, /ready and /live over HTTP.", None
     )
     log_level: str = option(Kind.TEXT, f"One of {', '.join(LEVELS)}.", "info")
-    log_json: bool = option(Kind.FLAG, "Log lines as JSON objects.", False)
+    log_json: bool = option(Kind.FLAG, "Write log lines as JSON objects.", False)
     event_log_size: int = option(
-        Kind.BYTES, "A file of the event log is closed at this size.", ROTATION.size
+        Kind.BYTES, "Start a new event log file at this size.", ROTATION.size
     )
     event_log_age: float = option(
-        Kind.SECONDS, "A file of the event log is closed at this age.", ROTATION.seconds
+        Kind.SECONDS, "Start a new event log file at this age.", ROTATION.seconds
     )
-    certificate: str | None = option(Kind.PATH, "This node's certificate, PEM.", None)
-    key: str | None = option(Kind.PATH, "The certificate's key, PEM.", None)
-    ca: str | None = option(Kind.PATH, "The group's own CA, PEM.", None)
+    certificate: str | None = option(Kind.PATH, "This node's certificate (PEM).", None)
+    key: str | None = option(Kind.PATH, "The certificate's key (PEM).", None)
+    ca: str | None = option(Kind.PATH, "The group's own CA (PEM).", None)
     secret_file: str | None = option(
-        Kind.PATH, f"File with the group's secret; otherwise {SECRET_VARIABLE} is used.", None
+        Kind.PATH, f"File with the group's secret; default: {SECRET_VARIABLE}.", None
     )
     digest_interval: float | None = option(
-        Kind.SECONDS, "Between two digests; without it, adaptive.", None
+        Kind.SECONDS, "Time between two digests. Not set: adaptive.", None
     )
     keepalive_interval: float = option(
-        Kind.SECONDS, "After so long without a frame a keep-alive is sent.", 5.0
+        Kind.SECONDS, "Send a keep-alive after this long without a frame.", 5.0
     )
-    connect_timeout: float = option(Kind.SECONDS, "For a connection to a member.", 5.0)
-    handshake_timeout: float = option(Kind.SECONDS, "For a handshake.", 5.0)
-    max_frame: int = option(Kind.BYTES, "What a frame may have.", 16 * 2**20)
-    queue_bytes: int = option(Kind.BYTES, "What may wait for one member.", 64 * 2**20)
+    connect_timeout: float = option(Kind.SECONDS, "Time limit for connecting to a member.", 5.0)
+    handshake_timeout: float = option(Kind.SECONDS, "Time limit for a handshake.", 5.0)
+    max_frame: int = option(Kind.BYTES, "Largest frame.", 16 * 2**20)
+    queue_bytes: int = option(Kind.BYTES, "Most bytes that may wait for one member.", 64 * 2**20)
     compress: bool = option(
-        Kind.FLAG, "Compress large frames, where the package zstandard is installed.", True
+        Kind.FLAG, "Compress large frames, if the package zstandard is installed.", True
     )
-    max_handshakes: int = option(Kind.NUMBER, "Handshakes that may be under way.", 64)
-    max_host_connections: int = option(Kind.NUMBER, "Connections from one host.", 512)
+    max_handshakes: int = option(Kind.NUMBER, "Most handshakes at a time.", 64)
+    max_host_connections: int = option(Kind.NUMBER, "Most connections from one host.", 512)
 
     def wrong_in_common(self) -> list[str]:
         """What contradicts itself of these, one line each."""
         lines = []
         if self.join and not self.found and not self.contacts:
             lines.append(
-                "join names only this node itself: name other members, too, or say found = true for the first member "
-                "of a new group"
+                "join names only this node itself: name other members, too, or set found = true "
+                "for the first member of a new group"
             )
         for lost in self.replaces:
             if not valid_name(lost) and not valid_incarnation(lost):
-                lines.append(f"replaces: {lost!r} is no name of a member, and no incarnation")
+                lines.append(
+                    f"replaces: {lost!r} is not a member name or an incarnation: name the lost "
+                    "member"
+                )
         if self.queue_bytes < MIN_FRAME:
             lines.append(f"queue_bytes must be at least {MIN_FRAME:,} bytes")
         if self.log_level not in LEVELS:
-            lines.append(f"log_level is {self.log_level!r}: choose one of {', '.join(LEVELS)}")
+            lines.append(f"invalid log_level {self.log_level!r}: choose one of {', '.join(LEVELS)}")
         if self.evict_after is not None and self.evict_after < 3 * self.keepalive_interval:
             lines.append(
-                f"evict_after is {self.evict_after:g} s: give at least three keepalive_intervals "
-                f"({3 * self.keepalive_interval:g} s); an hour is a usual choice"
+                f"evict_after is {self.evict_after:g} s: use at least three keepalive_intervals "
+                f"({3 * self.keepalive_interval:g} s); one hour is usual"
             )
         known: tuple[bytes, ...] = ()
         try:
@@ -117,14 +121,14 @@ class MemberSettings(ABC):
             try:
                 host, _ = parse_address(self.admin)
             except ConfigurationError as error:
-                lines.append(f"admin: {error}; or a path with a / or ending in .sock")
+                lines.append(f"admin: {error}; or give a path with a / or ending in .sock")
             else:
                 if host not in ("127.0.0.1", "::1", "localhost"):
-                    lines.append(f"admin is {self.admin}: choose 127.0.0.1, or a path")
+                    lines.append(f"invalid admin {self.admin}: use 127.0.0.1, or a path")
                 elif not known and not lines:
                     lines.append(
-                        f"admin is {self.admin}, which every user of this machine reaches: give a "
-                        f"secret_file or {SECRET_VARIABLE}, or a path instead"
+                        f"admin is {self.admin}, open to every user of this machine: set "
+                        f"secret_file or {SECRET_VARIABLE}, or use a path"
                     )
         try:
             options = self.node_options()
@@ -183,16 +187,18 @@ class NodeSettings(MemberSettings):
 
     founders: tuple[str, ...] = option(
         Kind.NAMED_ADDRESSES,
-        "All who found the group, this node included: the same list at each. It begins when all have been up once.",
+        "Every node that founds the group, this one included: the same list on each. The group "
+        "starts when all have been up.",
         (),
     )
-    witness: bool = option(Kind.FLAG, "Vote and store, but hold no objects.", False)
+    witness: bool = option(Kind.FLAG, "Vote and store messages, but hold no objects.", False)
     journal: str | None = option(
-        Kind.PATH, "Directory of the journal; without it everything is in memory only.", None
+        Kind.PATH, "Directory of the journal. Not set: everything is in memory only.", None
     )
     trust_journal: bool = option(
         Kind.FLAG,
-        "Once, by your word: nobody else goes on from this journal, and none was ever newer.",
+        "Trust an incomplete journal, once: you know that nothing newer exists and no other node "
+        "uses it.",
         False,
     )
     event_logs: str | None = option(
@@ -200,14 +206,17 @@ class NodeSettings(MemberSettings):
     )
     store_memory_bytes: int = option(
         Kind.BYTES,
-        "Of what is not stable, in memory; beyond, it goes to disk, with a journal.",
+        "Most unstable data in memory; with a journal, the rest goes to disk.",
         256 * 2**20,
     )
     store_most_bytes: int = option(
-        Kind.BYTES, "Of what is not stable, in all; beyond, see when_full.", 4 * 2**30
+        Kind.BYTES, "Most unstable data in all; beyond that, see when_full.", 4 * 2**30
     )
     when_full: str = option(
-        Kind.TEXT, "Then, refuse writes, or evict those who hold it back and are away.", "refuse"
+        Kind.TEXT,
+        "What to do at store_most_bytes: refuse writes, or evict the unreachable members "
+        "that hold stability back.",
+        "refuse",
     )
 
     def wrong(self) -> list[str]:
@@ -216,29 +225,28 @@ class NodeSettings(MemberSettings):
         given = [what for what in ("founders", "found", "join") if getattr(self, what)]
         if not given and self.journal is None:
             lines.append(
-                'none of founders, found and join is given: founders = {name = "host:port", …} for all who found a '
-                'group together, join = ["host:port"] for every later one, or found = true to found one alone'
+                'founders, found and join are missing: set founders = {name = "host:port", '
+                '…} for all who found a group together, join = ["host:port"] for every later '
+                "member, or found = true to found one alone"
             )
         if "founders" in given and len(given) > 1:
             lines.append(
-                f"founders and {given[1]} are given: those who found a group together join nobody"
+                f"founders and {given[1]} exclude each other: nodes that found a group together "
+                "do not join one"
             )
         lines += self._wrong_founders()
         if self.advertise is None:
             lines += cannot_be_dialled("listen", self.listen, self.contacts)
         if self.found and (self.witness or self.replaces):
-            lines.append(
-                "the first member holds the state: found goes without witness and replaces"
-            )
+            lines.append("found excludes witness and replaces: the first member holds the state")
         if self.event_logs and not self.journal:
-            lines.append(
-                "event_logs is given without a journal, which tells what is durable: give one"
-            )
+            lines.append("event_logs needs a journal: set journal")
         if self.when_full not in [each.value for each in WhenFull]:
-            lines.append(f"when_full is {self.when_full!r}: choose refuse or evict")
+            lines.append(f"invalid when_full {self.when_full!r}: choose refuse or evict")
         elif self.store_memory_bytes > self.store_most_bytes:
             lines.append(
-                "store_memory_bytes is above store_most_bytes: what is in memory is a part of the whole"
+                "store_memory_bytes is above store_most_bytes: lower it, since memory is part of "
+                "the total"
             )
         return [*lines, *self.wrong_in_common()]
 
@@ -247,11 +255,15 @@ class NodeSettings(MemberSettings):
             return []
         own = self.founder_addresses.get(self.name)
         if own is None:
-            return [f"founders does not name {self.name!r} itself: give all founders the same list"]
+            return [
+                f"founders does not name {self.name!r} itself: use the same list on all founders"
+            ]
         if own not in (self.listen, self.advertise):
             return [
-                f"founders says that {self.name!r} is at {own}, and it listens on {self.listen}: give listen or "
-                "advertise that address"
+                (
+                    f"founders has {self.name!r} at {own}, but it listens on {self.listen}: set "
+                    "listen or advertise to that address"
+                )
             ]
         return []
 
@@ -283,14 +295,18 @@ def cannot_be_dialled(option: str, listen: str, contacts: Sequence[str]) -> Sequ
     """Why the others cannot dial a member that listens there and does not advertise another address."""
     if parse_address(listen)[0] in WILDCARDS:
         return [
-            f"{option} is {listen}, every address of this machine: say with advertise which one the "
-            "others are to dial"
+            (
+                f"{option} is {listen}, every address of this machine: set advertise to the address "
+                "that the others dial"
+            )
         ]
     far = [each for each in contacts if not is_loopback(parse_address(each)[0])]
     if far and is_loopback(parse_address(listen)[0]):
         return [
-            f"{option} is {listen}, which nobody at {far[0]} reaches: listen on an address of this "
-            "machine that the others can dial"
+            (
+                f"{option} is {listen}, which {far[0]} cannot reach: listen on an address of this "
+                "machine that the others can dial"
+            )
         ]
     return ()
 

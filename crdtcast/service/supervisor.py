@@ -45,7 +45,7 @@ class Supervisor:
                 teller.sendto(what.encode(), address)
         except OSError as error:
             _LOGGER.warning(
-                "the service manager at %s is not told: %s", self._place, error.strerror or error
+                "cannot notify the service manager at %s: %s", self._place, error.strerror or error
             )
 
 

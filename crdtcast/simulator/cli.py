@@ -85,38 +85,57 @@ def _report(outcome: Outcome, directory: Path | None) -> None:
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Run the plan in this TOML file.",
+)
 @click.option(
     "--engine",
     metavar="NAME",
-    help=f"group, names, one of {', '.join(BASELINES)}, or a mutant, to be caught.",
+    help=f"Engine: group, names, one of {', '.join(BASELINES)}, or a mutant, which must fail.",
 )
-@click.option("--members", metavar="N[:M]", help="How many found the group (default: 3:6, or 3).")
-@click.option("--seeds", metavar="FIRST:LAST", help="Both included (default: 0:99).")
+@click.option("--members", metavar="N[:M]", help="Number of founders (default: 3:6, or 3).")
 @click.option(
-    "--faults", metavar="A,B,…", help=f"Any of {','.join(KINDS)} (default: {','.join(ALL)})."
+    "--seeds", metavar="FIRST:LAST", help="Range of seeds, both included (default: 0:99)."
 )
-@click.option("--campaign", metavar="NAME", help=f"One of {', '.join(CAMPAIGNS)}.")
+@click.option(
+    "--faults",
+    metavar="A,B,…",
+    help=f"Faults: any of {','.join(KINDS)} (default: {','.join(ALL)}).",
+)
+@click.option("--campaign", metavar="NAME", help=f"Campaign: one of {', '.join(CAMPAIGNS)}.")
 @click.option(
     "--exhaustive",
     metavar="SCOPE",
-    help=f"Every schedule of a small scope instead: all, or one of {', '.join(SCOPES)}.",
-)
-@click.option("--limit", type=int, default=20_000, help="… at most so many states of each scope.")
-@click.option(
-    "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Run this schedule instead."
+    help=f"Run every schedule of a small scope: all, or one of {', '.join(SCOPES)}.",
 )
 @click.option(
-    "--write", type=click.Path(path_type=Path), metavar="DIR", help="Write failing schedules here."
+    "--limit",
+    type=int,
+    default=20_000,
+    help="With --exhaustive: stop each scope after this many states.",
+)
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Run this schedule only."
+)
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write failing schedules to this directory.",
 )
 @click.option(
     "--logs",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write event logs as real nodes do, a directory for each run.",
+    help="Write event logs as real nodes do, one directory for each run.",
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Processes (default: 1).")
-@click.option("--json", "as_json", is_flag=True, help="The last line is a JSON object with totals.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print totals as a JSON object on the last line."
+)
 def simulate(
     replay: Path | None,
     write: Path | None,
@@ -127,11 +146,11 @@ def simulate(
     as_json: bool,
     **words: Any,
 ) -> None:
-    """Run simulated groups against an oracle: the engine is the real one, all else is made up.
+    """Run simulated groups of the real engine against an oracle.
 
-    The engine of groups whose members come and go takes part if a campaign is named, or a fault that only such a
-    group knows; else that of a fixed set of names does. A failure is cut down to the actions that matter, printed,
-    and written with --write; --replay runs such a file.
+    With --campaign, or a fault that needs members that come and go, the engine of such groups runs; otherwise the
+    engine of fixed members. A failure is reduced to the actions that matter and printed; --write stores it in a file,
+    and --replay runs such a file.
     """
     tally = Tally()
     try:

@@ -62,8 +62,8 @@ class Plan:
         if unfit := sorted(asked - set(FITTING)):
             what = f"the campaign {self.campaign!r}" if self.campaign else f"the fault {unfit[0]!r}"
             raise ConfigurationError(
-                f"the engine {self.engine!r} cannot run {what}: as published it needs links that lose nothing"
-                f" and members that stay; ask for --faults {','.join(FITTING)}"
+                f"the engine {self.engine!r} cannot run {what}: its published form needs lossless "
+                f"links and members that stay: use --faults {','.join(FITTING)}"
             )
 
     @property
@@ -123,7 +123,7 @@ def parse_range(text: str | int) -> range:
         ) from None
     if not numbers:
         raise ConfigurationError(
-            f"{text!r} holds no number: the smaller one comes first, {last}:{first}"
+            f"{text!r} is an empty range: the smaller number comes first, {last}:{first}"
         )
     return numbers
 
@@ -136,7 +136,7 @@ def load_plan(path: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UnusableInputError(f"{path} cannot be read as TOML: {error}") from error
+        raise UnusableInputError(f"cannot read {path} as TOML: {error}") from error
     known = {field.name for field in fields(Plan)}
     if unknown := sorted(set(document) - known):
         raise UnusableInputError(

@@ -76,4 +76,4 @@ class Schedule:
                 founding=document.get("founding", False),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UnusableInputError(f"{path} is no schedule: {error}") from error
+            raise UnusableInputError(f"{path} is not a schedule: {error}") from error

@@ -1,6 +1,6 @@
-"""The public test kit: check a CRDT, yours or ours, against a specification, and run vector files.
+"""The public test kit: check a CRDT against a specification, run vector files, and test nodes in memory.
 
-What needs Hypothesis (`pip install 'crdtcast[test]'`) is loaded when it is first asked for.
+Parts that need Hypothesis (`pip install 'crdtcast[test]'`) are loaded when they are first used.
 """
 
 from typing import TYPE_CHECKING, Any

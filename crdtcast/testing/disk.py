@@ -18,7 +18,7 @@ _MOST = 4
 
 
 class Crash(BaseException):
-    """The process ends here. Not an Exception, so that nothing of it goes on."""
+    """The process ends at this point. Not an Exception, so that no code of it continues."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,10 +118,10 @@ class DiskFile:
 
 
 class Disk:
-    """One directory. `Disk()` for an empty one.
+    """One directory in memory that can lose unsynced data. `Disk()` is an empty one.
 
-    crash_at: raise `Crash` at that step, counted from 1, instead of taking it. without: a place of
-        the code, as in `synced_by`, from where syncs do nothing, to show that a test needs them.
+    crash_at: raise `Crash` at this step, counted from 1, instead of taking it.
+    without: a line of code, as in `synced_by`, whose syncs do nothing, to show that a test needs them.
     room: bytes of all files together; a file that grows beyond it fails, as on a full disk.
     """
 
@@ -223,11 +223,11 @@ class Disk:
     # What a crash does
 
     def crashes(self) -> Iterator["Disk"]:
-        """Every disk that may be left if the power fails now (a killed process leaves the last one).
+        """Yield every disk that a power failure at this moment may leave (a killed process leaves the last one).
 
-        Of the names every subset of the unsynced changes, in their order; of each file every subset
-        of its unsynced writes, and the last one torn. What files hold is varied one file at a time,
-        while the others have lost everything, or nothing, that was not synced.
+        Of the names, every subset of the unsynced changes, in their order; of each file, every subset of its unsynced
+        writes, and the last one torn. The content of one file varies at a time, while the others have lost everything,
+        or nothing, that was not synced.
         """
         for kept in _subsets(len(self._unsynced)):
             names = dict(self._durable_names)
@@ -261,7 +261,7 @@ class Disk:
         return left
 
     def copied(self) -> "Disk":
-        """A copy of all files, as `cp` makes it: other files with the same contents."""
+        """Return a copy of all files, as `cp` makes it: other files with the same content."""
         other = Disk()
         other._inodes = itertools.count(next(self._inodes) + 1_000_000)
         for name, inode in self._names.items():

@@ -40,9 +40,9 @@ class Call:
 class VisibleOperation:
     """An operation that a replica has delivered; `a < b` says that a happened before b.
 
-    `name` and `args` are as they were issued: defaults filled in, collections as lists. `index` is
-    its place in its message, before `compress`; `sent` is where it stands in what was sent (an
-    element of a list is named by that), None if `compress` has made something else of it.
+    name, args: as issued, with defaults filled in and collections as lists.
+    index: its place in its message, before `compress`.
+    sent: its place in the sent message (the identity of a list element contains it); None if `compress` has changed it.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Group(Generic[C]):
         return message
 
     def deliverable(self, member: ModelReplica[C]) -> list[Sent]:
-        """The next message of each other origin, where all that it depends on is delivered."""
+        """The next message of each other origin, if all its dependencies are delivered."""
         ready: list[Sent] = []
         for origin, messages in self._sent.items():
             delivered = member.vector.get(origin, 0)
@@ -163,11 +163,10 @@ class Group(Generic[C]):
         member.unstable.append(message)
 
     def can_stabilise(self, member: ModelReplica[C]) -> list[Sent]:
-        """What is stable at a member, by definition, and not reported there yet; in delivery order.
+        """The messages that are stable at a member, by definition, and not reported there yet; in delivery order.
 
-        A message is stable here when nothing concurrent can be delivered here any more: everybody
-        has delivered it (so it is in the past of all that will be sent), and it is in the past of
-        all that is still on its way here.
+        A message is stable here when no concurrent one can be delivered here any more: every member has delivered it
+        (so all later messages depend on it), and all messages on their way here depend on it.
         """
         everywhere = {
             origin: min(other.vector.get(origin, 0) for other in self.members)
@@ -186,13 +185,13 @@ class Group(Generic[C]):
         ]
 
     def stabilise(self, member: ModelReplica[C], messages: Sequence[Sent]) -> None:
-        """Report messages out of `can_stabilise` as stable; a prefix of it, or all."""
+        """Report messages of `can_stabilise` as stable: a prefix of it, or all."""
         for message in messages:
             member.crdt.stable(message.tag)
             member.unstable.remove(message)
 
     def deliver_all(self) -> None:
-        """Deliver whatever is on its way, everywhere."""
+        """Deliver all messages on their way, at every member."""
         for member in self.members:
             while ready := self.deliverable(member):
                 self.deliver(member, ready[0])

@@ -44,17 +44,18 @@ def check_crdt(
     seed: int = 0,
     shrink: bool = True,
 ) -> None:
-    """Run `crdt` through random schedules; AssertionError, the steps as a note, if it fails one.
+    """Run `crdt` through random schedules. Raises AssertionError, with the steps as a note, if it fails one.
 
-    `operations` gives tuples (name, argument, ...), `specification` the value expected from visible
-    operations. Checked after every step: the value; that replicas with equal operations have equal
-    digests, and replicas with different values different ones; that `prepare` changes nothing; that
-    stability, however early, changes no value; that a snapshot restores to the same value, log and
-    bytes. Messages of several operations are compressed in half of the schedules. Checked at the
-    end: convergence, an empty log once all is stable, and that `value` does not give the object's own
-    state away. A schedule without an operation that the type permits proves nothing: operations that
-    are refused whenever they are tried are an AssertionError, too. The same `seed` gives the same schedules,
-    whatever the hash seed. An error that the type raises gets the same note.
+    operations: a strategy for tuples (name, argument, ...).
+    specification: returns the expected value, from the visible operations.
+    seed: the same seed gives the same schedules, with any hash seed.
+
+    Checked after every step: the value; that replicas with equal operations have equal digests, and replicas with
+    different values different ones; that `prepare` changes nothing; that stability, however early, changes no value;
+    that a snapshot restores to the same value, log and bytes. Checked at the end: convergence; an empty log once all is
+    stable; that `value` is a copy. Half of the schedules compress messages of several operations. A schedule without a
+    permitted operation proves nothing, so an operation that is refused each time is an AssertionError, too. An error
+    that the type raises gets the same note.
     """
 
     @seeded(seed)
@@ -88,9 +89,7 @@ def check_crdt(
 def run_schedule(
     crdt: type[PureOpCRDT[Any]], schedule: Schedule, specification: Specification
 ) -> None:
-    """Run one schedule and check all that `check_crdt` lists. Raises AssertionError with the
-    steps taken.
-    """
+    """Run one schedule with all checks of `check_crdt`. Raises AssertionError with the steps taken."""
     _Run(crdt, schedule, specification).run()
 
 
@@ -111,8 +110,8 @@ class Tried:
                 continue
             if name not in crdt.OPERATIONS or not self.accepted or len(reasons) >= self.ENOUGH:
                 raise AssertionError(
-                    f"{crdt.__name__}: {name!r} was refused each of the {len(reasons)} times that it "
-                    f"was tried, so nothing of it is checked: {reasons[0]}"
+                    f"{crdt.__name__}: {name!r} was refused each of the {len(reasons)} times it "
+                    f"was tried, so it was not checked: {reasons[0]}"
                 )
 
 
@@ -152,13 +151,16 @@ class _Run:
         for member in self.group.members:
             self._restart(member)
             if member.crdt.log_size != 0:
-                self._fail(f"{member.name} keeps {member.crdt.log_size} entries, all being stable")
+                self._fail(
+                    f"{member.name} keeps {member.crdt.log_size} log entries, although all "
+                    "operations are stable"
+                )
             value = member.crdt.value
             if isinstance(value, (list, dict, set)):
                 before = canonical(value)
                 value.clear()
                 if canonical(member.crdt.value) != before:
-                    self._fail("who changes a value changes the object: `value` must be a copy")
+                    self._fail("changing a value changed the object: `value` must return a copy")
 
     def _step(self, action: Action) -> None:
         if isinstance(action, Wait):
@@ -239,12 +241,12 @@ class _Run:
         value = member.crdt.value
         encoded = canonical(value)
         if encoded != wanted:
-            self._fail(f"{member.name} is worth {value!r}, but should be {expected!r}")
+            self._fail(f"{member.name} has the value {value!r}, but should have {expected!r}")
         digest = member.crdt.digest()
         if self.digests.setdefault(visible, digest) != digest:
-            self._fail(f"{member.name} has another digest than before, with the same operations")
+            self._fail(f"{member.name} has another digest than before, after the same operations")
         if self.values.setdefault(digest, encoded) != encoded:
-            self._fail(f"{member.name} has a digest that another value had")
+            self._fail(f"{member.name} has the same digest as for another value")
 
     def _fail(self, reason: str) -> None:
         raise AssertionError(f"{self.crdt.__name__}: {reason}")

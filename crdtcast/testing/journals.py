@@ -12,9 +12,9 @@ from crdtcast.testing.disk import Disk
 
 
 class DiskJournal(FileJournal):
-    """A file journal on a `Disk`, for what runs on a simulated clock: its syncs take no time, and no thread.
+    """A file journal on a `Disk`, for tests with a simulated clock: its syncs take no time and no thread.
 
-    disk: a new one, what an earlier life has left, or what a crash may have left of that (`Disk.crashes`).
+    disk: a new one, or one that an earlier life or a crash has left (`Disk.crashes`).
     trusted: see `FileJournal`.
     """
 
@@ -27,11 +27,12 @@ class DiskJournal(FileJournal):
 def check_journal(open_journal: Callable[[], Journal], *, seed: int = 0, rounds: int = 30) -> None:
     """Raise AssertionError unless the journal keeps what it has synced, in order, and nothing else.
 
-    open_journal: each call returns an object that is not loaded yet, for the same journal, which is
-        empty at the first call. seed, rounds: of the random operations between one `load` and the
-        next.
+    open_journal: each call returns an object that is not loaded yet, for the same journal, which is empty at the first
+        call.
+    seed: of the random operations.
+    rounds: the number of times that the journal is loaded.
 
-    What happens when power fails this cannot see: see `crdtcast.testing.disk`.
+    This cannot test a power failure: see `crdtcast.testing.disk`.
     """
     random = Random(seed)
     journal = open_journal()

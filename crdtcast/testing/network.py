@@ -35,11 +35,10 @@ _DRIVEN = frozenset({FrameKind.MESSAGE, FrameKind.DIGEST, FrameKind.GROUPED})
 
 
 def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make an ordinary function of an async test: it runs on Trio's mock clock, which jumps to the next
-    deadline whenever everybody waits.
+    """Make an ordinary function of an async test. It runs on Trio's mock clock, which jumps to the next deadline
+    whenever all tasks wait.
 
-    A journal on disk works in threads, whose time is not simulated: use `MemoryJournal`, or a
-    `FileJournal` on a `Disk`.
+    A journal on disk works in threads, whose time is not simulated: use `MemoryJournal`, or `DiskJournal`.
     """
 
     @functools.wraps(test)
@@ -52,18 +51,17 @@ def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 async def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Return when `condition()` holds; trio.TooSlowError if it does not after so much simulated time."""
+    """Return when `condition()` is true. Raises trio.TooSlowError if it is not after this simulated time."""
     with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 (anything may make it true)
             await trio.sleep(0.01)
 
 
 class Line:
-    """What one node sends to another one. Made by `Network.line`; lasts, whatever becomes of connections.
+    """The messages from one node to another. Made by `Network.line`; outlives connections.
 
-    While it `hold`s, messages and digests wait here, and go on when the test says so, in any order, or
-    never. What opens a link or tells of groups goes on at once. With TLS nothing is told apart, and
-    all goes on.
+    While it `hold`s, messages and digests wait here, and go on when the test says so, in any order, or never. Frames
+    that open a link or concern groups go on at once. With TLS it cannot tell frames apart, and all go on.
     """
 
     def __init__(self) -> None:
@@ -74,24 +72,24 @@ class Line:
 
     @property
     def waiting(self) -> int:
-        """How many frames wait."""
+        """The number of frames that wait."""
         return len(self._waiting)
 
     def hold(self) -> None:
-        """Let messages and digests wait from now on."""
+        """Make messages and digests wait from now on."""
         self.holding = True
 
     def deliver(self, index: int = 0) -> None:
-        """Hand over the frame that waits in this place. IndexError: there is none."""
+        """Deliver the waiting frame in this place. Raises IndexError if there is none."""
         end, frame = self._waiting.pop(index)
         end.hand_over(frame)
 
     def drop(self, index: int = 0) -> None:
-        """Lose the frame that waits in this place. IndexError: there is none."""
+        """Lose the waiting frame in this place. Raises IndexError if there is none."""
         del self._waiting[index]
 
     def flow(self) -> None:
-        """Hand over all that waits, in order, and hold nothing any more."""
+        """Deliver all waiting frames, in order, and stop holding."""
         self.holding = False
         while self._waiting:
             self.deliver()
@@ -109,7 +107,7 @@ class Line:
 
 
 class Network(Transport):
-    """A network in memory; a `with` block. Nodes are known by their names."""
+    """A network in memory: a `with` block in which nodes listen and dial by name."""
 
     def __init__(self) -> None:
         self._listeners: dict[Address, _Listener] = {}
@@ -133,11 +131,11 @@ class Network(Transport):
         TRANSPORT.reset(self._token)
 
     def line(self, sender: str, receiver: str) -> Line:
-        """What `sender` sends to `receiver`, to be driven."""
+        """Return the line from `sender` to `receiver`, which the test controls."""
         return self._lines.setdefault((sender, receiver), Line())
 
     def cut(self, *names: str) -> None:
-        """Part these from all others: connections between the two sides end, and none is made."""
+        """Separate these nodes from all others: connections between the two sides end, and new ones fail."""
         self._parted = frozenset(names)
         for one, other, *ends in self._connections:
             if self._is_parted(one, other):
@@ -145,11 +143,11 @@ class Network(Transport):
                     end.close()
 
     def silence(self, sender: str, receiver: str) -> None:
-        """Let all that `sender` sends to `receiver` vanish, without a word to either: half a link."""
+        """Drop everything that `sender` sends to `receiver`, without notice to either: half a link."""
         self.line(sender, receiver).silent = True
 
     def heal(self) -> None:
-        """Undo `cut` and `silence`. A connection that has lost something stays dead until it is given up."""
+        """Undo `cut` and `silence`. A connection that has lost data stays dead until a node gives it up."""
         self._parted = frozenset()
         for line in self._lines.values():
             line.silent = False
@@ -168,7 +166,7 @@ class Network(Transport):
         taken = {used for _, used in self._listeners}
         address = host, port or next(free for free in self._ports if free not in taken)
         if address in self._listeners:
-            raise cannot_listen(address, OSError(errno.EADDRINUSE, "in use"))
+            raise cannot_listen(address, OSError(errno.EADDRINUSE, "address in use"))
         listener = self._listeners[address] = _Listener(
             name, lambda: self._listeners.pop(address, None)
         )
@@ -186,7 +184,7 @@ class Network(Transport):
             None,
         )
         if listener is None or self._is_parted(name, listener.name):
-            raise OSError("nobody is there, or the network is cut")
+            raise OSError("connection refused, or the network is cut")
         out, arrives = _one_way(self.line(name, listener.name))
         back, comes_back = _one_way(self.line(listener.name, name))
         self._connections = [c for c in self._connections if not (c[2].closed and c[3].closed)]

@@ -32,8 +32,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class EveryOrder:
-    """What was run: how many histories, and deliveries of them in some order. `refused` histories
-    contain an operation that the type refuses there.
+    """The number of histories that ran, and of deliveries of them in some order. `refused` counts histories with an
+    operation that the type refuses there.
     """
 
     histories: int
@@ -49,13 +49,15 @@ def check_every_order(
     operations: int = 3,
     members: int = 3,
 ) -> EveryOrder:
-    """Run all histories of up to `operations` operations, each one of `calls`, by up to `members`
-    members, in every causal order. AssertionError, the history as a note, for the first that fails.
+    """Run all histories of up to `operations` operations by up to `members` members, in every causal order. Raises
+    AssertionError for the first one that fails, with the history as a note.
 
-    calls: tuples (name, argument, ...). Checked after every delivery: the value; that stability, at
-    its earliest, does not change it; that equal operations give equal digests; that a snapshot
-    restores to the same. At the end of each: an empty log once all is stable. The number of runs
-    grows steeply: with 4 calls 2,692 orders of 3 operations, and a hundred times as many of 4.
+    calls: tuples (name, argument, ...); each operation is one of them.
+
+    Checked after every delivery: the value; that stability, as early as possible, does not change it; that equal
+    operations give equal digests; that a snapshot restores to the same. Checked at the end: an empty log once all is
+    stable. The number of runs grows fast: with 4 calls there are 2,692 orders of 3 operations, and a hundred times as
+    many of 4.
     """
     histories = runs = refused = 0
     tried = Tried()
@@ -177,7 +179,7 @@ class _History:
             replica.stable(self.messages[position].tag)
             self._check(replica, order)
         assert replica.log_size == 0, (
-            f"{replica.log_size} entries stay in the log, all being stable"
+            f"{replica.log_size} entries stay in the log, although all operations are stable"
         )
 
     def _restarted(self, replica: PureOpCRDT[Any], steps: list[str]) -> PureOpCRDT[Any]:
@@ -196,7 +198,7 @@ class _History:
             self.expected[seen] = worth, canonical(worth)
         expected, encoded = self.expected[seen]
         value = replica.value
-        assert canonical(value) == encoded, f"it is worth {value!r}, but should be {expected!r}"
+        assert canonical(value) == encoded, f"the value is {value!r}, but should be {expected!r}"
         digest = self.digests.setdefault(seen, replica.digest())
         assert digest == replica.digest(), "the digest depends on the order of delivery"
 

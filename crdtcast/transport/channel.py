@@ -99,8 +99,8 @@ class Channel(EngineDriver):
         if status and all(link.state is LinkPhase.REFUSED for link in status.values()):
             where, link = next(iter(status.items()))
             raise HandshakeError(
-                f"node {self.name!r} has no link with {where}, and cannot {purpose} group {self.group!r}: "
-                f"{link.error or 'refused'}"
+                f"node {self.name!r} has no link with {where}, so it cannot {purpose} group "
+                f"{self.group!r}: {link.error or 'refused'}"
             )
 
     # Life
@@ -206,13 +206,13 @@ class Channel(EngineDriver):
         """Have nothing to do with a peer in this group, and let it know."""
         self._leave(link.name)
         self.shared.tell(link, Apart(self.group, reason, text))
-        line = f"group {self.group!r}: {link.name} is kept out: {text}"
+        line = f"group {self.group!r}: {link.name} is excluded: {text}"
         self.shared.say(line, logging.ERROR, line)
 
     def heard_apart(self, link: Link, apart: Apart) -> None:
         """The peer has nothing to do with us in this group."""
         self._leave(link.name)
-        text = f"group {self.group!r}: {link.name} keeps us out: {apart.text}"
+        text = f"group {self.group!r}: {link.name} excludes this node: {apart.text}"
         # Its words are its choice: one line for all of them.
         self.shared.say(f"{link.name} keeps us out of {self.group}", logging.ERROR, text)
 
@@ -312,8 +312,8 @@ class Channel(EngineDriver):
 
 def _other_group(name: str, group_id: str, own: Channel) -> str:
     return (
-        f"two groups are called {own.group!r}: {name} is in one with the id {group_id}, {own.name} in one with the id "
-        f"{own.group_id}: stop one side, and let it join the other"
+        f"two different groups are called {own.group!r}: {name} is in group id {group_id}, "
+        f"{own.name} in {own.group_id}: stop one side, and let it join the other"
     )
 
 

@@ -128,8 +128,8 @@ class Endpoint(LinkHost):
         options = self.options
         if options.certificate is None and not options.secrets and not is_loopback(address[0]):
             self._logger.warning(
-                "whatever reaches %s can link as a member of group %r: give certificates or a shared secret, or "
-                "listen on 127.0.0.1 (docs/security.md)",
+                "%s is open to everyone who reaches it, as a member of group %r: use "
+                "certificates or a shared secret, or listen on 127.0.0.1 (docs/security.md)",
                 format_address(address),
                 options.group,
             )
@@ -206,8 +206,8 @@ class Endpoint(LinkHost):
                 trio.current_time(),
                 ("full", link.name),
                 logging.WARNING,
-                f"{link.name} does not keep up ({link.queue.queued_bytes:,} bytes wait for "
-                "it): frames are dropped, and repaired later",
+                f"{link.name} is too slow ({link.queue.queued_bytes:,} bytes wait for it): frames "
+                "are dropped, and repaired later",
                 peer=link.name,
             )
 
@@ -236,7 +236,7 @@ class Endpoint(LinkHost):
     def links(self) -> Links:
         """The table of links; for tests and metrics."""
         if self._links is None:
-            raise LocalProtocolError(f"node {self.name!r} does not run")
+            raise LocalProtocolError(f"node {self.name!r} is not running")
         return self._links
 
     def cut(self, name: str) -> None:

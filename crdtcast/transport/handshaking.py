@@ -35,7 +35,8 @@ from crdtcast.wire.handshake import Reason, Refused, judge
 
 _SPEAKS_TLS = Refusal(
     Reason.SECURITY,
-    "it speaks TLS, and this node does not: give all members of the group certificate, key and ca",
+    "the peer uses TLS, and this node does not: set certificate, key and ca on all members of "
+    "the group",
 )
 _F = TypeVar("_F", Hello, Proof, Welcome)
 
@@ -95,7 +96,7 @@ class Conversation:
         if isinstance(frame, kind):
             return frame
         raise RemoteProtocolError(
-            f"a {type(frame).__name__} where a {kind.__name__.lower()} was expected"
+            f"expected a {kind.__name__.lower()}, got a {type(frame).__name__}"
         )
 
     async def refuse(self, refusal: Refusal) -> NoReturn:
@@ -107,8 +108,8 @@ class Conversation:
         """Refuse a peer whose certificate does not name it."""
         if self._names is not None and peer.name not in self._names:
             text = (
-                f"node {peer.name!r} has shown the certificate of {listed(self._names)}; issue one that has "
-                f"{peer.name!r} among its subject alternative names"
+                f"the certificate of node {peer.name!r} is for {listed(self._names)}: issue one "
+                f"with {peer.name!r} among its subject alternative names"
             )
             await self.refuse(Refusal(Reason.CERTIFICATE, text))
 
@@ -127,8 +128,8 @@ class Conversation:
         if not proves(heard.mac, self._secrets, theirs, dialler, acceptor):
             one, other = sorted((own.name, peer.name))  # the same line, whoever dials
             text = (
-                f"nodes {one!r} and {other!r} have different shared secrets, or somebody repeats what "
-                "another one said: give all members of a group the same secret"
+                f"nodes {one!r} and {other!r} have different shared secrets, or an attacker "
+                "replays a handshake: use the same secret on all members of the group"
             )
             await self.refuse(Refusal(Reason.SECRET, text))
         if not self._dialled:
@@ -206,7 +207,7 @@ class Greeting(PeerTable):
             await talk.say(Welcome(0))
         answer = await talk.hear_a(Welcome)
         if (answer.number == 0) is not settling:
-            raise RemoteProtocolError(f"{answer!r:.100} where another number was expected")
+            raise RemoteProtocolError(f"unexpected link number {answer!r:.100}")
         # The world may have changed while we waited; from here to the table there must be no waiting.
         refusal = self._judge(self._hello(nonce), peer, expected, trusted=True)
         rival = self.up.get(peer.name)
@@ -217,7 +218,9 @@ class Greeting(PeerTable):
             # that is up; otherwise the higher number counts.
             late = dialled is not None if settling else rival.number > answer.number
             if late:
-                refusal = Refusal(Reason.LINKED, f"{own.name!r} and {peer.name!r} are linked")
+                refusal = Refusal(
+                    Reason.LINKED, f"{own.name!r} and {peer.name!r} are already linked"
+                )
         if refusal is not None:
             await talk.refuse(refusal)
         if settling:
@@ -258,5 +261,5 @@ class Greeting(PeerTable):
         try:
             tls.refresh()
         except ConfigurationError as error:
-            text = f"{error} (until then the former certificate is used)"
+            text = f"{error} (the former certificate stays in use)"
             self._rarely.log(trio.current_time(), text, logging.ERROR, text)

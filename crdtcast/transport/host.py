@@ -116,8 +116,9 @@ class SharedLinks(Endpoint):
         super().__init__(options, connect, logger or logging.getLogger("crdtcast.links"))
         if advertise is None and options.listen[0] in WILDCARDS:
             self._logger.warning(
-                "node %s listens on every address of this machine and tells the others none of them, so nobody can "
-                "dial it: say with advertise='HOST:PORT' which one they are to dial",
+                "node %s listens on every address of this machine and advertises none, so the "
+                "others cannot dial it: set advertise='HOST:PORT' to the address that they can "
+                "dial",
                 options.name,
             )
         self.channels: dict[str, LinkedGroup] = {}
@@ -145,11 +146,11 @@ class SharedLinks(Endpoint):
         group = channel.group
         if not valid_name(group):
             raise ConfigurationError(
-                f"{group!r} is no name for a group: 1 to 32 letters, digits, - or _"
+                f"invalid group name {group!r}: use 1 to 32 letters, digits, '-' or '_'"
             )
         if group in self.channels:
             raise LocalProtocolError(
-                f"node {self.name!r} has opened group {group!r} already: use what that returned"
+                f"node {self.name!r} has already opened group {group!r}: use what that returned"
             )
         self._numbers += 1
         self.channels[group] = channel
@@ -356,7 +357,7 @@ class SharedLinks(Endpoint):
             self.known[name] = parse_address(address)
         except ConfigurationError:
             key = f"the address of {name}"
-            self.say(key, logging.WARNING, f"{name} is said to be at {address!r}: ignored")
+            self.say(key, logging.WARNING, f"ignored the invalid address {address!r} of {name}")
 
     def received(self, link: Link, frames: list[Frame]) -> None:
         """(For links.) Everything that one piece of a stream held, in order."""
@@ -409,7 +410,9 @@ class SharedLinks(Endpoint):
             self.learn(frame.addresses)
             self._news.unpark_all()
         elif type(frame) is not KeepAlive:
-            raise RemoteProtocolError(f"a {type(frame).__name__} where links carry several groups")
+            raise RemoteProtocolError(
+                f"a {type(frame).__name__} on a link that carries several groups"
+            )
 
     def _heard_here(self, link: Link, said: dict[int, Here], here: Here) -> None:
         said[here.number] = here
@@ -422,14 +425,14 @@ class SharedLinks(Endpoint):
         if channel is not None:
             channel.heard_here(link, here)
         elif here.incarnation is not None:
-            text = f"{link.name} has group {here.group!r}, which is not open here"
+            text = f"{link.name} is in group {here.group!r}, which is not open at this node"
             self.say(text, logging.INFO, text)
         self._news.unpark_all()
 
     def _heard_founding(self, link: Link, frame: Founding) -> None:
         if link.name not in frame.announcement.founders:
             raise RemoteProtocolError(
-                f"{link.name} founds a group, and does not say who it is there"
+                f"{link.name} founds a group without being among its founders"
             )
         said = self._founds[link]
         said[frame.group] = frame
@@ -444,7 +447,7 @@ class SharedLinks(Endpoint):
         encoded = encode(frame, self.options.max_frame)
         if not link.offer(FrameKind.HERE, encoded) and link.closed is None:
             # Nobody repairs this. A new connection begins with all of it.
-            link.close("it does not keep up, and has to be told of groups anew")
+            link.close("the peer is too slow: a new link will start from the present state")
 
     def _tell_all(self, frame: GroupFrame) -> None:
         if self._links is not None:

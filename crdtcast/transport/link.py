@@ -155,7 +155,7 @@ class Link:
     def refused(self, text: str) -> None:
         """The peer's last word."""
         self.objection = True
-        self.close(f"refused by the peer: {text}")
+        self.close(f"the peer refused: {text}")
 
     async def object_to(self, text: str) -> None:
         """What the peer has sent turns out to be what no member may send: end the link, and let it know why."""
@@ -169,7 +169,7 @@ class Link:
         """
         silence = now - self.last_heard
         if silence > MISSED_KEEPALIVES * interval and not self.paused:
-            self.close(f"nothing heard from it for {silence:.1f} s")
+            self.close(f"no frame for {silence:.1f} s")
         elif now - self.last_sent >= interval and not self._writing and not self.queue.queued_bytes:
             self.offer(FrameKind.KEEPALIVE, KEEPALIVE_FRAME)
 

@@ -56,7 +56,7 @@ class Links(Greeting):
     def cut(self, name: str) -> None:
         """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
         if name in self.up:
-            self._detach(self.up[name], "cut by the operator", LinkEvent.CUT)
+            self._detach(self.up[name], "an operator cut the link", LinkEvent.CUT)
         else:
             self.peer(name).life.move(LinkEvent.CUT)
 
@@ -109,14 +109,14 @@ class Links(Greeting):
         scope = trio.CancelScope()
         visit = Visit(host, scope.cancel)
         if not self._admission.enter(visit):
-            self._turned_away(f"too many connections from {host}: one is refused")
+            self._turned_away(f"too many connections from {host}: refused one")
             await trio.aclose_forcefully(stream)
             return
         try:
             with scope:
                 await self._converse(stream, None, visit)
             if scope.cancelled_caught:
-                self._turned_away(f"too many handshakes at once, most from {host}: one is ended")
+                self._turned_away(f"too many handshakes at once, most from {host}: ended one")
         finally:
             self._admission.leave(visit)
 
@@ -200,8 +200,8 @@ class Links(Greeting):
         if self._tls is None or dialled is None:
             return ""
         if (objection := self._tls.objection()) is not None:
-            return f"; nobody will accept this node's certificate: {objection}"
-        return "; if that lasts, its log says what it has against this node's certificate"
+            return f"; no peer will accept this node's certificate: {objection}"
+        return "; if that lasts, the peer's log shows why it rejects this node's certificate"
 
     def _attach(self, agreed: Agreed) -> Link:
         talk, hello, number, zstd, settles = agreed
@@ -301,11 +301,9 @@ class Links(Greeting):
             level = logging.INFO if self.dialled or self.up else logging.ERROR
             self._logger.log(
                 level,
-                "%s is this node itself%s",
+                "%s is this node's own address%s",
                 format_address(dialled.address),
-                ""
-                if level == logging.INFO
-                else ": no address of another member is known, name some",
+                "" if level == logging.INFO else ": no address of another member is known: add one",
             )
         return Patience.SLOW
 

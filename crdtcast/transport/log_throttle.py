@@ -38,7 +38,7 @@ class Throttle:
             if len(self._last) >= self._keys:
                 return  # whoever chooses its own words chooses no more lines by that
         if last is not None and last[1]:
-            text = f"{text} ({last[1]} more like this in the last {now - last[0]:.0f} s)"
+            text = f"{text} ({last[1]} similar lines in the last {now - last[0]:.0f} s)"
         self._last[key] = (now, 0)
         self._logger.log(level, text, extra=fields)
 
@@ -73,8 +73,8 @@ def ahead(logger: logging.Logger, clock: Callable[[], float]) -> Callable[[str, 
     def say(sender: str, ahead_ms: int) -> None:
         whose = f"of {name_of(sender) or sender}" if sender else "of another member"
         text = (
-            f"a time {whose} is {ahead_ms / 1000:,.0f} s ahead of this machine's clock, and counts as less: set the "
-            "clock right, there or here"
+            f"a timestamp {whose} is {ahead_ms / 1000:,.0f} s ahead of this machine's clock, and "
+            "counts as less: set the clocks of both machines"
         )
         throttle.log(clock(), sender, logging.WARNING, text)
 

@@ -64,7 +64,7 @@ class Monitor:
             if isinstance(change, Suspected):
                 live = len(names) - len(names & self._detector.suspects(now).keys())
                 self._logger.warning(
-                    "%s is silent for %.1f s: suspect (%d members, %d live)",
+                    "%s is silent for %.1f s: suspected (%d members, %d live)",
                     change.peer,
                     change.silence,
                     len(names),

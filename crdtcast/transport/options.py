@@ -55,33 +55,31 @@ def check_known(who: str, given: Iterable[str], known: Iterable[str]) -> None:
     for option in given:
         if option not in known:
             near = difflib.get_close_matches(option, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise ConfigurationError(f"{who}: there is no option {option!r}: {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
+            raise ConfigurationError(f"{who}: unknown option {option!r}: {hint}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """All times are in seconds, all sizes in bytes.
+    """Options of a node. All times are in seconds, all sizes in bytes.
 
-    peers: the other members, name -> address. None instead of an address: it will dial us, or
-        `Node.set_address` will tell. A bare sequence of addresses is allowed, too: their names are
-        learned when they answer, and the own address among them does not count.
-    digest_interval: between two ticks; the one knob between stability lag and bytes. None adapts it
-        to load and round trips (`crdtcast.engine.digest_pacing`).
-    keepalive_interval: after so long without a frame a keep-alive is sent; a peer silent for three
-        is taken for dead.
-    queue_bytes: what may wait for one peer; beyond, frames for it are dropped and repaired later.
-    backlog_bytes: payloads received and not yet taken by the application, beyond which the node
-        stops reading.
-    slow_retry: between two attempts when only an operator can heal what is wrong.
-    max_handshakes: under way at once with those who dial us. The oldest of the host that has most of
-        them gives way to a further one.
-    max_host_connections: from one host, with nodes that dial us.
-    certificate, key, ca: files in PEM. With them all links are TLS 1.3, and both ends must show a
-        certificate of that CA which names the node. All three or none.
-    compress: long frames, with peers that can; needs the package `zstandard` (the extra `zstd`).
-    secrets: known to all members of the group; see `crdtcast.wire.auth.read_secrets`. The first one is proved, and a
-        proof under either of two is taken, so that all members can change to another one without stopping.
+    peers: the other members, name -> address. None instead of an address: that member dials this node, or
+        `Node.set_address` sets it later. A sequence of addresses is allowed, too: names are learned when the members
+        answer, and the node's own address does not count.
+    digest_interval: between two ticks; trades stability lag against bytes. None adapts it to load and round trips.
+    keepalive_interval: send a keep-alive after this long without a frame; a peer that is silent for three counts as
+        dead.
+    queue_bytes: most bytes that may wait for one peer; further frames are dropped and repaired later.
+    backlog_bytes: most payload bytes received and not yet taken by the application; beyond, the node stops reading.
+    slow_retry: between two attempts when only an operator can fix the problem.
+    max_handshakes: most handshakes at a time with peers that dial this node. Beyond, the oldest one of the host that
+        has most of them ends.
+    max_host_connections: most connections from one host.
+    certificate, key, ca: PEM files. Set: all links use TLS 1.3, and both ends must show a certificate of that CA which
+        names the node. All three or none.
+    compress: compress long frames, with peers that can; needs the package `zstandard` (the extra `zstd`).
+    secrets: known to all members of the group; see `crdtcast.wire.auth.read_secrets`. The node proves the first one,
+        and accepts a proof of either of two, so that all members can change to another one without a stop.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
     level, reads: of a gateway with fixed peers: the format level that it sends in, which must be the same at all, and
@@ -119,11 +117,11 @@ class NodeOptions:
         for name in (self.name, self.group, *self.named_peers):
             if not valid_name(name):
                 raise ConfigurationError(
-                    f"{name!r} is no name for a node or group: 1 to 32 letters, digits, - or _"
+                    f"invalid node or group name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
                 )
         if self.name in self.named_peers:
             raise ConfigurationError(
-                f"node {self.name!r} has itself among its peers: name only the other members"
+                f"node {self.name!r} is among its own peers: name only the other members"
             )
         for address in self.named_peers.values():
             if address is not None and self.is_own(address):
@@ -135,7 +133,7 @@ class NodeOptions:
             raise ConfigurationError(f"max_frame must be from {MIN_FRAME:,} to {2**31 - 1:,} bytes")
         if len({self.certificate is None, self.key is None, self.ca is None}) > 1:
             raise ConfigurationError(
-                "certificate, key and ca belong together: give the files of all three, or of none"
+                "certificate, key and ca belong together: set all three, or none"
             )
         check_secrets(self.secrets, "secrets")
         if min(self.max_handshakes, self.max_host_connections) < 1:
@@ -171,7 +169,7 @@ def parse_address(text: str) -> Address:
     if host and colon and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536:
         return host.removeprefix("[").removesuffix("]"), int(port)
     raise ConfigurationError(
-        f"{text!r:.300} is no address: write host:port, for example 127.0.0.1:7001"
+        f"invalid address {text!r:.300}: write host:port, for example 127.0.0.1:7001"
     )
 
 

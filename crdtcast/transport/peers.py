@@ -92,9 +92,7 @@ class LinkLife(Lifecycle[LinkPhase, LinkEvent]):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One peer, for status output. `since` is seconds in this state; `error` is the last trouble,
-    None when up.
-    """
+    """One peer, for status output. `since` is the seconds in this state; `error` is the last problem, None when up."""
 
     state: LinkPhase
     since: float

@@ -50,11 +50,12 @@ TRANSPORT: ContextVar[Transport] = ContextVar("crdtcast.transport", default=_TCP
 
 
 _REMEDIES = {
-    errno.EADDRINUSE: "another process listens there: stop it, or choose another port (0 takes a "
-    "free one)",
-    errno.EADDRNOTAVAIL: "this machine has no such address: choose one that it has, or 0.0.0.0 for "
-    "all of them",
-    errno.EACCES: "this user may not: choose a port above 1023",
+    errno.EADDRINUSE: "another process listens there: stop it, or choose another port (0 takes a free one)",
+    errno.EADDRNOTAVAIL: (
+        "this machine does not have that address: choose one that it has, or 0.0.0.0 for all of "
+        "them"
+    ),
+    errno.EACCES: "permission denied: choose a port above 1023",
 }
 
 
@@ -93,8 +94,6 @@ def cannot_listen(address: Address, error: OSError | UnicodeError) -> Configurat
     """Why `address` could not be bound, and the way out, in one line."""
     where = f"cannot listen on {format_address(address)}"
     if isinstance(error, (socket.gaierror, UnicodeError)):
-        return ConfigurationError(
-            f"{where}: no address is known for {address[0]!r}: correct the host name"
-        )
+        return ConfigurationError(f"{where}: cannot resolve {address[0]!r}: correct the host name")
     remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
     return ConfigurationError(f"{where}: {remedy}")

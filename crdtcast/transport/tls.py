@@ -31,10 +31,12 @@ _SOON = 30 * _DAY
 _EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_…
 _NOT_SHOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _ALERTS = {
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it, or the CA there, has expired; issue a new one",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it is not valid there; is a clock wrong?",
-    "TLSV1_ALERT_UNKNOWN_CA": "no CA there has signed it; give all members of the group the same CA, and "
-    "certificates by it",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it has expired, or the CA at the peer has: issue a new one",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it is not valid yet at the peer: check the clocks",
+    "TLSV1_ALERT_UNKNOWN_CA": (
+        "the peer trusts no CA that has signed it: use the same CA, and certificates signed by "
+        "it, on all members of the group"
+    ),
 }
 _TOO_OLD = {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}
 
@@ -65,8 +67,9 @@ class Tls:
             client = _context(ssl.PROTOCOL_TLS_CLIENT, *self._files)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"cannot use certificate {certificate} with key {key} and CA {ca}: {_what(error)}; they "
-                "must be readable PEM files that belong together, the key without a password"
+                f"cannot use certificate {certificate} with key {key} and CA {ca}: "
+                f"{_what(error)}: use readable PEM files that belong together, the key without a "
+                "password"
             ) from error
         objection, shown = _look_at(self.name, client, server)
         if objection:
@@ -92,8 +95,8 @@ class Tls:
                 days = max(int(left // _DAY), 0)
                 when = "has expired" if left <= 0 else f"expires in {days} day{'s' * (days != 1)}"
                 return (
-                    f"the {what} in {file} {when} ({found['notAfter']}): put a new one in its place; it is used "
-                    "without a restart"
+                    f"the {what} in {file} {when} ({found['notAfter']}): replace the file; the "
+                    "node reads it without a restart"
                 )
         return None
 
@@ -103,7 +106,7 @@ class Tls:
         if said not in _ALERTS:
             return None
         why = self.objection() or _ALERTS[said]
-        return Refusal(Reason.CERTIFICATE, f"it does not accept this node's certificate: {why}")
+        return Refusal(Reason.CERTIFICATE, f"it rejects this node's certificate: {why}")
 
     async def secured(
         self, stream: trio.abc.Stream, *, dialled: bool
@@ -201,26 +204,29 @@ def _look_at(
     if name in names:
         return None, shown
     return (
-        f"it is for {listed(names)}, not for node {name!r}: the node's name must be a DNS name among "
-        "its subject alternative names"
+        f"it is for {listed(names)}, not for node {name!r}: issue one with the node's name as a "
+        "DNS name among its subject alternative names"
     ), shown
 
 
 def _refusal(error: ssl.SSLError, name: str, client: ssl.SSLContext) -> Refusal:
     if isinstance(error, ssl.SSLCertVerificationError):
         why = _why(error, client)
-        return Refusal(Reason.CERTIFICATE, f"its certificate is not accepted: {why}")
+        return Refusal(Reason.CERTIFICATE, f"its certificate is rejected: {why}")
     if error.reason == _NOT_SHOWN:
         return Refusal(
             Reason.CERTIFICATE,
-            "it has shown no certificate: every node needs one of the group's CA",
+            "it showed no certificate: every node needs one signed by the group's CA",
         )
     if error.reason in _TOO_OLD:
-        return Refusal(Reason.SECURITY, f"it has no TLS 1.3, which node {name!r} demands")
+        return Refusal(
+            Reason.SECURITY, f"it does not support TLS 1.3, which node {name!r} requires"
+        )
     said = _what(error)
     return Refusal(
         Reason.SECURITY,
-        f"node {name!r} demands TLS: give all members of the group certificate, key and ca ({said})",
+        f"node {name!r} requires TLS: set certificate, key and ca on all members of the group "
+        f"({said})",
     )
 
 
@@ -228,16 +234,16 @@ def _why(error: ssl.SSLCertVerificationError, client: ssl.SSLContext) -> str:
     authorities = client.get_ca_certs()
     if error.verify_code == _EXPIRED:
         if authorities and max(map(_end, authorities)) < time.time():
-            return "the group's CA has expired; make a new one, and certificates by it"
-        return "it has expired; issue a new one"
+            return "the group's CA has expired: create a new one, and certificates signed by it"
+        return "it has expired: issue a new one"
     if error.verify_code == _NOT_YET:
-        return "it is not valid yet; is a clock wrong?"
-    return f"the group's CA has not signed it ({error.verify_message}); issue one by that CA"
+        return "it is not valid yet: check the clocks"
+    return f"the group's CA has not signed it ({error.verify_message}): issue one signed by that CA"
 
 
 def _what(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or "no PEM").lower().replace("_", " ")
+        return (error.reason or "not a PEM file").lower().replace("_", " ")
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 

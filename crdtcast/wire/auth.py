@@ -85,7 +85,8 @@ def read_secrets(
             text = Path(file).read_bytes()
         except OSError as error:
             raise ConfigurationError(
-                f"cannot read the secret in {where}: {error.strerror}: correct the path, or who may read it"
+                f"cannot read the secret in {where}: {error.strerror}: correct the path, or the "
+                "permissions of the file"
             ) from error
     elif SECRET_VARIABLE in environment:
         text, where = os.fsencode(environment[SECRET_VARIABLE]), SECRET_VARIABLE
@@ -101,10 +102,11 @@ def check_secrets(secrets: Sequence[bytes], where: str) -> None:
     for secret in secrets:
         if len(secret) < MIN_SECRET:
             raise ConfigurationError(
-                f"a secret in {where} has {len(secret)} bytes, {MIN_SECRET} are the least: make one with "
-                "`openssl rand -hex 32`"
+                f"the secret in {where} is too short: it has {len(secret)} bytes, and "
+                f"{MIN_SECRET} are needed: create one with `openssl rand -hex 32`"
             )
     if len(secrets) > MAX_SECRETS:
         raise ConfigurationError(
-            f"{len(secrets)} secrets are in {where}: give one, or two while all members change from one to the other"
+            f"{where} has {len(secrets)} secrets: give one, or two while all members change from "
+            "one to the other"
         )

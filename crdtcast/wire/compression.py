@@ -55,5 +55,5 @@ def decompressed(body: bytes, limit: int) -> bytes:
             body, max_output_size=claimed.content_size, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        raise RemoteProtocolError(f"a compressed frame that is none: {error}") from error
+        raise RemoteProtocolError(f"an invalid compressed frame: {error}") from error
     return unpacked

@@ -16,12 +16,12 @@ _OURS = frozenset({Named, Section})
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into frames, in whatever pieces they come.
+    """Cuts a stream of bytes into frames, in whatever pieces they arrive.
 
-    `limit` (bytes of a body) may be raised while decoding: it starts small, for a peer that has not
-    said who it is. `zstd`: whether the peer may compress. What it tells of its numbers for ids is taken in here. After
-    a `RemoteProtocolError` the stream has lost its place, and every further call raises again. Memory held is what has
-    been received of one frame, never what a length claims.
+    `limit` (bytes of a body) may be raised while decoding: it starts small, for a peer that is not identified yet.
+    `zstd`: whether the peer may compress. The decoder also processes the peer's numbers for ids. After a
+    `RemoteProtocolError` the position in the stream is lost, and every further call raises again. It keeps the received
+    bytes of one frame, never what a length claims.
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
@@ -36,14 +36,12 @@ class FrameDecoder:
         self._failed: str | None = None
 
     def feed(self, received: bytes | bytearray) -> list[Frame]:
-        """All frames that `received` completes. Frames before a wrong one in the same piece are
-        lost with it.
-        """
+        """Return all frames that `received` completes. Frames before a wrong one in the same piece are lost with it."""
         self.push(received)
         return self.drain()
 
     def drain(self, most: int = sys.maxsize) -> list[Frame]:
-        """All complete frames that were pushed and not yet taken, or the first `most` of them."""
+        """Return all complete frames that were pushed and not yet taken, or the first `most` of them."""
         frames: list[Frame] = []
         gathering = self._gathering
         while len(frames) < most and (frame := self._next()) is not None:
@@ -55,7 +53,7 @@ class FrameDecoder:
         return frames
 
     def push(self, received: bytes | bytearray) -> None:
-        """Take in bytes without decoding them."""
+        """Add bytes without decoding them."""
         if self._at < len(self._chunk):
             self._partial += self._chunk[self._at :]
             self._needed = 0

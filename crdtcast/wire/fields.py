@@ -206,7 +206,7 @@ _INTEGERS = frozenset((int,))
 
 
 def _unknown_number() -> RemoteProtocolError:
-    return RemoteProtocolError("numbers that no incarnation has been told for")
+    return RemoteProtocolError("numbers of unknown incarnations")
 
 
 def _ids(numbers: list[Any], names: Names) -> list[str]:
@@ -279,5 +279,5 @@ def read_named(fields: list[Any]) -> Named:
     oldest, first = read_number(fields[1], "a number"), read_number(fields[2], "a number")
     ids = tuple([read_text(text, "an incarnation") for text in fields[3:]])
     if oldest > first or "" in ids:
-        raise RemoteProtocolError("a named frame with old numbers, or for nobody")
+        raise RemoteProtocolError("a named frame with old numbers, or with no incarnation")
     return Named(oldest, first, ids)

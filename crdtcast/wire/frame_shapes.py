@@ -82,5 +82,5 @@ def _integer(body: bytes, at: int) -> tuple[int, int]:
         return first, at + 1
     size = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}.get(first, 0)
     if not size:
-        raise RemoteProtocolError("a frame whose kind is no number")
+        raise RemoteProtocolError("a frame whose kind is not a number")
     return int.from_bytes(body[at + 1 : at + 1 + size], "big"), at + 1 + size

@@ -179,8 +179,8 @@ def encode_body(frame: Frame, max_frame: int = MAX_FRAME, numbers: Numbers | Non
     body = _pack(fields)
     if len(body) > max_frame:
         raise LocalProtocolError(
-            f"a {type(frame).__name__} of {len(body):,} bytes cannot be sent: frames "
-            f"are limited to {max_frame:,} bytes; send smaller payloads, or raise it everywhere"
+            f"cannot send a {type(frame).__name__} of {len(body):,} bytes: frames have at most "
+            f"{max_frame:,}: send smaller payloads, or raise max_frame on all members"
         )
     return body
 
@@ -247,7 +247,7 @@ def decode(body: bytes, names: Names = UNTOLD) -> Frame:
             fields = _unpack_long(body, max_array_len=min(size, _MAX_ELEMENTS))
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(
-            f"a frame's body of {len(body):,} bytes is not msgpack as we use it: "
+            f"a frame's body of {len(body):,} bytes is not valid msgpack for this protocol: "
             f"{type(error).__name__}"
         ) from error
     if type(fields) is not list or not fields:
@@ -260,12 +260,12 @@ def decode(body: bytes, names: Names = UNTOLD) -> Frame:
         decoder = _DECODERS.get(kind)
         if decoder is not None:
             return decoder(fields)
-    raise RemoteProtocolError(f"a frame of an unknown kind: {kind!r:.40}")
+    raise RemoteProtocolError(f"unknown frame kind {kind!r:.40}")
 
 
 def _decode_keepalive(fields: list[Any]) -> KeepAlive:
     if len(fields) != 1:
-        raise RemoteProtocolError("a keep-alive frame with something in it")
+        raise RemoteProtocolError("a keep-alive frame with content")
     return KeepAlive()
 
 
@@ -302,7 +302,7 @@ def _decode_hello(fields: list[Any]) -> Hello:
     def text(key: str, valid: Callable[[str], bool]) -> str:
         value = said.get(key)
         if type(value) is not str or not valid(value):
-            raise RemoteProtocolError(f"a hello whose {key!r} is not one: {value!r:.80}")
+            raise RemoteProtocolError(f"a hello with an invalid {key!r}: {value!r:.80}")
         return value
 
     process = said.get("process")
@@ -310,7 +310,7 @@ def _decode_hello(fields: list[Any]) -> Hello:
         raise RemoteProtocolError("a hello without the process's number")
     nonce = said.get("nonce", b"")
     if type(nonce) is not bytes or len(nonce) not in (0, NONCE_BYTES):
-        raise RemoteProtocolError("a hello whose 'nonce' is not one")
+        raise RemoteProtocolError("a hello with an invalid 'nonce'")
     return Hello(
         group=text("group", valid_name),
         name=text("name", valid_name),

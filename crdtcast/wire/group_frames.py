@@ -152,7 +152,7 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
         case _ if isinstance(frame, Asking):
             return asking_fields(frame)
         case _:
-            raise TypeError(f"{frame!r} is no frame of a group")
+            raise TypeError(f"{frame!r} is not a group frame")
 
 
 def _group(text: object) -> str:
@@ -181,7 +181,7 @@ def _read_founding(fields: list[Any]) -> Founding:
     if len(names) > MAX_FOUNDERS or any(type(n) is not str or not valid_name(n) for n in names):
         raise RemoteProtocolError("a founding frame without a list of names")
     if names != sorted(set(names)) or not set(told) <= set(names):
-        raise RemoteProtocolError("a founding frame whose list and founders do not fit")
+        raise RemoteProtocolError("a founding frame whose list and founders do not match")
     founders = {name: _read_founder(name, each) for name, each in told.items()}
     return Founding(_group(group), Announcement(tuple(names), founders, confirms))
 
@@ -191,7 +191,7 @@ def _read_founder(name: str, fields: object) -> Founder:
         raise RemoteProtocolError(f"not a founder: {fields!r:.80}")
     incarnation = read_incarnation(fields[0])
     if name_of(incarnation) != name or joined_by(incarnation) is not None:
-        raise RemoteProtocolError(f"{incarnation} is no id that {name!r} has chosen")
+        raise RemoteProtocolError(f"{name!r} cannot have chosen the id {incarnation}")
     return Founder(incarnation, fields[1], _span(fields[2:]))
 
 
@@ -211,7 +211,7 @@ def read_grouped(fields: list[Any], names: Names) -> Grouped:
     """What belongs to a group."""
     inner = fields[2:]
     if not inner or type(kind := inner[0]) is not int:
-        raise RemoteProtocolError("a grouped frame with nothing in it")
+        raise RemoteProtocolError("an empty grouped frame")
     number = fields[1]
     if type(number) is not int or not 0 <= number <= MAX_COUNTER:
         raise RemoteProtocolError(f"not a group's number: {number!r:.40}")
@@ -222,7 +222,7 @@ def read_grouped(fields: list[Any], names: Names) -> Grouped:
         return Grouped(number, read_digest(inner, names))
     read = _INNER.get(kind)
     if read is None:
-        raise RemoteProtocolError(f"a grouped frame of an unknown kind: {kind}")
+        raise RemoteProtocolError(f"unknown kind {kind} of a grouped frame")
     return Grouped(number, read(inner))
 
 

@@ -55,7 +55,7 @@ class Patience(enum.Enum):
     """What a refusal means for the one who is refused."""
 
     RETRY = "dial again after the usual back-off"
-    SLOW = "only an operator can heal this: say it once, dial again now and then"
+    SLOW = "only an operator can fix this: log it once, and dial again rarely"
     ENDED = "this incarnation has ended; the node must stop"
 
 
@@ -106,39 +106,40 @@ def judge(
     if peer.process == own.process:
         return Refusal(
             Reason.OWN_ADDRESS,
-            f"node {own.name!r} has dialled itself: its own address is among its peers; remove it",
+            f"node {own.name!r} has dialled itself: remove its own address from its peers",
         )
     if peer.version < own.oldest or own.version < peer.oldest:
         return Refusal(
             Reason.VERSION,
-            f"node {peer.name!r} speaks protocol versions {peer.oldest} to {peer.version}, "
-            f"node {own.name!r} {own.oldest} to {own.version}: upgrade the older one",
+            f"node {peer.name!r} speaks protocol versions {peer.oldest} to {peer.version}, node "
+            f"{own.name!r} {own.oldest} to {own.version}: upgrade the older one",
         )
     if peer.group != own.group:
         return Refusal(
             Reason.GROUP,
-            f"node {peer.name!r} belongs to group {peer.group!r}, node {own.name!r} to "
-            f"{own.group!r}: one of them has a wrong peer address or group",
+            f"node {peer.name!r} is in group {peer.group!r}, node {own.name!r} in {own.group!r}: "
+            "correct the peer address or the group of one of them",
         )
     if peer.shared != own.shared:
         several, one = (peer, own) if peer.shared else (own, peer)
         return Refusal(
             Reason.GROUP,
-            f"the links of node {several.name!r} carry several groups, those of {one.name!r} just one: "
-            "open all members of a group in the same way (gateways: --peer at all, or --found and --join)",
+            f"node {several.name!r} is in a group whose members come and go, node {one.name!r} in "
+            "one of fixed members: open all members of a group in the same way (gateways: all "
+            "with --peer, or all with --found and --join)",
         )
     if bool(peer.nonce) is not bool(own.nonce):
         having, lacking = (peer, own) if peer.nonce else (own, peer)
         return Refusal(
             Reason.SECURITY,
-            f"node {having.name!r} demands a shared secret, node {lacking.name!r} has none: "
-            "give all members of a group the same one",
+            f"node {having.name!r} requires a shared secret, and node {lacking.name!r} has none: "
+            "use the same secret on all members of the group",
         )
     if peer.name == own.name:
         return Refusal(
             Reason.NAME_CLASH,
-            f"two nodes call themselves {own.name!r} ({own.incarnation} and {peer.incarnation}): "
-            "names in a group are unique; rename one",
+            f"two nodes are called {own.name!r} ({own.incarnation} and {peer.incarnation}): "
+            "rename one, since names in a group are unique",
         )
     if expected is not None and peer.name != expected:
         return Refusal(
@@ -151,10 +152,10 @@ def judge(
     if own.databases != peer.databases:
         return Refusal(
             Reason.DATABASES,
-            f"the server of node {peer.name!r} has {_shown(peer.databases)}, that of node {own.name!r} "
-            f"{_shown(own.databases)}: all servers of a group need the same, or one could not hold what another "
-            "writes: set `databases` in a server's configuration and start it again, or give its gateway another "
-            "--metadata-db",
+            f"the server of node {peer.name!r} has {_shown(peer.databases)}, that of node "
+            f"{own.name!r} {_shown(own.databases)}: all servers of a group need the same number "
+            "of databases: set `databases` in a server's configuration and restart it, or give "
+            "its gateway another --metadata-db",
         )
     if (
         max_drift_ms is not None
@@ -164,11 +165,13 @@ def judge(
     ):
         return Refusal(
             Reason.CLOCK,
-            f"the clock of node {peer.name!r} is {peer.clock_ms - own.clock_ms:,} ms ahead of that "
-            f"of {own.name!r} ({max_drift_ms:,} ms are allowed): set it right",
+            f"the clock of node {peer.name!r} is {peer.clock_ms - own.clock_ms:,} ms ahead of "
+            f"that of {own.name!r}, and {max_drift_ms:,} ms are allowed: set the clocks",
         )
     if cut:
-        return Refusal(Reason.CUT, f"node {own.name!r} has its link to {peer.name!r} cut")
+        return Refusal(
+            Reason.CUT, f"an operator cut the link of node {own.name!r} to {peer.name!r}"
+        )
     return _judge_rival(own, peer, linked) if linked is not None else None
 
 
@@ -185,8 +188,8 @@ def _judge_level(own: Hello, peer: Hello) -> Refusal | None:
         if writer.level not in reader.reads:
             return Refusal(
                 Reason.LEVEL,
-                f"node {writer.name!r} sends in format level {writer.level}, and the program of node {reader.name!r} "
-                f"reads level {reader.reads}: upgrade {reader.name!r}",
+                f"node {writer.name!r} sends in format level {writer.level}, and the program of "
+                f"node {reader.name!r} reads level {reader.reads}: upgrade {reader.name!r}",
             )
     if own.level == peer.level:
         return None
@@ -214,8 +217,8 @@ def _judge_rival(own: Hello, peer: Hello, linked: Hello) -> Refusal | None:
         return superseded(peer, f"fence epoch {linked.fence} is above its {peer.fence}")
     return Refusal(
         Reason.NAME_IN_USE,
-        f"the name {peer.name!r} is in use: node {own.name!r} is linked with another live process "
-        f"of that name ({linked.incarnation}); stop it, or rename one",
+        f"the name {peer.name!r} is in use: node {own.name!r} is linked with another running "
+        f"process of that name ({linked.incarnation}): stop it, or rename one",
     )
 
 
@@ -223,7 +226,7 @@ def superseded(peer: Hello, why: str) -> Refusal:
     """The refusal that ends `peer`'s incarnation; or its process, where links carry groups."""
     if peer.shared:
         text = f"another gateway has taken the server of node {peer.name!r}: {why}"
-        return Refusal(Reason.SUPERSEDED, f"{text}; run one gateway for each server")
+        return Refusal(Reason.SUPERSEDED, f"{text}: run one gateway for each server")
     return Refusal(
         Reason.SUPERSEDED,
         f"incarnation {peer.incarnation} of node {peer.name!r} has ended: {why}; "

@@ -67,7 +67,7 @@ class KnownNames(dict[int, str]):
         """RemoteProtocolError for more than a node may use at once, and for a number that is told again."""
         if named.first < self._following:
             raise RemoteProtocolError(
-                f"the number {named.first:,} for an id, after those up to {self._following:,}"
+                f"unexpected number {named.first:,} for an id, after {self._following:,}"
             )
         in_order = self._in_order
         while in_order and in_order[0] < named.oldest:

@@ -97,7 +97,7 @@ def shaped(fields: list[Any], length: int, what: str) -> None:
 def _read_ask(fields: list[Any]) -> Ask:
     shaped(fields, 3, "an ask")
     if type(fields[2]) is not bytes or len(fields[2]) > MAX_QUESTION:
-        raise RemoteProtocolError("an ask frame without a question that fits")
+        raise RemoteProtocolError("an ask frame with an invalid question")
     return Ask(read_number(fields[1], "a serial"), fields[2])
 
 

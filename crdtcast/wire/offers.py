@@ -21,7 +21,7 @@ PATIENCE = 5.0
 TRIES = 6
 _AHEAD = 4
 """Parts asked for at a time."""
-_TOO_OLD = "this is too old by now: begin again"
+_TOO_OLD = "this copy is too old: start again"
 
 Request: TypeAlias = Ask | Copy | Admit
 Progress: TypeAlias = Callable[[int, int], None]
@@ -82,7 +82,7 @@ class Fetcher:
     def say(self, frame: Request | Fetch) -> None:
         """Raises ContactLostError."""
         if self._is_lost:
-            raise ContactLostError("the link is gone")
+            raise ContactLostError("the link is closed")
         self._say(frame)
 
     async def get(self, request: Request) -> bytes:
@@ -141,7 +141,7 @@ class Fetcher:
             while True:
                 while not self._frames:
                     if self._is_lost:
-                        raise ContactLostError("the link is gone")
+                        raise ContactLostError("the link is closed")
                     await self._news.park()
                 frame = self._frames.popleft()
                 if isinstance(frame, Unable) and frame.serial == serial:

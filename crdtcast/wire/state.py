@@ -108,7 +108,7 @@ def unpack_entry(packed: bytes) -> Entry:
     try:
         check_state(entry.incarnation, entry.state, complete=True)
     except ConfigurationError as error:
-        raise RemoteProtocolError(f"no admission: {error}") from error
+        raise RemoteProtocolError(f"invalid admission: {error}") from error
     return entry
 
 
@@ -118,7 +118,7 @@ def _read(read: Callable[[Any], T], packed: Any, what: str) -> T:
     except RemoteProtocolError:
         raise
     except Exception as error:  # msgpack raises many kinds, and so do wrong shapes
-        raise RemoteProtocolError(f"no {what}: {type(error).__name__}: {error}") from error
+        raise RemoteProtocolError(f"invalid {what}: {type(error).__name__}: {error}") from error
 
 
 def _pack_cuts(cuts: Any) -> dict[str, list[int]]:
@@ -216,6 +216,6 @@ def _entry(packed: bytes) -> Entry:
 def _happened(packed: Any) -> Happened:
     dot, context, past, payload = packed
     if payload is not None and type(payload) is not bytes:
-        raise RemoteProtocolError("a delivery whose payload is no bytes")
+        raise RemoteProtocolError("a delivery whose payload is not bytes")
     tag = Tag(read_dot(*dot), tuple(read_dot(*d) for d in context), read_vector(past))
     return Happened(tag, payload)

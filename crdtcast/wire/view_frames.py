@@ -212,14 +212,14 @@ def _ids(packed: Any) -> tuple[str, ...]:
 def _name(text: Any) -> str:
     if type(text) is str and len(text) <= 64 and _HEX.issuperset(text):
         return text
-    raise RemoteProtocolError(f"not a view's name: {text!r:.80}")
+    raise RemoteProtocolError(f"not the name of a view: {text!r:.80}")
 
 
 def read_how(how: Any) -> How:
     """How a member ended. Raises RemoteProtocolError."""
     known = _HOWS.get(how) if type(how) is int else None
     if known is None:
-        raise RemoteProtocolError(f"not an end of a member: {how!r:.80}")
+        raise RemoteProtocolError(f"not a way in which a member ends: {how!r:.80}")
     return known
 
 
@@ -227,7 +227,7 @@ def read_flag(flag: Any) -> bool:
     """Yes or no. Raises RemoteProtocolError."""
     if type(flag) is bool:
         return flag
-    raise RemoteProtocolError(f"neither yes nor no: {flag!r:.80}")
+    raise RemoteProtocolError(f"not a boolean: {flag!r:.80}")
 
 
 def _number(number: Any) -> int:

@@ -146,7 +146,7 @@ def _find(
 
 def _says_changing(groups: list[str]) -> str:
     which = "Group" if len(groups) == 1 else "Groups"
-    return f"{which} {', '.join(groups)}: members come and go, which this audit does not judge"
+    return f"{which} {', '.join(groups)}: their members change, which this audit does not check"
 
 
 def _without_lines(group: Group) -> dict[str, str]:
@@ -172,24 +172,24 @@ def _not_judged(groups: dict[str, Group]) -> dict[str, str]:
 def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[str]:
     notes: list[str] = []
     if torn:
-        notes.append(f"{torn} torn lines were skipped (a crash leaves at most one a segment).")
+        notes.append(f"skipped {torn} torn lines (a crash leaves at most one in a segment).")
     if live:
-        notes.append("The logs were still being written: what they lack at their ends is open.")
+        notes.append("The logs were still being written: their ends are not checked.")
     for group in groups.values():
         if group.absent:
             notes.append(
-                f"Group {group.name}: no log of {', '.join(group.absent)}. Stability is judged by "
-                "the other members' logs only, and what they sent cannot be checked, nor whether the others "
-                "name all that their messages depend on."
+                f"Group {group.name}: no log of {', '.join(group.absent)}. Stability is checked "
+                "with the other members' logs only. The missing members' own messages cannot be "
+                "checked, nor whether the others name all dependencies."
             )
         if lacking := _without_lines(group):
             missing = " and ".join(f"{check} ({kinds} lines)" for check, kinds in lacking.items())
-            notes.append(f"Group {group.name}: without lines to judge {missing} by.")
+            notes.append(f"Group {group.name}: not enough lines to check {missing}.")
         unstarted = [log.incarnation for log in group.logs.values() if not log.starts]
         if unstarted:
             notes.append(
-                f"Group {group.name}: the logs of {', '.join(unstarted)} have no START line; they "
-                "are taken to begin with nothing delivered."
+                f"Group {group.name}: the logs of {', '.join(unstarted)} have no START line; the "
+                "audit assumes that they start with nothing delivered."
             )
         if group.unstable:
             notes.append(
@@ -197,7 +197,7 @@ def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[
                 f"{_held_back_by(group)}."
             )
     if found > MOST_FINDINGS:
-        notes.append(f"{found} rows in all; at most {MOST_FINDINGS} of a kind are shown here.")
+        notes.append(f"{found} rows in all; this page shows at most {MOST_FINDINGS} of a kind.")
     return notes
 
 

@@ -29,15 +29,24 @@ _LARGE = 100 * 2**20
 @click.command()
 @click.argument("logdir")
 @click.option("--out", required=True, help="Directory for the tables, findings.json, report.html.")
-@click.option("--json", "as_json", is_flag=True, help="Last line: the findings as one JSON object.")
-@click.option("--live", is_flag=True, help="The logs are still being written: do not judge tails.")
-@click.option("--cores", type=click.IntRange(min=1), help="Threads to use (default: all).")
-@click.option("--memory", default="2g", show_default=True, help="Heap of Spark's Java process.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the findings as one JSON object on the last line.",
+)
+@click.option(
+    "--live", is_flag=True, help="The logs are still being written: do not check their ends."
+)
+@click.option("--cores", type=click.IntRange(min=1), help="Threads to use (default: all CPUs).")
+@click.option(
+    "--memory", default="2g", show_default=True, help="Heap size of Spark's Java process."
+)
 def audit(logdir: str, out: str, as_json: bool, live: bool, cores: int | None, memory: str) -> None:
-    """Check the event logs in LOGDIR with Spark.
+    """Check the event logs in LOGDIR with Spark, and write a report.
 
-    Order, exactly once, causal delivery, stability, convergence, garbage collection. LOGDIR and
-    the output directory may be on any Hadoop file system.
+    Checks order, exactly-once delivery, causal delivery, stability, convergence, and garbage
+    collection. LOGDIR and the output directory may be on any Hadoop file system.
     """
     # PySpark is slow to import; --help need not wait for it.
     from crdtcast.integrations.spark.audit import run
@@ -84,7 +93,7 @@ def _show(result: "Result", out: str, console: Console) -> None:
         left_out = ", ".join(result.not_judged)
         console.print(
             f"[green]clean[/green]: {result.lines:,} events, nothing found"
-            + (f"; not judged: {left_out}" if left_out else "")
+            + (f"; not checked: {left_out}" if left_out else "")
         )
     else:
         table = Table("check", "replica", "what happened", box=None)

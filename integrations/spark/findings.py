@@ -67,13 +67,20 @@ def from_row(row: Mapping[str, Any]) -> Finding:
 
 _TEXTS = {
     ("log", "hole"): "the log of {replica} lacks {number} lines before line {seq}",
-    ("log", "line twice"): "line {seq} of the log of {replica} is there more than once",
+    ("log", "line twice"): "line {seq} of the log of {replica} occurs more than once",
     ("order", "duplicate"): "{replica} delivered {dot} again",
-    ("order", "not its origin"): "{replica} logged {dot} as its own message, which it cannot be",
-    ("order", "never sent"): "{replica} delivered {dot}, which its origin's log never sent",
-    ("order", "rolled back"): "{replica} restarted as the same incarnation with a state older "
-    "than its delivery of {dot}",
-    ("order", "missing"): "{replica} never delivered {dot}, but what its origin sent after it",
+    (
+        "order",
+        "not its origin",
+    ): "{replica} logged {dot} as its own message, but it is another member's",
+    ("order", "never sent"): "{replica} delivered {dot}, but its origin's log never sent it",
+    ("order", "rolled back"): (
+        "{replica} restarted as the same incarnation with a state from before its delivery of {dot}"
+    ),
+    (
+        "order",
+        "missing",
+    ): "{replica} never delivered {dot}, but delivered later messages of the same origin",
     ("order", "missing at the end"): "{replica} never delivered {dot} ({number} messages of "
     "that origin are missing at the end of its log)",
     ("order", "out of order"): "{replica} delivered {dot} after {other} of the same origin",
@@ -81,23 +88,39 @@ _TEXTS = {
     "depends",
     ("causality", "dependency late"): "{replica} delivered {dot} before {other}, on which it "
     "depends",
-    ("causality", "dependency omitted"): "{dot} does not say that it depends on {other}, which "
-    "{replica} had delivered before it sent that",
-    ("stability", "not delivered by all"): "{replica} was told that {dot} is stable, but {peers} "
-    "never delivered it",
-    ("stability", "early"): "{replica} was told that {dot} is stable before it had delivered "
-    "{other}, which is concurrent with it",
-    ("stability", "early, an ended incarnation"): "{replica} was told that {dot} is stable before "
-    "it had delivered all that an ended incarnation of {peers} sent without knowing it",
-    ("stability", "twice"): "{replica} was told again that {dot} is stable",
-    ("stability", "before its delivery"): "{replica} was told that {dot} is stable before it had "
-    "delivered it",
-    ("stability", "out of order"): "{replica} was told that {dot} is stable before {other}, on "
-    "which it depends",
-    ("convergence", "parted"): "{peers}: values of object {object} differ after the same "
-    "operations (first at line {seq} of {replica}; cuts where they do: {number})",
-    ("garbage", "leak"): "{replica} was never told that {dot} is stable, though all it takes to "
-    "know was there",
+    ("causality", "dependency omitted"): (
+        "{dot} does not name {other} as a dependency, though {replica} had delivered it "
+        "before sending"
+    ),
+    (
+        "stability",
+        "not delivered by all",
+    ): "{replica} was notified that {dot} is stable, but {peers} never delivered it",
+    ("stability", "early"): (
+        "{replica} was notified that {dot} is stable before it had delivered {other}, "
+        "which is concurrent with it"
+    ),
+    ("stability", "early, an ended incarnation"): (
+        "{replica} was notified that {dot} is stable before it had delivered all concurrent "
+        "messages of an ended incarnation of {peers}"
+    ),
+    ("stability", "twice"): "{replica} was notified again that {dot} is stable",
+    (
+        "stability",
+        "before its delivery",
+    ): "{replica} was notified that {dot} is stable before it had delivered it",
+    (
+        "stability",
+        "out of order",
+    ): "{replica} was notified that {dot} is stable before {other}, on which it depends",
+    ("convergence", "parted"): (
+        "{peers}: values of object {object} differ after the same operations (first at line "
+        "{seq} of {replica}; number of differing cuts: {number})"
+    ),
+    ("garbage", "leak"): (
+        "{replica} was never notified that {dot} is stable, though it had all that it needed "
+        "to know this"
+    ),
     ("garbage", "metadata left"): "{replica} keeps {number} entries of metadata although "
     "everything is stable",
 }

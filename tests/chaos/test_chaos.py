@@ -33,7 +33,7 @@ def test_a_few_seconds_of_faults_lose_nothing() -> None:
     assert int(str(figures["events_checked"])) > 300
     kinds = {"kill", "black-hole", "disk-full", "sync-error"}
     assert set(figures["episodes"]) == kinds  # type: ignore[call-overload]
-    limited = "no file systems of our own" in said
+    limited = "cannot mount test file systems" in said
     assert figures["full_disks"] == ("limit" if limited else "tmpfs")
     assert (
         int(str(figures["ended_full"])) >= 2

@@ -145,19 +145,19 @@ def test_one_that_knows_nothing_of_an_eviction_yet_does_not_make_a_group_whole()
 @pytest.mark.parametrize("viewer", ["a", "b"])
 def test_one_that_sees_something_else_is_named(viewer: str, wrong: str) -> None:
     group = Group("a", "b", "c")
-    view, expected = group.views[viewer], f"c is no member, at {viewer}"
+    view, expected = group.views[viewer], f"c is not a member, at {viewer}"
     match wrong:
         case "more":
-            view["d.1"], expected = True, f"d is a member still, at {viewer}"
+            view["d.1"], expected = True, f"d is still a member, at {viewer}"
         case "less":
             del view["c.1"]
         case "new":
-            view["c.1"], expected = False, f"c may not be known everywhere yet, at {viewer}"
+            view["c.1"], expected = False, f"c may not yet be known everywhere, at {viewer}"
         case "twice":
-            view["c.2"], expected = True, "c is seen in 2 lives"
+            view["c.2"], expected = True, "c appears in 2 incarnations"
         case "other":
             del view["c.1"]
-            view["c.2"], expected = True, "c is seen in 2 lives"
+            view["c.2"], expected = True, "c appears in 2 incarnations"
         case _:
             del group.views[viewer]
             expected = f"no answer from {viewer}"
@@ -168,8 +168,8 @@ def test_one_that_sees_something_else_is_named(viewer: str, wrong: str) -> None:
 def test_what_several_see_is_said_once() -> None:
     view = answer(dict.fromkeys("abd", True))
     assert amiss("abc", {"a": view, "b": view}) == [
-        "c is no member, at a, b",
-        "d is a member still, at a, b",
+        "c is not a member, at a, b",
+        "d is still a member, at a, b",
         "no answer from c",
     ]
 

@@ -97,15 +97,15 @@ def test_large_words_expand() -> None:
 @pytest.mark.parametrize(
     ("steps", "expect", "complaint"),
     [
-        ("  - {at: c, cmd: [GET, k]}", "{}", "no replica 'c'"),
+        ("  - {at: c, cmd: [GET, k]}", "{}", "unknown replica 'c'"),
         ("  - {at: a, cmd: []}", "{}", "list of words"),
         ("  - {at: a, cmd: [SET, k, 1.5]}", "{}", "1.5"),
         ("  - {cmd: [GET, k]}", "{}", "'at' is missing"),
-        ("  - {jump: true}", "{}", "no step 'jump'"),
+        ("  - {jump: true}", "{}", "unknown step 'jump'"),
         ("  - {stop: a, start: a}", "{}", "unknown"),
         ("  - {sync: true}", "{all: [{cmd: [GET, k]}]}", "needs reply or same"),
         ("  - {sync: true}", "{all: [{reply: 1}]}", "either cmd or probe"),
-        ("  - {sync: true}", "{z: [{cmd: [GET, k], reply: 1}]}", "no replica 'z'"),
+        ("  - {sync: true}", "{z: [{cmd: [GET, k], reply: 1}]}", "unknown replica 'z'"),
     ],
 )
 def test_what_is_not_in_the_format_is_named(
@@ -125,7 +125,7 @@ def test_a_file_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UnusableInputError, match="cannot be read"):
+    with pytest.raises(UnusableInputError, match="cannot read"):
         load_scenarios(tmp_path / "absent.yaml")
 
 

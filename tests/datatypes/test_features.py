@@ -149,11 +149,11 @@ def test_a_past_state_can_be_had_as_far_back_as_the_log_is_retained() -> None:
     states = [crdt.clone(until={"a": number}).value for number in (2, 3, 4, 5)]
     assert states == [{"x", "y"}, {"y"}, {"y", "z"}, set()]
     assert crdt.clone(since={"a": 3}, until={"a": 4}).value == {"z"}
-    with pytest.raises(LocalProtocolError, match="the last 3 operations"):
+    with pytest.raises(LocalProtocolError, match="the last 3, after"):
         crdt.clone(until={"a": 1})
     with pytest.raises(LocalProtocolError, match="since="):
         crdt.clone(since={})
-    with pytest.raises(LocalProtocolError, match="retains nothing"):
+    with pytest.raises(LocalProtocolError, match="does not retain operations"):
         AWSet().clone(until={})
     with pytest.raises(ValueError, match="number of operations"):
         AWSet().retain(-1)
@@ -240,7 +240,7 @@ def test_a_type_that_ships_something_has_to_say_what() -> None:
     class Silent(AWSet):
         OPERATIONS = {"add": Operation(by=natural, ships=(natural,))}  # noqa: RUF012
 
-    with pytest.raises(NotImplementedError, match="define ship"):
+    with pytest.raises(NotImplementedError, match="define `ship`"):
         Silent().prepare("add", 1)
 
 

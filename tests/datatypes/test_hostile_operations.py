@@ -193,7 +193,7 @@ def test_a_type_that_a_map_holds_since_later_is_nonsense_before() -> None:
         SINCE: ClassVar = {Votes.TYPE: 3}
 
     update = ["update", "k", Votes.TYPE, ["add", "x"]]
-    with pytest.raises(RemoteProtocolError, match="version 2 holds no"):
+    with pytest.raises(RemoteProtocolError, match="version 2 does not hold"):
         Late().effect(update, tag_of("a", 1), 0, 2)
     late = Late()
     late.effect(update, tag_of("a", 1), 0, 3)
@@ -234,12 +234,12 @@ def test_a_type_whose_compression_is_wrong_sends_nothing() -> None:
         def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
             return [["add_everything"]]
 
-    with pytest.raises(TypeError, match=r"Hasty.compress made an operation that no replica takes"):
+    with pytest.raises(TypeError, match=r"Hasty.compress made an invalid operation"):
         Hasty().compressed([["add", "x"]])
 
 
 def test_an_operation_newer_than_its_type_is_a_mistake_in_the_class() -> None:
-    with pytest.raises(TypeError, match="since version 2"):
+    with pytest.raises(TypeError, match="has since=2"):
 
         class Ahead(AWSet):
             OPERATIONS: ClassVar = {**AWSet.OPERATIONS, "later": Operation(since=2)}

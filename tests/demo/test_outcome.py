@@ -65,7 +65,7 @@ def test_the_table_shows_every_region_and_the_first_differences() -> None:
     found = outcome(differences=[f"difference {number}" for number in range(25)])
     text = io.StringIO()
     print_result(found, Console(file=text, width=100))
-    for expected in (*REGIONS, "difference 9", "and 15 more", "NOT as it should be"):
+    for expected in (*REGIONS, "difference 9", "and 15 more", "NOT correct"):
         assert expected in text.getvalue()
     assert "difference 10" not in text.getvalue()
 

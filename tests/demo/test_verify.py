@@ -27,12 +27,12 @@ def test_equal_content_is_no_difference() -> None:
 def test_every_kind_of_difference_is_a_line() -> None:
     wrong = Content({"one": 3, "more": 1}, frozenset(("one", "more")), ("stray",))
     assert differences("eu", wrong, RIGHT) == [
-        "eu: count:more is 1, should be None",
-        "eu: count:one is 3, should be 1",
-        "eu: count:two is None, should be 2",
+        "eu: count:more is 1, but should be None",
+        "eu: count:one is 3, but should be 1",
+        "eu: count:two is None, but should be 2",
         "eu: 'more' should not be in vocabulary",
         "eu: 'two' is missing in vocabulary",
-        "eu: there is a key 'stray' that nobody wrote",
+        "eu: unexpected key 'stray'",
     ]
     assert between_regions({"eu": SAME, "us": wrong}) == ["us and eu hold different data"]
 

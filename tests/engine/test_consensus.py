@@ -181,7 +181,7 @@ def test_one_that_has_left_ends_nobody_that_joined_since(kind: str) -> None:
         town.run()
         assert e.standing is Standing.MEMBER
     else:
-        with pytest.raises(RemoteProtocolError, match=f"says that {re.escape(e.me)} has ended"):
+        with pytest.raises(RemoteProtocolError, match=f"reports that {re.escape(e.me)} has ended"):
             town.run()
 
 
@@ -196,7 +196,7 @@ def test_a_disk_that_was_set_back_ends_the_incarnation() -> None:
     assert again.resumed
     told = Views(1, town.engines["a"].view.name, {again.me: again._consensus.own.serial + 1})
     state = again.state()
-    with pytest.raises(RolledBackError, match="journal ends"):
+    with pytest.raises(RolledBackError, match="the journal of"):
         again.receive(town.id("a"), told)
     assert again.state() == state
 

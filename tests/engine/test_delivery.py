@@ -195,7 +195,7 @@ def test_explicit_causality_needs_delivered_tags():
     group = Group("ab")
     strange = group["b"].send(b"")
     before = group["a"].state()
-    with pytest.raises(LocalProtocolError, match="not delivered here"):
+    with pytest.raises(LocalProtocolError, match="has not delivered it"):
         group["a"].send(b"", after=[strange])
     assert group["a"].state() == before
 

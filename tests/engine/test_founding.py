@@ -328,7 +328,7 @@ def test_all_begin_with_the_same_members_levels_and_witnesses() -> None:
 def test_programs_without_a_level_in_common_do_not_found_a_group() -> None:
     a = FoundingRound("a", "ab", rising("a"), reads=Span(1, 1))
     b = FoundingRound("b", "ab", rising("b"), reads=Span(2, 2))
-    with pytest.raises(ConfigurationError, match="no format level in common"):
+    with pytest.raises(ConfigurationError, match="no common format level"):
         pair(a, b)
 
 
@@ -351,7 +351,7 @@ def test_of_two_processes_of_one_name_one_is_refused() -> None:
             try:
                 twin.heard("a", a.announcement())
             except ConfigurationError as error:
-                assert "'a' knows another process that calls itself 'b'" in str(error)
+                assert "'a' knows another process called 'b'" in str(error)
                 refused.append(twin)
                 twins.remove(twin)
     assert len(refused) == 1

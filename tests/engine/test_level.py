@@ -70,7 +70,7 @@ def test_raise_is_refused_while_one_that_is_away_cannot_read() -> None:
     three.exchange()
     with pytest.raises(LocalProtocolError, match=r"upgrade or evict c \(reads 1\)"):
         three[A].raise_level(2)
-    with pytest.raises(LocalProtocolError, match="is 1 already"):
+    with pytest.raises(LocalProtocolError, match="is already 1"):
         three[A].raise_level(1)
 
 

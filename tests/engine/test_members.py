@@ -34,13 +34,13 @@ def test_introductions():
     assert not engine.introduce(incarnation("a", 4))
     assert engine.members == {"a": incarnation("a", 5), "b": incarnation("b", 4)}
     before = everything(engine)
-    with pytest.raises(HandshakeError, match="no member of this group"):
+    with pytest.raises(HandshakeError, match="not a member of this group"):
         engine.introduce(incarnation("x"))
     with pytest.raises(HandshakeError, match="own address"):
         engine.introduce(engine.me)
     with pytest.raises(HandshakeError):
         engine.introduce("nonsense")
-    with pytest.raises(SupersededError, match="taken its name over"):
+    with pytest.raises(SupersededError, match="taken over its name: stop"):
         engine.introduce(incarnation("a", 6))
     assert everything(engine) == before
 
@@ -95,7 +95,7 @@ BAD = {
     "a digest with text in it": Digest(DigestKind.NEWS, {incarnation("b"): "1"}),
     "a digest with fractions": Digest(DigestKind.NEWS, {incarnation("b"): 1.5}),
     "a digest that names a stranger": news(a=0, b=0, c=0, x=1),
-    "neither message nor digest": "hello",
+    "not a message or digest": "hello",
 }
 
 

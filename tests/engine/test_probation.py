@@ -144,7 +144,7 @@ def test_who_lost_a_vote_is_told_before_it_votes_again() -> None:
     b = start_again(town, "b", before)
     town.passes = lambda sender, receiver, content: True
     town.engines["a"].evict(town.id("c"))
-    with pytest.raises(RolledBackError, match="journal ends"):
+    with pytest.raises(RolledBackError, match="the journal of"):
         town.run()
     assert b.standing is Standing.EVICTED and b._consensus.own == before.record
 
@@ -157,7 +157,7 @@ def test_who_lost_what_it_had_acknowledged_is_told_so() -> None:
     town.run()
     assert town.engines["a"].quiet
     b = start_again(town, "b", before)
-    with pytest.raises(RolledBackError, match="has acknowledged 2 messages of a"):
+    with pytest.raises(RolledBackError, match="knows that 2 were acknowledged"):
         town.run()
     assert b.standing is Standing.EVICTED
 
@@ -174,7 +174,7 @@ def test_who_lost_a_message_that_still_waits_elsewhere_is_told_so() -> None:
             town.engines["a"].receive(town.id("b"), effect.message)
     assert town.engines["a"].vector[town.id("b")] == 1
     start_again(town, "b", before)
-    with pytest.raises(RolledBackError, match="has 2 messages of b"):
+    with pytest.raises(RolledBackError, match="has 2 messages of it"):
         town.run()
 
 
@@ -201,6 +201,6 @@ def test_only_who_has_started_from_a_disk_believes_that_it_lacks_something() -> 
     town = talked()
     a, c = town.engines["a"], town.engines["c"]
     told = Digest(DigestKind.TOLD, {c.me: 5})
-    with pytest.raises(Exception, match="says that"):
+    with pytest.raises(Exception, match="reports that"):
         a.receive(c.me, told)
     assert a.blamed.keys() == {c.me} and a.standing is Standing.MEMBER

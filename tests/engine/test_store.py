@@ -66,5 +66,5 @@ def test_a_saved_state_with_a_gap_is_refused() -> None:
         group["a"].send(b"")
     state = group["a"].state()
     first, _, third = state.unstable
-    with pytest.raises(ConfigurationError, match="lacks what comes before"):
+    with pytest.raises(ConfigurationError, match="lacks a message before"):
         Engine(group["a"].me, "ab", state=replace(state, unstable=(first, third)))

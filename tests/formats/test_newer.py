@@ -51,7 +51,7 @@ def test_a_newer_file_is_refused_and_left_as_it_is(
     files = [path] if path.is_file() else sorted(path.iterdir())
     before = [file.read_bytes() for file in files]
     with pytest.raises(
-        ConfigurationError, match=r"has format 99, .* a newer program wrote it, start that one"
+        ConfigurationError, match=r"has format 99, .* start the newer program that wrote it"
     ):
         read(path)
     assert [file.read_bytes() for file in files] == before
@@ -60,7 +60,9 @@ def test_a_newer_file_is_refused_and_left_as_it_is(
 def test_a_newer_gateway_s_metadata_is_told_from_another_program_s() -> None:
     fields = msgpack.unpackb(STORED.encode())
     newer = msgpack.packb({**fields, "format": 99, "field": "that came later"})
-    with pytest.raises(ConfigurationError, match=r"metadata has format 99, .* start that one"):
+    with pytest.raises(
+        ConfigurationError, match=r"metadata has format 99, .* start the newer program"
+    ):
         StoredState.decode(newer)
     with pytest.raises(ConfigurationError, match="that crdtcast did not write"):
         StoredState.decode(b"something else")

@@ -89,8 +89,8 @@ def test_defaults_and_a_random_seed_that_is_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("--crdt-members=3,x", "--crdt-members: 'x' is no number from 1 on"),
-        ("--crdt-seed=x", "--crdt-seed: 'x' is neither a number nor 'random'"),
+        ("--crdt-members=3,x", "--crdt-members: 'x' is not a number from 1"),
+        ("--crdt-seed=x", "--crdt-seed: 'x' is not a number or 'random'"),
     ],
 )
 def test_an_option_that_cannot_be_is_named(tmp_path: Path, option: str, says: str) -> None:

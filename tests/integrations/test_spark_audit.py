@@ -181,10 +181,10 @@ def test_a_log_that_ends_too_early_is_found_when_logs_are_whole(everything: Any)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "cannot be read"),
+        (None, "cannot read"),
         ({}, "no event logs"),
-        ({"x.jsonl": "not json\n"}, "none of its lines is an event"),
-        ({"x.jsonl": '{"version":2,"group":"g"}\n'}, "none of its lines is an event"),
+        ({"x.jsonl": "not json\n"}, "no line is an event"),
+        ({"x.jsonl": '{"version":2,"group":"g"}\n'}, "no line is an event"),
         ({"x.jsonl": LINE.replace('"version":1', '"version":2')}, "schema version 2"),
     ],
 )

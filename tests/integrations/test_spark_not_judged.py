@@ -59,10 +59,10 @@ def test_what_no_group_has_lines_for_is_never_fine(
     words = [str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--json"]
     done = CliRunner().invoke(audit, words)
     assert done.exit_code == 0, done.output
-    assert "not judged: convergence, garbage" in done.stderr
+    assert "not checked: convergence, garbage" in done.stderr
     assert set(json.loads(done.stdout.splitlines()[-1])["not_judged"]) == {"convergence", "garbage"}
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("not judged:") == 2 and "not judged: no log has a STATE line" in page
+    assert page.count("not checked:") == 2 and "not checked: no log has a STATE line" in page
 
 
 def test_only_groups_whose_members_change_are_no_audit(spark: Any, tmp_path: Path) -> None:

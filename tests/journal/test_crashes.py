@@ -123,7 +123,7 @@ def test_full_disk_acknowledges_nothing_and_says_what_to_do() -> None:
         try:
             live(disk, history, random, 12)
         except JournalError as error:
-            assert "No space left on device" in str(error) and "make room" in str(error)
+            assert "No space left on device" in str(error) and "free some space" in str(error)
             for left in disk.crashes():
                 left.room = None
                 after = History()

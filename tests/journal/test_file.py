@@ -118,9 +118,9 @@ def broken_proof(path: Path) -> None:
 
 
 DAMAGES = [
-    (cut(1), 2, "had been synced"),
-    (cut(200), 0, "had been synced"),
-    (flip, 1, "had been synced"),
+    (cut(1), 2, "was synced"),
+    (cut(200), 0, "was synced"),
+    (flip, 1, "was synced"),
     (flip_under_an_old_proof, 1, "damaged"),
     (newer_lost, 3, "is missing"),
     (copied, 3, "a copy"),
@@ -203,7 +203,7 @@ def test_newer_format_is_refused_and_left_alone(tmp_path: Path, name: str) -> No
         opened.write((2).to_bytes(2, "big"))
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     with pytest.raises(
-        ConfigurationError, match=r"format 2.*a newer program wrote it, start that one"
+        ConfigurationError, match=r"format 2.*start the newer program that wrote it"
     ):
         load(tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
@@ -242,14 +242,18 @@ def test_place_that_is_no_directory_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         JournalError,
-        match=r"cannot be opened: (.*\bdirectory|File).*: give it a directory that this user may write to",
+        match=r"cannot be opened: (.*\bdirectory|File).*: use a directory that this user may write to",
     ):
         load(tmp_path / "file")
 
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [(errno.ENOSPC, "make room"), (errno.EIO, "mend the disk"), (errno.EROFS, "may write to")],
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EIO, "repair the disk"),
+        (errno.EROFS, "may write to"),
+    ],
 )
 def test_what_to_do_is_said_for_each_failure(
     number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -332,4 +336,4 @@ def test_files_of_one_journal_are_no_beginning_of_another(tmp_path: Path) -> Non
     assert load(tmp_path / "b").records == (b"b",)
     other = segment(tmp_path / "b")
     other.write_bytes(raw)
-    assert "another journal's" in load(tmp_path / "b").damage
+    assert "belongs to another journal" in load(tmp_path / "b").damage

@@ -60,7 +60,7 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     refused, taken = json.loads(done.stdout)
     assert "No space left on device; free space on that disk" in refused
-    assert "takes writes again" in taken and "nothing was lost" in taken
+    assert "is writable again" in taken and "nothing was lost" in taken
     checked = check_logs([tmp_path / "logs"])
     assert not checked.violations and checked.counts["messages"] == 202
 

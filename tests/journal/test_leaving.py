@@ -65,7 +65,7 @@ async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> Non
             for _ in range(2):  # so that it has begun
                 await trio.lowlevel.checkpoint()
             assert b.parked is not None
-            with pytest.raises(EndedError, match="leaves group"):
+            with pytest.raises(EndedError, match="is leaving group"):
                 b.tcbroadcast(b"too late")
         assert b.standing is Standing.LEFT
         assert group.hosts["a"].ledger.payloads == payloads

@@ -308,7 +308,7 @@ async def test_journal_alone_says_how_to_go_on() -> None:
         c = Durable(group.network, "c", None)
         c.disk = Disk()
         await group._nursery.start(c.live)
-        with pytest.raises(ConfigurationError, match=r"is empty: say found=True"):
+        with pytest.raises(ConfigurationError, match=r"is empty: set found=True"):
             await c.open(found=False)
 
 
@@ -328,7 +328,7 @@ async def test_full_disk_ends_the_member_and_nothing_that_was_not_durable_has_le
     async with country("a") as group:
         b = Durable(group.network, "b", "a")
         b.disk = Disk()
-        with pytest.raises(JournalError, match=r"No space left on device; .* make room"):
+        with pytest.raises(JournalError, match=r"No space left on device; .* free some space"):
             async with running(b.node):
                 member = await b.open(found=False)
                 await members_are(group.up("a"), "a", "b")
@@ -353,7 +353,7 @@ async def test_refusals() -> None:
         a = SimulatedHost(group.network, "a", None)
         await nursery.start(a.live)
         first = a.links.found("g", machine=a.ledger, journal=journal)
-        with pytest.raises(LocalProtocolError, match="in memory only"):
+        with pytest.raises(LocalProtocolError, match="has no journal"):
             await a.links.found("h").wait_durable()
         await first.wait_durable()
         with pytest.raises(ConfigurationError, match="in use"):
@@ -366,7 +366,7 @@ async def test_refusals() -> None:
             b.links.found("g", journal=journal, machine=b.ledger)
         again = SimulatedHost(group.network, "a", None)
         await nursery.start(again.live)
-        with pytest.raises(ConfigurationError, match="a process, and its state"):
+        with pytest.raises(ConfigurationError, match="a state machine"):
             again.links.found("g", journal=journal)
         nursery.cancel_scope.cancel()
 

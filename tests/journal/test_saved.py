@@ -141,7 +141,7 @@ def test_snapshot_is_all_of_a_member() -> None:
 def test_newer_contents_are_refused() -> None:
     packed = pack_saved(Saved("g", "a"))
     newer = packed[:1] + b"\x07" + packed[2:]
-    with pytest.raises(ConfigurationError, match=r"it has format 7.*a newer program wrote it"):
+    with pytest.raises(ConfigurationError, match=r"has format 7.*start the newer program"):
         unpack_saved(newer, "it")
 
 

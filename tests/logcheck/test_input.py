@@ -131,11 +131,11 @@ EVENT = line(next(iter(right_logs().values()))[0])
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "is not there"),
+        (None, "does not exist"),
         ({}, "no event logs in"),
         ({"notes.txt": "hello\n"}, "no *.jsonl"),
-        ({"x.jsonl": "not json\n"}, "x.jsonl tells of no event"),
-        ({"x.jsonl": '{"some":"other"}\n'}, "x.jsonl tells of no event"),
+        ({"x.jsonl": "not json\n"}, "x.jsonl has no event"),
+        ({"x.jsonl": '{"some":"other"}\n'}, "x.jsonl has no event"),
         ({"x.jsonl.gz": "not gzip\n"}, "cannot read"),
         (
             {"x.jsonl": EVENT.replace('"version":1', f'"version":{SCHEMA_VERSION + 1}') + "\n"},
@@ -143,7 +143,7 @@ EVENT = line(next(iter(right_logs().values()))[0])
         ),
         (
             {"x.jsonl": EVENT + "\n" + EVENT.replace("r00.", "r09.") + "\n"},
-            "keep each log in files of its own",
+            "keep each log in separate files",
         ),
     ],
 )
@@ -166,9 +166,9 @@ def test_a_foreign_file_among_logs_is_noted_and_alone_is_unusable(tmp_path: Path
     foreign = tmp_path / "metrics.jsonl"
     foreign.write_text('{"cpu":1}\n')
     result = run(tmp_path)
-    assert result.exit_code == 0 and "metrics.jsonl tells of no events" in result.stderr
+    assert result.exit_code == 0 and "metrics.jsonl has no events" in result.stderr
     result = run(foreign)
-    assert result.exit_code == 2 and "is no event log" in result.stderr
+    assert result.exit_code == 2 and "is not an event log" in result.stderr
 
 
 ODD = [None, True, -1, 2**70, 1.5, "", "{", "[1", '["a"]', "\ud800", [], [1], [[]], {}, {"a": "x"}]

@@ -141,14 +141,14 @@ def another_change_of_one_name(logs: Logs) -> Planted:
     for at, place, event in shared(logs):
         for cut in event.cuts or ():
             changed(logs, at, place, cuts=(cut._replace(counter=cut.counter + 1),))
-            return Problem.VIEW, "", f"differ on what makes view {event.view}"
+            return Problem.VIEW, "", f"differ on the change that makes view {event.view}"
     return None
 
 
 def chain_with_another_name_before(logs: Logs) -> Planted:
     for at, place, event in shared(logs):
         changed(logs, at, place, before="0123456789abcdef")
-        return Problem.VIEW, at, f"tells what makes view {event.view}"
+        return Problem.VIEW, at, f"logs that view {event.view}"
     return None
 
 
@@ -157,7 +157,7 @@ def chain_that_skips(logs: Logs) -> Planted:
         later = next((e for e in logs[at][place + 1 :] if e.kind in (Kind.VIEW, Kind.START)), None)
         if later is not None and later.kind == Kind.VIEW and not event.out:
             del logs[at][place]
-            return Problem.VIEW, at, f"tells what makes view {later.view}"
+            return Problem.VIEW, at, f"logs that view {later.view}"
     return None
 
 
@@ -165,7 +165,7 @@ def chain_that_repeats(logs: Logs) -> Planted:
     for at, place, event in lines(logs, Kind.VIEW):
         if event.votes:
             logs[at].insert(place, event)
-            return Problem.VIEW, at, f"tells what makes view {event.view}"
+            return Problem.VIEW, at, f"logs that view {event.view}"
     return None
 
 
@@ -194,9 +194,7 @@ def cut_below_what_who_goes_on_has(logs: Logs) -> Planted:
         for other, there, each in list(lines(logs, Kind.EVICT, Kind.LEFT)):
             if each.dot == cut.dot:
                 del logs[other][there]
-        has = (
-            f"has delivered {cut.counter} messages of {cut.origin}, of which {lower.counter} count"
-        )
+        has = f"has delivered {cut.counter} messages of {cut.origin}, of which only {lower.counter} count"
         return Problem.AFTER_END, "", has
     return None
 
@@ -221,7 +219,7 @@ def cut_that_rises(logs: Logs) -> Planted:
         assert event.counter is not None and event.origin is not None
         how = "left" if event.kind == Kind.LEFT else "evicted"
         told_everywhere(logs, later, cuts=(LoggedCut(event.origin, event.counter + 1, how),))
-        return Problem.VIEW, at, f"but it has ended there with {event.counter}"
+        return Problem.VIEW, at, f"but it ended there with {event.counter}"
     return None
 
 
@@ -231,7 +229,7 @@ def goes_twice(logs: Logs) -> Planted:
         if later is None or later.kind == Kind.START or later.out or event.origin == at:
             continue
         told_everywhere(logs, later, out=(event.origin,))
-        return Problem.VIEW, at, f"puts out {event.origin} at {at}, which went before"
+        return Problem.VIEW, at, f"removes {event.origin} at {at}, which had ended before"
     return None
 
 
@@ -239,7 +237,7 @@ def out_without_a_cut(logs: Logs) -> Planted:
     for at, _, event in shared(logs):
         if event.out:
             told_everywhere(logs, event, cuts=())
-            return Problem.VIEW, at, f"puts out {event.out[0]} at {at}, but not where it ends"
+            return Problem.VIEW, at, f"removes {event.out[0]} at {at}, but gives no end"
     return None
 
 
@@ -249,7 +247,7 @@ def vote_counted_twice(logs: Logs) -> Planted:
         stays = [x for x in start.voters or () if x not in (event.out or ()) and x == at]
         if stays:
             told_everywhere(logs, event, votes=(*(event.votes or ()), at))
-            return Problem.VIEW, at, f"gives a vote to {at} at {at}, which has one"
+            return Problem.VIEW, at, f"gives a vote to {at} at {at}, which already has one"
     return None
 
 
@@ -257,7 +255,11 @@ def vote_given_twice_at_once(logs: Logs) -> Planted:
     for at, _, event in shared(logs):
         if event.votes:
             told_everywhere(logs, event, votes=event.votes * 2)
-            return Problem.VIEW, at, f"gives a vote to {event.votes[0]} at {at}, which has one"
+            return (
+                Problem.VIEW,
+                at,
+                f"gives a vote to {event.votes[0]} at {at}, which already has one",
+            )
     return None
 
 
@@ -266,14 +268,14 @@ def vote_of_one_that_went(logs: Logs) -> Planted:
         gone = [e for e in logs[at][:place] if e.kind in (Kind.EVICT, Kind.LEFT)]
         if gone:
             told_everywhere(logs, event, votes=(*(event.votes or ()), gone[0].origin))
-            return Problem.VIEW, at, f"gives a vote to {gone[0].origin} at {at}, which went"
+            return Problem.VIEW, at, f"gives a vote to {gone[0].origin} at {at}, which has ended"
     return None
 
 
 def vote_of_a_stranger(logs: Logs) -> Planted:
     for at, _, event in shared(logs):
         told_everywhere(logs, event, votes=(*(event.votes or ()), "z.09"))
-        return Problem.VIEW, at, "gives a vote to z.09, which it never tells to be a member"
+        return Problem.VIEW, at, "gives a vote to z.09, which it never logs as a member"
     return None
 
 
@@ -305,7 +307,7 @@ def begins_in_a_view_of_its_own(logs: Logs) -> Planted:
             return (
                 Problem.VIEW,
                 at,
-                f"view 0123456789abcdef of epoch {event.epoch}, which elsewhere",
+                f"view 0123456789abcdef of epoch {event.epoch}, but elsewhere",
             )
     return None
 
@@ -317,7 +319,7 @@ def begins_in_a_view_that_leads_to_the_others(logs: Logs) -> Planted:
         if len(made) > 1 and len(starts) == place - 1 and not _views(logs[at][:place]):
             changed(logs, at, 0, view="0123456789abcdef")
             changed(logs, at, place, before="0123456789abcdef")
-            return Problem.VIEW, "", f"differ on what comes before view {event.view}"
+            return Problem.VIEW, "", f"differ on the view before view {event.view}"
     return None
 
 
@@ -346,7 +348,7 @@ def starts_again_in_an_older_view(logs: Logs) -> Planted:
 def says_that_it_had_sent_more(logs: Logs) -> Planted:
     for at, place, event in lines(logs, Kind.VIEW):
         changed(logs, at, place, sent=(event.sent or 0) + 1)
-        return Problem.VIEW, at, f"says that it had sent {(event.sent or 0) + 1} messages"
+        return Problem.VIEW, at, f"logs that it had sent {(event.sent or 0) + 1} messages"
     return None
 
 
@@ -373,7 +375,7 @@ def untold_join(logs: Logs) -> Planted:
         later = logs[at][place + 1 :]
         if len(starts) == 1 and later and all(e.origin != event.member for e in later):
             del logs[at][place]
-            return Problem.MEMBERSHIP, at, f"does not tell that {event.member} joins by it"
+            return Problem.MEMBERSHIP, at, f"does not log that {event.member} joins by it"
     return None
 
 
@@ -386,7 +388,7 @@ def _forged_end(logs: Logs, kind: Kind) -> Planted:
             if joined.member not in went:
                 last = Dot(joined.member, delivered(logs, at, place).get(joined.member, 0))
                 inserted(logs, at, place, kind, last)
-                return Problem.MEMBERSHIP, at, f"messages at {at}, but no VIEW there puts it out"
+                return Problem.MEMBERSHIP, at, f"messages at {at}, but no VIEW there removes it"
     return None
 
 
@@ -431,7 +433,7 @@ def join_of_somebody_else(logs: Logs) -> Planted:
             return (
                 Problem.MEMBERSHIP,
                 at,
-                f"{other} joins by {event.dot}, by which {event.member} does",
+                f"{other} joins by {event.dot}, but {event.member} joins by it",
             )
     return None
 
@@ -440,7 +442,7 @@ def join_of_another_message(logs: Logs) -> Planted:
     for at, place, event in lines(logs, Kind.JOIN):
         other = f"z.09+{base_of(event.dot.origin)}+{(event.counter or 0) + 1}"
         changed(logs, at, place, member=other)
-        return Problem.MEMBERSHIP, at, f"{other} joins by {event.dot}, which its id does not say"
+        return Problem.MEMBERSHIP, at, f"{other} joins by {event.dot}, which contradicts its id"
     return None
 
 
@@ -452,7 +454,7 @@ def join_by_what_lets_nobody_in(logs: Logs) -> Planted:
             continue
         joiner = f"z.09+{base_of(event.dot.origin)}+{event.counter}"
         inserted(logs, at, place + 1, Kind.JOIN, event.dot, member=joiner)
-        return Problem.MEMBERSHIP, at, f"tells that {joiner} joins by {event.dot}, but "
+        return Problem.MEMBERSHIP, at, f"logs that {joiner} joins by {event.dot}, but "
     return None
 
 

@@ -89,7 +89,7 @@ async def test_who_is_missing_is_named_and_nothing_is_written_before() -> None:
         await eventually(lambda: "eu" in asia.member.channel.shared.links().up)
         with (
             pytest.raises(
-                NotReadyError, match=r"'default' has not begun: 'asia' waits for a link with us;"
+                NotReadyError, match=r"'default' has not started: 'asia' waits for a link with us:"
             ),
             asia.batch() as batch,
         ):
@@ -139,7 +139,7 @@ async def test_two_of_three_that_crash_at_once_come_back() -> None:
 def test_without_a_journal_a_joiner_waits_for_founders_not_heard_of() -> None:
     asia, eu = "asia.1", "eu.1"
     contact, other = (GroupEngine.found(me, (asia, eu)) for me in (asia, eu))
-    with pytest.raises(NotReadyError, match=r"has not heard of eu since the group began"):
+    with pytest.raises(NotReadyError, match=r"received nothing from eu since the group started"):
         check_begun(contact, "us.2")
     check_begun(contact, "eu.2")  # it comes back in its own place
     other.connected(asia)
@@ -152,7 +152,7 @@ def test_without_a_journal_a_joiner_waits_for_founders_not_heard_of() -> None:
 @simulated
 async def test_lists_that_differ_are_an_error_that_prints_both() -> None:
     fewer = {name: at for name, at in AT.items() if name != "us"}
-    both = "'eu' founds the group with asia, eu, and 'asia' with asia, eu, us: give all founders the same"
+    both = "'eu' founds the group with asia, eu, and 'asia' with asia, eu, us: use the same list"
     with Network(), pytest.raises(ConfigurationError, match=both):
         async with open_replica("asia", founders=AT), trio.open_nursery() as nursery:
             nursery.start_soon(_founds, fewer)
@@ -172,7 +172,7 @@ async def test_a_name_that_is_none_of_the_founders_is_refused_at_once() -> None:
     with (
         Network(),
         pytest.raises(
-            ConfigurationError, match="'mars' is none of the founders asia, eu, us: add it"
+            ConfigurationError, match="'mars' is not one of the founders asia, eu, us: add it"
         ),
     ):
         async with open_replica("mars", founders=AT):
@@ -185,8 +185,8 @@ async def test_the_log_says_whom_the_founding_waits_for(caplog: pytest.LogCaptur
     async with founders() as (group, _):
         await group.open("asia")
         await trio.sleep(25)
-    said = [r.getMessage() for r in caplog.records if "has not begun" in r.getMessage()]
-    assert len(said) == 2 and "waits for a link with eu, us;" in said[0]
+    said = [r.getMessage() for r in caplog.records if "has not started" in r.getMessage()]
+    assert len(said) == 2 and "waits for a link with eu, us:" in said[0]
 
 
 @simulated
@@ -272,7 +272,7 @@ async def test_names_that_nobody_can_have_are_refused_at_once() -> None:
         async with open_host("a", listen="10.0.0.1:7001") as links:
             for founders, wrong in (
                 ("ab", "founders='ab' is one string"),
-                (["a", "no name"], "invalid name of a founder 'no name'"),
+                (["a", "no name"], "invalid founder name 'no name'"),
                 ([f"n{n}" for n in range(101)], "101 founders: at most 100"),
             ):
                 with pytest.raises(ConfigurationError, match=wrong):

@@ -92,7 +92,7 @@ async def test_while_it_is_away_an_evicted_member_says_so_and_ready_waits() -> N
         group.heal()
         await eventually(lambda: c.up.standing is Standing.EVICTED or c.up.incarnation != old)
         if c.up.standing is Standing.EVICTED:
-            with pytest.raises(EndedError, match="sends nothing any more"):
+            with pytest.raises(EndedError, match="can no longer send"):
                 c.up.tcbroadcast(b"x")
         await c.up.ready()
         await eventually(lambda: c.up.incarnation != old)
@@ -110,7 +110,7 @@ async def test_a_process_that_starts_again_takes_the_place_of_its_former_life() 
         c.die()
         await eventually(lambda: "c" not in a.up.links() and "c" not in b.up.links())
         again = await group.start("c", "b")
-        with pytest.raises(HandshakeError, match="has a member of the name c already"):
+        with pytest.raises(HandshakeError, match="already has a member called c"):
             await again.join()
         await again.join(replace=True)
         for host in (a, b, again):
@@ -136,7 +136,7 @@ async def test_two_regions_and_a_witness_survive_the_loss_of_one() -> None:
         await members_are(a.up, "a", "c")
         await a.up.wait_stable(tag)
         late = await group.start("d", "c", cut=frozenset({"a"}))
-        with pytest.raises(HandshakeError, match="is a witness without a state"):
+        with pytest.raises(HandshakeError, match="is a witness and has no state"):
             await late.join()
         late.node.heal("a")  # whom it knows from the witness
         await late.join()
@@ -233,7 +233,7 @@ async def test_a_second_founder_harms_nobody(caplog: pytest.LogCaptureFixture) -
             assert host.up.standing is Standing.MEMBER
             assert (b"elsewhere" in host.ledger.payloads) is (host is stranger)
         assert set(a.up.members) == set(b.up.members) == {"a", "b"}
-        said = [r.getMessage() for r in caplog.records if "two groups are called" in r.getMessage()]
+        said = [r.getMessage() for r in caplog.records if "groups are called" in r.getMessage()]
         assert 1 <= len(said) <= 6
 
 

@@ -114,7 +114,7 @@ def test_a_list_with_nobody_else_in_it_is_said() -> None:
 
         class Listener(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
-                if "itself: no address" in record.getMessage():
+                if "address: no address" in record.getMessage():
                     said.set()
 
         logger.addHandler(Listener(logging.ERROR))
@@ -168,26 +168,28 @@ def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None
 def test_what_cannot_be_is_one_clear_line() -> None:
     async def main() -> None:
         with trio.fail_after(60):
-            with pytest.raises(ConfigurationError, match="give founders="):
+            with pytest.raises(ConfigurationError, match="set founders="):
                 async with open_member("a"):
                     pass
             for listen in (7001, ("127.0.0.1", 0), None):
-                with pytest.raises(ConfigurationError, match="is no address: write host:port"):
+                with pytest.raises(
+                    ConfigurationError, match=r"invalid address .*: write host:port"
+                ):
                     async with open_member("a", found=True, listen=listen):  # type: ignore[arg-type]
                         pass
             async with open_member("a", found=True, group="orders", machine=Ledger()) as a:
                 where = format_address(a.address)
-                with pytest.raises(HandshakeError, match="belongs to group 'chat'"):
+                with pytest.raises(HandshakeError, match="is in group 'chat'"):
                     async with open_member("b", join=where, group="chat"):
                         pass
-                with pytest.raises(HandshakeError, match="two nodes call themselves 'a'"):
+                with pytest.raises(HandshakeError, match="two nodes are called 'a'"):
                     async with open_member("a", join=where, group="orders"):
                         pass
                 async with open_member("b", join=where, group="orders", machine=Ledger()) as b:
                     with pytest.raises(HandshakeError, match="the name 'b' is in use"):
                         async with open_member("b", join=where, group="orders"):
                             pass
-                    with pytest.raises(LocalProtocolError, match="'x' is no member of group"):
+                    with pytest.raises(LocalProtocolError, match="'x' is not a member of group"):
                         a.evict("x")
                     with pytest.raises(LocalProtocolError, match="this node itself"):
                         a.evict("a")
@@ -216,7 +218,7 @@ def test_nobody_joins_through_a_member_that_leaves() -> None:
                 await trio.testing.wait_all_tasks_blocked()
                 assert b.standing is Standing.LEAVING
                 where = format_address(b.address)
-                with pytest.raises(HandshakeError, match="about to leave the group"):
+                with pytest.raises(HandshakeError, match="leaving the group"):
                     async with open_member("c", join=where, machine=Ledger(), cut=frozenset({"a"})):
                         pass
                 # If there is another member within reach, that one is asked.
@@ -236,12 +238,12 @@ def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
                 async with open_member("b", join=where, machine=Ledger()) as b:
                     await members_are(a, "a", "b")
                 tag = a.tcbroadcast(b"b has not got this")
-                with pytest.raises(EndedError, match="takes part no more"):
+                with pytest.raises(EndedError, match="is no longer a member"):
                     b.tcbroadcast(b"to nobody")
                 for wait in (b.leave, b.changed, b.ready):
                     with pytest.raises(EndedError):
                         await wait()
-                with pytest.raises(EndedError, match="takes part no more"):
+                with pytest.raises(EndedError, match="is no longer a member"):
                     await b.wait_stable(tag)
 
     trio.run(main)
@@ -250,7 +252,7 @@ def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
 def test_what_is_no_bytes_is_not_sent() -> None:
     async def main() -> None:
         async with open_member("a", found=True, machine=(ledger := Ledger())) as a:
-            with pytest.raises(LocalProtocolError, match="not str: encode it"):
+            with pytest.raises(LocalProtocolError, match="cannot send a str"):
                 a.tcbroadcast("text")  # type: ignore[arg-type]
             assert not ledger.entries
 
@@ -261,8 +263,8 @@ def test_a_group_with_wrong_options_can_be_opened_again() -> None:
     async def main() -> None:
         async with open_host("a") as links:
             for founders, why in (
-                (["no name"], "invalid name of a founder 'no name'"),
-                ("ab", "in a list"),
+                (["no name"], "invalid founder name 'no name'"),
+                ("ab", "pass a list"),
             ):
                 with pytest.raises(ConfigurationError, match=why):
                     links.found("g", founders=founders)

@@ -137,7 +137,7 @@ def test_a_state_that_no_member_can_have_is_refused_before_an_engine_is_made(
     wrong: dict[str, Any],
 ) -> None:
     state = replace(FULL, **wrong)
-    with pytest.raises(RemoteProtocolError, match="no admission"):
+    with pytest.raises(RemoteProtocolError, match="invalid admission"):
         unpack_entry(pack_entry(Entry(B, A, state, ())))
     with pytest.raises(ConfigurationError):
         GroupEngine(B, state)

@@ -237,7 +237,7 @@ def test_a_known_type_s_name_is_not_taken_over() -> None:
     class Thief(ResettableCounter):
         TYPE = "set_aw"
 
-    with pytest.raises(LocalProtocolError, match="calls itself 'set_aw', which is AWSet"):
+    with pytest.raises(LocalProtocolError, match="uses TYPE 'set_aw', which is AWSet"):
         Objects().learn(Thief)
 
 

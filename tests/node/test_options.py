@@ -38,25 +38,25 @@ OPENERS: dict[str, Callable[..., Awaitable[None]]] = {
     "join": _join,
 }
 MISSPELT = [
-    ("open_replica", "journl", "'eu': there is no option 'journl': did you mean journal"),
+    ("open_replica", "journl", "'eu': unknown option 'journl': did you mean journal"),
     ("open_replica", "type", "did you mean types"),
-    ("open_replica", "peers", "there is no option 'peers'"),
-    ("open_replica", "witness", "there is no option 'witness'"),
+    ("open_replica", "peers", "unknown option 'peers'"),
+    ("open_replica", "witness", "unknown option 'witness'"),
     ("open_member", "founder", "did you mean founders"),
     ("open_member", "keepalive", "did you mean keepalive_interval"),
     ("open_member", "machin", "did you mean machine"),
     ("open_host", "sekrets", "did you mean secrets"),
     ("open_host", "nettwork", "did you mean network"),
-    ("open_host", "journal", "there is no option 'journal'"),
+    ("open_host", "journal", "unknown option 'journal'"),
     (
         "found",
         "event_log",
-        "group 'orders': there is no option 'event_log': did you mean event_logs",
+        "group 'orders': unknown option 'event_log': did you mean event_logs",
     ),
-    ("found", "replace", "there is no option 'replace'"),
+    ("found", "replace", "unknown option 'replace'"),
     ("join", "limit", "did you mean limits"),
-    ("join", "founders", "there is no option 'founders'"),
-    ("join", "zzz", "there are compact_bytes, event_logs, journal"),
+    ("join", "founders", "unknown option 'founders'"),
+    ("join", "zzz", "choose one of compact_bytes, event_logs, journal"),
 ]
 
 

@@ -65,9 +65,9 @@ def test_events_have_one_taker() -> None:
     async def main() -> None:
         async with open_member("a", found=True, machine=Journal()) as a:
             await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(LocalProtocolError, match="iterate over it, or give it a machine"):
+            with pytest.raises(LocalProtocolError, match="without one to iterate over it"):
                 await anext(a)
-            with pytest.raises(LocalProtocolError, match="takes its events"):
+            with pytest.raises(LocalProtocolError, match="receives its events"):
                 await a.run(Journal())
 
     trio.run(main)

@@ -49,12 +49,12 @@ HEALTHY = Hello(
     group="default", name="b", incarnation=incarnation("b"), process=b"stranger", fence=7
 )
 STRANGERS = {
-    "another group's node": (replace(HEALTHY, group="other"), "group", "belongs to group 'other'"),
+    "another group's node": (replace(HEALTHY, group="other"), "group", "is in group 'other'"),
     "an old version": (replace(HEALTHY, version=0, oldest=0), "version", "upgrade the older one"),
     "no member": (
         replace(HEALTHY, name="x", incarnation=incarnation("x")),
         "unknown-name",
-        "is no member of this group",
+        "is not a member of this group",
     ),
     "a gateway whose server has other databases": (
         replace(HEALTHY, databases=(16, 15)),
@@ -97,14 +97,14 @@ async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
 
 @simulated
 async def test_another_group(caplog: pytest.LogCaptureFixture) -> None:
-    said, dialled = await meets(caplog, "belongs to group 'other'", group="other")
+    said, dialled = await meets(caplog, "is in group 'other'", group="other")
     assert 1 <= said <= 4
     assert dialled <= 2 * 10
 
 
 @simulated
 async def test_a_name_that_is_no_member(caplog: pytest.LogCaptureFixture) -> None:
-    said, dialled = await meets(caplog, "is no member of this group")
+    said, dialled = await meets(caplog, "is not a member of this group")
     assert 1 <= said <= 4
     assert dialled <= 2 * 10
 
@@ -115,7 +115,7 @@ async def test_a_name_used_twice_by_a_member_and_its_peer(
 ) -> None:
     peers = {"b": ("mem", PORTS["a"])}
     said, dialled = await meets(
-        caplog, "two nodes call themselves 'a'", name="a", names={"a", "b"}, peers=peers
+        caplog, "two nodes are called 'a'", name="a", names={"a", "b"}, peers=peers
     )
     assert 1 <= said <= 2
     assert dialled <= 10
@@ -135,7 +135,7 @@ async def test_a_name_that_another_live_process_has(caplog: pytest.LogCaptureFix
 async def test_the_own_address_among_the_peers(caplog: pytest.LogCaptureFixture) -> None:
     async with group("a", "b", more={"a": {"peers": {"b": ("mem", PORTS["a"])}}}) as (network, _):
         await trio.sleep(120)
-        assert len(lines(caplog, "its own address is among its peers")) == 1
+        assert len(lines(caplog, "its own address from its peers")) == 1
         assert len([d for d in network.dialled if d == ("a", "a")]) <= 10
 
 
@@ -198,7 +198,7 @@ def test_options_that_cannot_work_are_refused_at_once() -> None:
     here = ("127.0.0.1", 7001)
     with pytest.raises(ConfigurationError, match="own address"):
         NodeOptions(name="a", listen=here, peers={"b": here})
-    with pytest.raises(ConfigurationError, match="itself among its peers"):
+    with pytest.raises(ConfigurationError, match="is among its own peers"):
         NodeOptions(name="a", listen=here, peers={"a": ("127.0.0.1", 7002)})
-    with pytest.raises(ConfigurationError, match="no name"):
+    with pytest.raises(ConfigurationError, match="invalid node or group name"):
         NodeOptions(name="a.b", listen=here)

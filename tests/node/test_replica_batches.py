@@ -74,7 +74,7 @@ def test_an_exception_or_a_refusal_sends_nothing() -> None:
                 batch.object("cart", AWSet).push("x")
             assert batch.tag is None and empty.tag is None
             assert eu.objects() == [] and eu.member.engine.counters().sent == 0
-            with pytest.raises(LocalProtocolError, match="batch is over"):
+            with pytest.raises(LocalProtocolError, match="batch has ended"):
                 batch.delete("cart")
 
     trio.run(main)

@@ -40,7 +40,7 @@ def test_a_name_that_has_a_type_cannot_get_another() -> None:
             early = us.object("x", ResettableCounter)
             await eu.object("x", AWSet).add("a")
             await settle([eu, us, asia])
-            with pytest.raises(TypeClashError, match="'x' is a set_aw here") as caught:
+            with pytest.raises(TypeClashError, match="'x' is a set_aw at this member") as caught:
                 us.object("x", ResettableCounter)
             error = caught.value
             assert (error.name, error.wanted, error.found) == ("x", "counter_resettable", "set_aw")
@@ -225,9 +225,9 @@ def test_a_snapshot_is_one_cut() -> None:
 def test_what_could_not_travel_is_no_name(name: Any) -> None:
     async def main() -> None:
         async with open_replica("eu", found=True) as eu:
-            with pytest.raises(InvalidOperationError, match="no name for an object"):
+            with pytest.raises(InvalidOperationError, match="invalid object name"):
                 eu.object(name, AWSet)
-            with pytest.raises(InvalidOperationError, match="no name for an object"):
+            with pytest.raises(InvalidOperationError, match="invalid object name"):
                 await eu.delete(name)
             with pytest.raises(InvalidOperationError), eu.batch() as batch:
                 batch.object(name, AWSet)
@@ -247,10 +247,10 @@ def test_what_is_no_data_type_is_refused(crdt_type: Any) -> None:
     async def main() -> None:
         async with open_replica("eu", found=True) as eu:
             for use in (partial(eu.object, "x"), eu.upgrade, partial(eu.batch().object, "x")):
-                with pytest.raises(LocalProtocolError, match="is no data type"):
+                with pytest.raises(LocalProtocolError, match="is not a data type"):
                     use(crdt_type)
             assert not eu.machine.torn
 
     trio.run(main)
-    with pytest.raises(LocalProtocolError, match="is no data type"):
+    with pytest.raises(LocalProtocolError, match="is not a data type"):
         Objects([crdt_type])

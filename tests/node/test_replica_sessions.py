@@ -101,17 +101,17 @@ def test_tokens_of_two_replicas_merge() -> None:
     ],
 )
 def test_what_is_no_token_is_refused(text: Any) -> None:
-    with pytest.raises(UnusableInputError, match="is no session token"):
+    with pytest.raises(UnusableInputError, match="is not a session token"):
         Token.parse(text)
 
 
 def test_a_token_of_another_group_says_nothing_here() -> None:
     async def main() -> None:
         async with open_replica("a", found=True, group="bank") as bank:
-            with pytest.raises(LocalProtocolError, match="of its own group"):
+            with pytest.raises(LocalProtocolError, match="belongs to group"):
                 await bank.at_least(Token("shop", ()))
             text: Any = str(await bank.token())
-            with pytest.raises(LocalProtocolError, match="is no token"):
+            with pytest.raises(LocalProtocolError, match="is not a token"):
                 await bank.at_least(text)
 
     trio.run(main)

@@ -142,9 +142,9 @@ def test_a_replica_restarts_amid_what_is_not_stable() -> None:
             await us.object("board", NewBoard).add("nobody else has this")
             us = await group.restart("us", OLD)  # and even as an older program
             assert [(info.name, info.known) for info in us.objects()] == [("board", False)]
-            with pytest.raises(LocalProtocolError, match="version 2, of which"):
+            with pytest.raises(LocalProtocolError, match="version 2, which"):
                 _ = us.object("board", OldBoard).value
-            with pytest.raises(LocalProtocolError, match="version 2, of which"):
+            with pytest.raises(LocalProtocolError, match="version 2, which"):
                 await us.object("board", OldBoard).add("x")
             us = await group.restart("us", NEW)
             assert us.object("board", NewBoard).value == {"a", "nobody else has this"}

@@ -116,7 +116,7 @@ async def test_two_that_have_not_the_same_secret(
         async with group("a", "b", more=more) as (network, members):
             await trio.sleep(120)
             assert not members["a"].linked() | members["b"].linked()
-            words = "demands a shared secret" if not other else "have different shared secrets"
+            words = "requires a shared secret" if not other else "have different shared secrets"
             said = [line for line in lines(caplog) if words in line]
             assert len(said) == 2, lines(caplog)
             assert len(network.dialled) <= 20, "a tight loop"
@@ -167,7 +167,7 @@ async def test_a_recorded_handshake_is_worth_nothing(caplog: pytest.LogCaptureFi
             last = await knock(a, repeats)
             assert isinstance(last, Refusal) and last.reason == "secret"
         assert a.node.refusals()["secret"] == 5
-        assert len(lines(caplog)) == 1 and "somebody repeats" in lines(caplog)[0]
+        assert len(lines(caplog)) == 1 and "attacker replays" in lines(caplog)[0]
         members["b"].send(b"unaffected")
         await eventually(lambda: a.payloads == [b"unaffected"])
         assert a.node.status()["b"].reconnects == 0

@@ -132,14 +132,14 @@ def test_a_payload_of_millions_of_parts_is_one_line(
 
 def test_who_is_no_member_yet_sends_nothing() -> None:
     shelf = ObjectMachine("a", lambda: 0)
-    with pytest.raises(LocalProtocolError, match="is no member of its group yet"):
+    with pytest.raises(LocalProtocolError, match="is not yet a member of its group"):
         shelf.send(shelf.packed([["x", None]]))
 
 
 @pytest.mark.parametrize("name", ["\udcff", 5, None])
 def test_what_could_not_travel_is_no_name(name: Any) -> None:
     alone = Alone()
-    with pytest.raises(CrdtcastError, match="no name for an object"):
+    with pytest.raises(CrdtcastError, match="invalid object name"):
         alone.perform(name, "set_aw", "add", ["x"])
     assert not alone.sent
 
@@ -157,5 +157,5 @@ def test_a_type_that_fails_amid_an_operation_leaves_nothing_that_could_be_copied
         broken.setattr(AWSet, "arrival", fail)
         with pytest.raises(ZeroDivisionError):
             alone.perform("cart", "set_aw", "add", ["tea"])
-    with pytest.raises(LocalProtocolError, match="mend it, and open the replica again"):
+    with pytest.raises(LocalProtocolError, match="fix it, and open the replica again"):
         alone.machine.get_state()

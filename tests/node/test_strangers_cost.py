@@ -65,7 +65,7 @@ async def test_a_contact_with_two_unheard_joiners_sends_the_next_to_another() ->
             )
             a.up._tell()
         assert {name_of(i) for i in a.up.engine.unheard} == {"d", "e"}
-        with pytest.raises(NotReadyError, match="has let in d, e"):
+        with pytest.raises(NotReadyError, match="has admitted d, e"):
             check_crowd(a.up.engine, "f.1")
         check_crowd(a.up.engine, base_of(a.up.engine.unheard[0]))  # it asks again
         check_crowd(b.up.engine, "f.1")

@@ -122,17 +122,17 @@ async def _plain(stream: trio.abc.Stream) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "reason", "words"),
     [
-        ("expired", "certificate", "its certificate is not accepted: it has expired"),
+        ("expired", "certificate", "its certificate is rejected: it has expired"),
         (
             "not yet",
             "certificate",
-            "its certificate is not accepted: it is not valid yet; is a clock",
+            "its certificate is rejected: it is not valid yet: check the clock",
         ),
         ("another CA", "certificate", "the group's CA has not signed it"),
-        ("none", "certificate", "it has shown no certificate"),
-        ("another name", "certificate", "node 'b' has shown the certificate of 'c'"),
-        ("TLS 1.2", "security", "it has no TLS 1.3"),
-        ("plain", "security", "node 'a' demands TLS: give all members of the group certificate"),
+        ("none", "certificate", "it showed no certificate"),
+        ("another name", "certificate", "the certificate of node 'b' is for 'c'"),
+        ("TLS 1.2", "security", "it does not support TLS 1.3"),
+        ("plain", "security", "node 'a' requires TLS: set certificate"),
     ],
 )
 async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
@@ -218,7 +218,7 @@ async def test_a_node_without_tls_is_told_by_both_sides(
         assert not members["a"].linked() | members["b"].linked()
         for name, peer in ("ab", "ba"):
             text = members[name].node.status()[peer].error
-            assert text is not None and ("demands TLS" in text or "it speaks TLS" in text)
+            assert text is not None and ("requires TLS" in text or "the peer uses TLS" in text)
         said = [r.getMessage() for r in caplog.records if "TLS" in r.getMessage()]
         assert 2 <= len(said) <= 4, said
         assert len(network.dialled) <= 40
@@ -292,7 +292,7 @@ async def test_an_expired_certificate_is_noticed_by_its_own_node_when_peers_clos
         assert members["a"].node.refusals()["certificate"]
         error = members["b"].node.status()["a"].error
         assert error is not None
-        assert "nobody will accept this node's certificate: it has expired" in error
+        assert "no peer will accept this node's certificate: it has expired" in error
 
 
 @simulated
@@ -300,10 +300,10 @@ async def test_an_expired_certificate_is_noticed_by_its_own_node_when_peers_clos
 @pytest.mark.parametrize(
     ("kind", "here", "there"),
     [
-        ("expired", "it has expired; issue a new one", "it has expired; issue a new one"),
-        ("not yet", "is a clock wrong?", "is a clock wrong?"),
-        ("another name", "issue one that has 'b' among", "issue one that has 'b' among"),
-        ("another CA", "issue one by that CA", "give all members of the group the same CA"),
+        ("expired", "it has expired: issue a new one", "it has expired: issue a new one"),
+        ("not yet", "check the clocks", "check the clocks"),
+        ("another name", "issue one with 'b' among", "issue one with 'b' among"),
+        ("another CA", "issue one signed by that CA", "use the same CA"),
     ],
 )
 async def test_both_sides_say_once_what_is_to_be_done_and_others_are_unaffected(
@@ -362,7 +362,7 @@ async def test_a_certificate_that_ends_soon_is_told_once_a_day_until_it_is_renew
         said = [r.getMessage() for r in caplog.records if "expires" in r.getMessage()]
         assert len(said) == 2, said
         assert f"the certificate in {options['certificate']} expires in 10 days (" in said[0]
-        assert "put a new one in its place; it is used without a restart" in said[0]
+        assert "the node reads it without a restart" in said[0]
         for option, path in authority.issue("a").items():
             options[option].write_bytes(path.read_bytes())
         caplog.clear()
@@ -398,7 +398,7 @@ def test_the_end_of_the_ca_is_named(authority: Authority) -> None:
     assert f"the CA in {authority.ca} expires in 12 days" in str(tls.expiry(soon.timestamp()))
     options = authority.issue("a")
     authority.expire()
-    with pytest.raises(ConfigurationError, match="the group's CA has expired; make a new one"):
+    with pytest.raises(ConfigurationError, match="the group's CA has expired: create a new one"):
         Tls("a", **options)
 
 
@@ -424,8 +424,8 @@ async def test_a_renewed_certificate_counts_without_a_restart(
         authority.ca.write_bytes(whole[:100])
         _, said = await knock(members["a"], stranger, caplog)
         assert len(said) == 2
-        assert "until then the former certificate is used" in said[0]
-        assert "is no member of this group" in said[1], said
+        assert "the former certificate stays in use" in said[0]
+        assert "is not a member of this group" in said[1], said
         bad = authority.issue("a")
         for option in ("certificate", "key"):  # another trouble is another line
             good = more["a"][option].read_bytes()
@@ -433,7 +433,7 @@ async def test_a_renewed_certificate_counts_without_a_restart(
             bad[option].write_bytes(good)
         authority.ca.write_bytes(whole)
         _, said = await knock(members["a"], stranger, caplog)
-        assert len(said) == 1 and "has not signed it" in said[0] and "until then" in said[0]
+        assert len(said) == 1 and "has not signed it" in said[0] and "stays in use" in said[0]
         for option in ("certificate", "key"):
             more["a"][option].write_bytes(bad[option].read_bytes())
         _, said = await knock(members["a"], stranger, caplog)
@@ -457,13 +457,13 @@ def test_files_that_cannot_be_used_are_refused_at_once(authority: Authority) -> 
     shown = authority.issue("a")
     shown["key"].chmod(0o644)
     for change, words in [
-        (shown, "this node's key, may be read or changed by other users: chmod 600"),
+        (shown, "other users can read or change .*this node's key: chmod 600"),
         ({"certificate": authority.directory / "none.pem"}, "none.pem: No such file"),
         ({"key": other["key"]}, "key values mismatch"),
         ({"key": locked}, "readable PEM files that belong together, the key without a password"),
         ({"ca": empty}, "cannot use certificate"),
         ({"ca": foreign["ca"]}, "peers will not accept the certificate in .*has not signed it"),
-        (authority.issue("a", valid=EXPIRED), "it has expired; issue a new one"),
+        (authority.issue("a", valid=EXPIRED), "it has expired: issue a new one"),
         (authority.issue("b"), "it is for 'b', not for node 'a'"),
     ]:
         with pytest.raises(ConfigurationError, match=words):

@@ -30,10 +30,10 @@ async def test_each_member_says_who_has_joined_left_and_been_evicted(
         if "members are" in " ".join(words)
     ]
     for line in (
-        ("b", "has joined group g, whose members are a, b"),
-        ("d", "has left group g, whose members are a, b, c"),
-        ("c", "was evicted from group g, whose members are a, b"),
-        ("b", "was evicted by force from group g, whose members are a"),
+        ("b", "has joined group g; its members are a, b"),
+        ("d", "has left group g; its members are a, b, c"),
+        ("c", "was evicted from group g; its members are a, b"),
+        ("b", "was evicted by force from group g; its members are a"),
     ):
         assert line in said, f"{line} is not among {said}"
     asked = [
@@ -49,6 +49,4 @@ async def test_each_member_says_who_has_joined_left_and_been_evicted(
         ("a", "asks to evict", "c"),
         ("a", "asks to evict", "c"),
     ]
-    assert said.count(("b", "has joined group g, whose members are a, b")) == 1, (
-        "b told it of itself"
-    )
+    assert said.count(("b", "has joined group g; its members are a, b")) == 1, "b told it of itself"

@@ -120,8 +120,12 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
         for host in (a, b):
             assert set(host.node.watching().suspects) == {"c"}
             assert is_caught_up(host.up.engine, host.node.watching().suspects)
-        assert c.up.kept_out is not None and c.up.kept_out.startswith("the group has a member")
-        said = [line for line in caplog.messages if "does not let us in: the group has" in line]
+        assert c.up.kept_out is not None and c.up.kept_out.startswith(
+            "the group already has a member"
+        )
+        said = [
+            line for line in caplog.messages if "refuses our join: the group already has" in line
+        ]
         assert [line[0] for line in sorted(said)] == ["a", "b"], "once for each who says so"
         c.die()  # and now it is on its way back at its start, and says nothing in the group
         c = await present.start("c", "a")

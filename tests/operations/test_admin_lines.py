@@ -49,9 +49,9 @@ def test_both_prove_the_secret_or_none_is_asked_for() -> None:
 def test_a_wrong_secret_or_none_is_refused_with_what_to_do() -> None:
     trusted, error = trio.run(meet, (SECRET,), (OTHER,))
     assert trusted is False
-    assert "not the secret of node 'eu'" in str(error)
+    assert "wrong secret for node 'eu'" in str(error)
     _, error = trio.run(meet, (SECRET,), ())
-    assert "give --secret-file, or CRDTCAST_SECRET" in str(error)
+    assert "--secret-file, or set CRDTCAST_SECRET" in str(error)
 
 
 async def converse(say: Callable[[Lines], Awaitable[None]]) -> bool:
@@ -84,7 +84,7 @@ def test_a_replayed_proof_and_an_impostor_are_worth_nothing() -> None:
     async def replay(lines: Lines) -> None:
         await lines.receive()
         await lines.send(said[0])
-        assert "not the secret" in str(await lines.receive())
+        assert "wrong secret" in str(await lines.receive())
 
     assert trio.run(converse, record) is True
     assert trio.run(converse, replay) is False
@@ -109,12 +109,12 @@ def test_a_replayed_proof_and_an_impostor_are_worth_nothing() -> None:
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        (b"nonsense\n", "no JSON"),
-        (b"[1]\n", "no JSON object"),
-        (b"[" * 100_000 + b"\n", "more than|no JSON"),
+        (b"nonsense\n", "not valid JSON"),
+        (b"[1]\n", "not a JSON object"),
+        (b"[" * 100_000 + b"\n", "more than|not valid JSON"),
         (b"x" * (UNTRUSTED + 2), "more than"),
-        (b"{}", "ended within a line"),
-        (b"\xff\n", "no JSON"),
+        (b"{}", "in the middle of a line"),
+        (b"\xff\n", "not valid JSON"),
     ],
 )
 def test_what_is_no_line_is_refused(sent: bytes, expected: str) -> None:
@@ -136,13 +136,13 @@ def test_the_socket_is_the_users_own_and_one_left_behind_is_replaced(tmp_path: P
             listener = await listen_at(str(place))
             assert stat.S_IMODE(place.stat().st_mode) == 0o600
             assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
-            with pytest.raises(ConfigurationError, match="another node does: stop it"):
+            with pytest.raises(ConfigurationError, match="another node listens there: stop it"):
                 await listen_at(str(place))
             await listener.aclose()
         place.parent.chmod(0o777)
         with pytest.raises(ConfigurationError, match="other users may write"):
             await listen_at(str(place))
-        with pytest.raises(ConfigurationError, match="100 bytes at most"):
+        with pytest.raises(ConfigurationError, match="at most 100 bytes"):
             await listen_at(f"{tmp_path}/{'x' * 100}.sock")
 
     trio.run(twice)
@@ -151,20 +151,20 @@ def test_the_socket_is_the_users_own_and_one_left_behind_is_replaced(tmp_path: P
 def test_what_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of the group")
-    with pytest.raises(ConfigurationError, match="something else than a socket is there"):
+    with pytest.raises(ConfigurationError, match="path exists and is not a socket"):
         trio.run(listen_at, str(secret))
     assert secret.read_text() == "of the group"
 
 
 def test_a_node_is_found_by_name_or_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with pytest.raises(UnusableInputError, match="no node of this user has its socket in"):
+    with pytest.raises(UnusableInputError, match="no node of this user has a socket in"):
         find(None, None)
     place = Path(default_socket("shop", "eu"))
     place.parent.mkdir()
     place.touch()
     assert find(None, None) == find("eu", None) == find("shop.eu", None) == os.fspath(place)
-    with pytest.raises(UnusableInputError, match="no node 'us' of this user has its socket in"):
+    with pytest.raises(UnusableInputError, match="no node 'us' of this user has a socket in"):
         find("us", None)
     assert find(None, "127.0.0.1:1") == "127.0.0.1:1"
     place.unlink()
@@ -174,7 +174,7 @@ def test_a_node_is_found_by_name_or_alone(tmp_path: Path, monkeypatch: pytest.Mo
             alive.bind(default_socket(group, name))
             alive.listen()
         Path(default_socket("shop", "killed")).touch()
-        several = r"several nodes here \(blog.eu, shop.eu, shop.us\)"
+        several = r"several nodes run here \(blog.eu, shop.eu, shop.us\)"
         with pytest.raises(UnusableInputError, match=several):
             find(None, None)
         with pytest.raises(UnusableInputError, match=r"\(blog.eu, shop.eu\).*--node GROUP.NAME"):
@@ -203,4 +203,4 @@ def test_whoever_listens_and_is_no_node_is_told_apart(tmp_path: Path) -> None:
             trio.run(ask, say)
         (error,) = caught.value.exceptions
         assert isinstance(error, UnusableInputError)
-        assert "no conversation with the node at" in str(error)
+        assert "cannot talk to the node at" in str(error)

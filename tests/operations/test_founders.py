@@ -26,7 +26,7 @@ def test_three_nodes_begin_together_and_one_comes_back_in_its_own_place(tmp_path
 
     with ExitStack() as stack:
         eu, us = node("eu"), node("us")
-        waits_for_asia = "group 'default' has not begun: 'eu' waits for a link with asia"
+        waits_for_asia = "group 'default' has not started: 'eu' waits for a link with asia"
         while waits_for_asia not in (said := why_not(eu)):
             assert eu.process.poll() is None and said, eu.log.read_text()
         asia = node("asia")
@@ -55,13 +55,13 @@ def why_not(node: Running) -> str:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--founders", "eu"), "'eu' is no named address: write name=host:port"),
+        (("--founders", "eu"), "'eu' is not a named address: write name=host:port"),
         (("--founders", "us=127.0.0.1:1"), "founders does not name 'eu' itself"),
         (
             ("--founders", "eu=127.0.0.1:1"),
-            "founders says that 'eu' is at 127.0.0.1:1, and it listens on",
+            "founders has 'eu' at 127.0.0.1:1, but it listens on",
         ),
-        (("--founders", "eu=127.0.0.1:1", "--found"), "founders and found are given"),
+        (("--founders", "eu=127.0.0.1:1", "--found"), "founders and found exclude"),
     ],
 )
 def test_a_list_that_cannot_be_is_one_line(

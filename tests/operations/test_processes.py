@@ -89,30 +89,28 @@ def test_operators_see_change_and_compare_a_group(group: dict[str, Running]) -> 
 def test_what_cannot_be_done_is_one_line_that_says_what_to_do(group: dict[str, Running]) -> None:
     eu, _, w = group.values()
     for words, at, expected in (
-        (("object", "get", "nothing"), eu, "there is no object 'nothing' here"),
-        (("object", "do", "x", "set", "add", "y"), eu, "there is no type 'set'; there are"),
-        (("object", "do", "cart", "counter_pn", "increment"), eu, "is a set_aw here"),
-        (("object", "do", "cart", "set_aw", "ad", "y"), eu, "has no operation 'ad'; it has"),
+        (("object", "get", "nothing"), eu, "this node has no object 'nothing'"),
+        (("object", "do", "x", "set", "add", "y"), eu, "unknown type 'set': choose one of"),
+        (("object", "do", "cart", "counter_pn", "increment"), eu, "is a set_aw at this member"),
+        (("object", "do", "cart", "set_aw", "ad", "y"), eu, "has no operation 'ad': use one of"),
         (("object", "do", "x", "set_aw", "add"), eu, "set_aw.add"),
-        (("object", "do", "cart", "set_aw", "add", "x", "--wait", "9"), eu, "of the 3 members"),
+        (("object", "do", "cart", "set_aw", "add", "x", "--wait", "9"), eu, "members from 1 to 3"),
         (("object", "list"), w, "is a witness and holds no objects: ask another member"),
         (("verify",), w, "is a witness"),
-        (("evict", "asia"), eu, "'asia' is no member of group 'shop'"),
-        (("evict", "eu"), eu, "is this node itself: let it leave"),
-        (("evict", "us", "--force"), eu, "give --yes with --force if you are sure"),
-        (("surrender",), eu, "give --yes if you are sure"),
-        (("surrender", "--yes"), eu, "is not in dispute with anybody"),
+        (("evict", "asia"), eu, "'asia' is not a member of group 'shop'"),
+        (("evict", "eu"), eu, "is this node itself: use leave"),
+        (("evict", "us", "--force"), eu, "add --yes with --force to confirm"),
+        (("surrender",), eu, "add --yes to confirm"),
+        (("surrender", "--yes"), eu, "has no dispute"),
     ):
         error = crdtcast(*words, at=at, code=2).stderr
         assert expected in error, error
         assert "Traceback" not in error
         assert error.splitlines()[-1].startswith("crdtcast: ")
-    with pytest.raises(
-        Exception, match="there is no request 'dance' here; there are status, members"
-    ):
+    with pytest.raises(Exception, match="unknown request 'dance': use one of status, members"):
         eu.ask("dance")
     nobody = crdtcast("status", "--admin", "/tmp/no/such.sock", code=2).stderr
-    assert "no node at /tmp/no/such.sock" in nobody and "--node or --admin" in nobody
+    assert "no node answers at /tmp/no/such.sock" in nobody and "--node or --admin" in nobody
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -155,7 +153,7 @@ def test_a_silent_member_is_suspect_is_evicted_and_comes_back(group: dict[str, R
         until(lambda: suspects(eu) == ["us"])
         crdtcast("object", "do", "cart", "set_aw", "add", "tea", at=eu)
         silent = crdtcast("verify", "--seconds", "0.2", at=eu, code=1)
-        assert "no answer of us" in silent.stdout
+        assert "us did not answer" in silent.stdout
         with pytest.raises(LocalProtocolError, match=r"not stable after 0 s: .*us \(silent for "):
             eu.ask("perform", **TEA, wait="stable", seconds=0)
         with pytest.raises(LocalProtocolError, match=r"not at 3 members after 0 s: .*us \(silent "):
@@ -191,9 +189,9 @@ def test_a_node_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
     with killed_at_the_end(taken):
         taken.wait_ready()
         for words, expected in (
-            ((), "none of founders, found and join is given"),
+            ((), "founders, found and join are missing"),
             (("--found", "--listen", taken.listen), "another process listens there"),
-            (("--found", "--admin", taken.admin), "another node does: stop it"),
+            (("--found", "--admin", taken.admin), "another node listens there: stop it"),
             (("--found", "--config", "/no/such.toml"), "cannot read /no/such.toml"),
         ):
             given = ("--name", "b", "--listen", "127.0.0.1:0", "--admin", str(tmp_path / "b.sock"))
@@ -216,7 +214,7 @@ def test_a_node_that_nobody_lets_in_yet_says_so_and_stops_at_a_signal(tmp_path: 
             assert code == 503 and "is not in group 'default' yet" in why
             assert "crdtcast_ready" in page(f"http://127.0.0.1:{probes}/metrics")[1]
             error = crdtcast("status", at=joiner, code=2).stderr
-            assert "is not in group 'default' yet: wait, or look into its log" in error
+            assert "is not in group 'default' yet: wait, or see its log" in error
             assert joiner.stop() == 0
 
 
@@ -232,8 +230,8 @@ def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
         node.wait_ready()
         asked = ("members", "--admin", place, "--secret-file")
         assert "eu" in crdtcast(*asked, str(secret)).stdout
-        assert "not the secret of node 'eu'" in crdtcast(*asked, str(wrong), code=2).stderr
-        assert "give --secret-file" in crdtcast(*asked[:3], code=2).stderr
+        assert "wrong secret for node 'eu'" in crdtcast(*asked, str(wrong), code=2).stderr
+        assert "add --secret-file" in crdtcast(*asked[:3], code=2).stderr
         assert "eu" in crdtcast(*asked, str(secret)).stdout
 
 
@@ -250,13 +248,13 @@ def test_one_of_two_cannot_evict_the_other_if_dead_but_by_a_replacement_or_force
             us.process.wait()
             refused = crdtcast("evict", "us", "--timeout", "1", at=eu, code=2).stderr
             assert re.search(r"waits for us \(being evicted(, silent for [^)]+)?\)", refused)
-            assert "us is not evicted yet, and stays wanted" in refused
-            assert "a majority of those who have a vote (eu, us)" in refused
+            assert "us is not evicted yet; the request stays" in refused
+            assert "a majority of the voters (eu, us)" in refused
             assert "`crdtcast evict --withdraw us` takes it back" in refused
             assert answer("members", at=eu)["members"][1]["evicting"]
-            assert "WANTED by this node: evict us" in crdtcast("members", at=eu).stdout
+            assert "REQUESTED by this node: evict us" in crdtcast("members", at=eu).stdout
             with pytest.raises(
-                LocalProtocolError, match=r"acknowledgement of us \(being evicted\)\. "
+                LocalProtocolError, match=r"us \(being evicted\) has not acknowledged it"
             ):
                 eu.ask("perform", **TEA, wait="stable", seconds=0)
             assert answer("evict", "--withdraw", at=eu)["wanted"] == []
@@ -306,7 +304,7 @@ def test_eviction_waits_for_another_one_that_is_gone_and_names_it(tmp_path: Path
         until(lambda: suspects(a) == ["b", "c"])
         said = crdtcast("evict", "b", "--timeout", "1", at=a, code=2).stderr
         assert "waits for c (silent for " in said
-        assert "If c is gone, too, put all out in one change: `crdtcast evict b c`" in said
+        assert "If c is dead, too, evict all in one change: `crdtcast evict b c`" in said
         assert view(a)["change"] is None, "nothing is frozen while it only asks"
         crdtcast("object", "do", "cart", "set_aw", "add", "milk", at=a)
         assert view(a)["wanted"]["evict"] == ["b"]
@@ -337,7 +335,7 @@ def test_leave_that_waits_in_vain_says_for_whom_and_the_next_start_joins_anew(
         crdtcast("object", "do", "cart", "set_aw", "add", "milk", at=a)
         said = crdtcast("leave", at=a, code=2).stderr
         assert "waits for b" in said
-        assert "not left, waited 2 s for b, c: " in said
+        assert "did not leave, waited 2 s for b, c: " in said
         assert a.process.wait(30) == 0
         b.process.send_signal(signal.SIGCONT)
         c.process.send_signal(signal.SIGCONT)

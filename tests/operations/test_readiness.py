@@ -66,12 +66,12 @@ def test_a_member_is_not_ready_once_all_others_refuse_it(
 def test_nobody_waits_for_its_own_former_life() -> None:
     engine = GroupEngine.found("a.2", ["a.1", "a.2", "b.1"])
     assert Readiness().obstacle(engine, {"b": 1}, {}) is None
-    assert "not caught up yet with b" in str(Readiness().obstacle(engine, {}, {}))
+    assert "still catching up with b" in str(Readiness().obstacle(engine, {}, {}))
 
 
 def test_nobody_waits_for_whom_it_takes_nothing_from() -> None:
     engine = GroupEngine.found("a.2", ["a.2", "b.1"])
-    assert "not caught up yet with b" in str(Readiness().obstacle(engine, {}, {}))
+    assert "still catching up with b" in str(Readiness().obstacle(engine, {}, {}))
     engine.evict("b.1")  # one of two concludes nothing
     assert Readiness().obstacle(engine, {}, {}) is None
 
@@ -133,8 +133,11 @@ def test_leave_that_is_decided_and_that_few_are_known_to_know_is_not_confirmed()
     ("departure", "said"),
     [
         (Departure(), None),
-        (Departure(True, False, ("c", "d")), "left, not confirmed, waited 1.5 s for c, d: it is"),
-        (Departure(False, False, ("c",)), "not left, waited 1.5 s for c: the others take this"),
+        (
+            Departure(True, False, ("c", "d")),
+            "left, not confirmed, waited 1.5 s for c, d: the group",
+        ),
+        (Departure(False, False, ("c",)), "did not leave, waited 1.5 s for c: evict this"),
     ],
 )
 def test_what_the_log_says_of_a_leave(
@@ -186,7 +189,7 @@ def test_a_node_that_refuses_every_write_is_not_ready(tmp_path: Path) -> None:
                 while True:
                     eu.objects().perform(("x", "register_lww"), "assign", "x" * 1000)
                     await trio.lowlevel.checkpoint()
-            assert "the most it may" in await scraped(eu, "/ready")
+            assert "cannot store more" in await scraped(eu, "/ready")
             assert eu.status().refused_writes == 1
             eu.stop()
 

@@ -97,16 +97,16 @@ def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (json.dumps(PERFORM | {"name": "\ud800"}), "no JSON: 'utf-8' codec can't encode"),
+        (json.dumps(PERFORM | {"name": "\ud800"}), "not valid JSON: 'utf-8' codec can't encode"),
         (json.dumps(PERFORM | {"args": [10**400]}), "counter_pn.increment"),
         (json.dumps(PERFORM | {"args": json.loads("[" * 900 + "]" * 900)}), "counter_pn.increment"),
         (json.dumps(PERFORM | {"name": "x" * 17_000_000, "args": [1]}), "fit into a frame"),
-        (json.dumps({"do": "evict", "members": ["b"], "seconds": 10**400}), "no member"),
-        (json.dumps({"do": "evict", "members": []}), "name whom to evict"),
+        (json.dumps({"do": "evict", "members": ["b"], "seconds": 10**400}), "not a member"),
+        (json.dumps({"do": "evict", "members": []}), "members to evict"),
         (json.dumps({"do": "evict", "members": "b"}), "give a list of texts"),
         (json.dumps({"do": "withdraw", "members": ["b"]}), "has not asked to evict b"),
-        ("{" * 100_000, "no JSON"),
-        ("nonsense", "no JSON"),
+        ("{" * 100_000, "not valid JSON"),
+        ("nonsense", "not valid JSON"),
     ],
 )
 def test_what_cannot_be_is_refused_with_one_line(line: str, expected: str) -> None:
@@ -124,12 +124,12 @@ def test_a_comparison_that_cannot_be_asked_for_is_no_agreement(
 ) -> None:
     async def talk(process: NodeProcess, ask: Asking) -> None:
         def full(payload: bytes) -> Any:
-            raise StoreFullError("the most it may")
+            raise StoreFullError("cannot store more")
 
         with monkeypatch.context() as filled:
             filled.setattr(process.member, "tcbroadcast", full)
             answer = await ask(b'{"do": "verify"}')
-        assert answer == {"ok": False, "error": "the most it may"}
+        assert answer == {"ok": False, "error": "cannot store more"}
         assert (await ask(b'{"do": "verify"}'))["result"]["equal"]
         comparing = process.objects().machine.comparing
         comparing.ask("1", ["a"])

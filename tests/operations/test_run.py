@@ -61,12 +61,12 @@ def test_a_joiner_tells_how_far_it_is_and_is_not_ready(
             sample = re.search(r"crdtcast_copied_bytes{.*} (.*)", await scraped(us, "/metrics"))
             assert sample is not None and float(sample[1]) == of
             us.stop()
-            assert us.waits_for() == "node 'us' is about to stop"
+            assert us.waits_for() == "node 'us' is stopping"
             eu.stop()
 
     with caplog.at_level(logging.INFO):
         trio.run(main)
-    told = [line for line in caplog.messages if "of the group's state are copied" in line]
+    told = [line for line in caplog.messages if "bytes of the group's state" in line]
     assert 2 <= len(told) <= 11
 
 
@@ -90,7 +90,7 @@ def test_time_stamps_of_a_clock_that_is_far_ahead_are_refused_counted_and_logged
                 r"crdtcast_clock_drift_refused_total{.*} (.*)", await scraped(eu, "/metrics")
             )
             assert found is not None and float(found[1]) == eu.status().clock_drift_refused == 1
-            assert "a time of us is 3,600 s ahead of this machine's clock" in caplog.text
+            assert "a timestamp of us is 3,600 s ahead of this machine's clock" in caplog.text
             us.stop()
             eu.stop()
 

@@ -152,8 +152,8 @@ def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
     assert "901 B on disk, 47 % of the most" in text and "journal path j" in text
     assert "DISPUTED" in text and "`crdtcast surrender`" in text
     assert "SUSPECT us: silent for 14 s" in text and "HOLDS BACK us: since 13 s" in text
-    assert "WAITS us: 30 messages, 31 B, for what is missing" in text
-    assert "REFUSED us: 32 times, the last time: us.1 reports on itself" in text
+    assert "WAITS us: 30 messages, 31 B, wait for missing ones" in text
+    assert "REFUSED us: 32 times, last: us.1 reports on itself" in text
 
 
 def test_members_say_who_votes_what_is_open_and_what_is_wanted() -> None:
@@ -165,7 +165,7 @@ def test_members_say_who_votes_what_is_open_and_what_is_wanted() -> None:
     for said in (
         "view 41 (89ab): voters eu, us; learners asia",
         "OPEN: us asks to evict w, since 42 s; waits for asia",
-        "WANTED by this node: evict w, evict x by force, since 43 s; waits for us",
+        "REQUESTED by this node: evict w, evict x by force, since 43 s; waits for us",
         "DISPUTED: ",
         "learner: no vote yet, being evicted",
     ):
@@ -177,12 +177,12 @@ def test_departure_says_left_or_left_and_not_confirmed() -> None:
     found = {"left": "eu.1", "confirmed": True, "waits_for": []}
     assert views.departure(found).startswith("left: eu.1")
     found |= {"confirmed": False, "waits_for": ["us", "w"]}
-    assert views.departure(found).startswith("left, not confirmed: it is decided that eu.1")
-    assert "us, w may not know it" in views.departure(found)
+    assert views.departure(found).startswith("left, not confirmed: the group has decided that eu.1")
+    assert "us, w will learn it" in views.departure(found)
     kept, gone = Departure(True, False, ("us",)), Departure(False, False, ("us",))
     assert Departure().warning(60) is None
     assert str(kept.warning(60)).startswith("left, not confirmed, waited 60 s for us: ")
-    assert str(gone.warning(60)).startswith("not left, waited 60 s for us: ")
+    assert str(gone.warning(60)).startswith("did not leave, waited 60 s for us: ")
 
 
 def test_members_without_comparison_or_level_have_no_such_metrics() -> None:
@@ -196,10 +196,10 @@ def test_members_without_comparison_or_level_have_no_such_metrics() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ((0, 0, 0, 0, 0, None, 0, 0), "keys compared: no whole round yet"),
+        ((0, 0, 0, 0, 0, None, 0, 0), "keys compared: the first round is not complete yet"),
         ((0, 0, 0, 0, 3, 61.4, 2700, 0), "keys compared: 2,700 in the last round, 1 min 1 s ago"),
         ((0, 0, 0, 0, 3, 5, 9, 7), "9 in the last round, 5.0 s ago, 7 left out"),
-        ((2, 1, 1, 0, 3, 5, 9, 0), "; changed past a gateway 2, put right 1; 1 DIFFER"),
+        ((2, 1, 1, 0, 3, 5, 9, 0), "; changed directly in the server 2, repaired 1; 1 DIFFER"),
         ((2, 0, 1, 1, 3, 5, 9, 0), "1 DISPUTED: `crdtcast repair KEY --from NAME`"),
         (
             (0, 0, 0, 0, 3, 5, 9, 0, {"list": 1200, "deadlines": 2}),
@@ -267,12 +267,12 @@ def log_restored() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["node", "--name", "eu"], "none of founders, found and join is given"),
+        (["node", "--name", "eu"], "founders, found and join are missing"),
         (["node", "--name", "eu", "--found", "--when-full", "panic"], "choose refuse or evict"),
-        (["gateway", "--name", "eu", "--state-dir", "/x", "--peer", "us"], "'us' is no peer"),
+        (["gateway", "--name", "eu", "--state-dir", "/x", "--peer", "us"], "'us' is not a peer"),
         (
             ["witness", "--name", "eu", "--join", "h:1", "--listen", "0.0.0.0:1"],
-            "say with advertise",
+            "set advertise",
         ),
     ],
 )
@@ -319,22 +319,20 @@ def test_config_check_shows_what_would_be_used_and_from_where(
     assert f'name = "eu"  # {file}' in good.stdout
     assert 'log_level = "error"  # environment' in good.stdout
     assert 'group = "default"  # default' in good.stdout
-    assert (
-        good.stderr == "note: CRDTCAST_LISTN is set and not used: did you mean CRDTCAST_LISTEN?\n"
-    )
+    assert good.stderr == "note: CRDTCAST_LISTN is set but unused: did you mean CRDTCAST_LISTEN?\n"
     file.write_text('nmae = "eu"\nfound = true\nkeepalive_interval = "soon"')
     bad = CliRunner().invoke(main, ["config", "check", str(file)])
     assert bad.exit_code == 2
     assert [line[:12] for line in bad.stderr.splitlines()] == [
-        "wrong: nmae ",
-        "wrong: keepa",
-        "wrong: name ",
+        "error: unkno",
+        "error: keepa",
+        "error: name ",
         "note: CRDTCA",
     ]
     shown = json.loads(CliRunner().invoke(main, ["config", "check", str(file), "--json"]).stdout)
     (tmp_path / "gateway.toml").write_text('name = "eu"\nstate_dir = "/state"\n')
     other = CliRunner().invoke(main, ["config", "check", str(tmp_path / "gateway.toml")])
-    assert other.exit_code == 2 and "since it has state_dir: add --gateway" in other.stderr
+    assert other.exit_code == 2 and "it sets state_dir): add --gateway" in other.stderr
     assert shown["ok"] is False and len(shown["wrong"]) == 3
     assert shown["options"]["found"] == {"value": True, "from": str(file)}
 
@@ -357,10 +355,14 @@ def test_durations_and_sizes_for_people() -> None:
         (
             FormatStatus(1, 1),
             {"eu": 2, "us": 1},
-            "format level 1; some read 2, upgrade us to",
+            "format level 1; some members read 2: upgrade us to",
         ),
         (FormatStatus(1, 1), {"eu": 2, "us": 2}, "all members read 2: `crdtcast raise`"),
-        (FormatStatus(1, 2), {"eu": 2, "us": 2}, "format level 1, 2 comes when all members"),
+        (
+            FormatStatus(1, 2),
+            {"eu": 2, "us": 2},
+            "format level 1; 2 comes into force when all members",
+        ),
         (FormatStatus(2, 2), {"eu": 2, "us": 2}, "format level 2"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_wrong_set_is_caught_by_a_shortest_history(mutant: type[AWSet]) -> Non
 
 
 def test_a_delta_that_is_folded_too_early_is_caught() -> None:
-    with pytest.raises(AssertionError, match="worth 0, but should be 1"):
+    with pytest.raises(AssertionError, match="value is 0, but should be 1"):
         check_every_order(ForgetsConcurrency, [("increment", 1), ("reset",)], worth, operations=2)
 
 

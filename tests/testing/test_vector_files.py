@@ -182,13 +182,13 @@ def test_linear_extensions() -> None:
         ({"format": 1, "vectors": [3]}, "vector number 1 is not a mapping"),
         (cases(expect=[], type=3), "vector v: type is not a str"),
         (cases(event(1, "A", "add", happens_after=["e2"])), "refers to 'e2'"),
-        (cases(event(1, "A", "add"), event(1, "A", "add")), "two events e1"),
+        (cases(event(1, "A", "add"), event(1, "A", "add")), "two events with the id e1"),
         (cases(views=[{"seen": []}]), "a view without a value"),
         (cases(views=[{"seen": ["e9"], "value": []}]), "refers to 'e9'"),
         (cases({"id": "e1", "op": "add"}), "event number 1 has no replica"),
         (cases(pure_log_size=True), "pure_log_size is not a int"),
-        ({"format": 1, "vectors": [{"id": "v", "type": "t", "events": []}]}, "expects nothing"),
-        ({"format": 1, "vectors": cases()["vectors"] * 2}, "two vectors v"),
+        ({"format": 1, "vectors": [{"id": "v", "type": "t", "events": []}]}, "has no expectation"),
+        ({"format": 1, "vectors": cases()["vectors"] * 2}, "two vectors have the id v"),
     ],
 )
 def test_an_unusable_file_says_where_and_what(document: Any, reason: str) -> None:

@@ -596,8 +596,8 @@ class Client:
         size = len(self.unread)
         if added > limits.output > 0:
             self._front.log.warning(
-                "client %s (%s) is closed: replies of %d bytes came for it at once, the limit is %d: raise "
-                "client_output_limit",
+                "client %s (%s) is closed: replies of %d bytes came for it at once, and the "
+                "limit is %d: raise client_output_limit",
                 self.id,
                 self.address,
                 added,

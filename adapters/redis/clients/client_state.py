@@ -50,7 +50,7 @@ class Queue:
 
 def _too_large(limit: str) -> ReplyError:
     return ReplyError(
-        f"ERR crdtcast: the transaction is too large: it may have {limit} at most; nothing of it is "
+        f"ERR crdtcast: the transaction is too large: it may have {limit} at most; nothing was "
         "written: split it"
     )
 

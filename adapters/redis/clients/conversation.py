@@ -47,14 +47,14 @@ _MISPLACED = {
     "DISCARD": ReplyError("ERR DISCARD without MULTI"),
 }
 _AFTER_SELECT = ReplyError(
-    "ERR crdtcast: not carried out, since SELECT was refused on this connection: send SELECT of another database, or "
-    "RESET"
+    "ERR crdtcast: not executed: SELECT was refused on this connection: SELECT another database, "
+    "or RESET"
 )
 _TOO_MUCH_QUEUED = ReplyError(
-    "ERR crdtcast: the clients of this gateway have too much in transactions that are not executed "
-    "yet; nothing of this one is written: try again"
+    "ERR crdtcast: too much waits in the unexecuted transactions of all clients; nothing of this "
+    "one was written: try again"
 )
-_BEFORE_SELECT = "; nothing is carried out on this connection before another SELECT, or RESET"
+_BEFORE_SELECT = "; this connection executes nothing before another SELECT, or RESET"
 _SUBSCRIBING = BEGINNING.keys() | ENDING.keys()
 _WHILE_SUBSCRIBED = _SUBSCRIBING | {"PING", "QUIT", "RESET"}
 _CHANGES_CONNECTION = _SUBSCRIBING | {"HELLO", "CLIENT SETNAME", "CLIENT SETINFO", "SELECT"}

@@ -29,13 +29,17 @@ _ACCEPTS = 128  # in one round, so that a storm of connections does not stop the
 _KEEPALIVE_OF_MACOS = 0x10
 _SECOND = 1.0
 _PROBES = 3  # without an answer until a client is dead, as natively
-_AT_LIMIT = "clients are refused: the limit is %d connections"
-_FROM_ELSEWHERE = "a client at %s is refused: protected mode serves this machine only; set a password to let it in"
+_AT_LIMIT = "refused a client: the limit is %d connections"
+_FROM_ELSEWHERE = (
+    "refused a client at %s: protected mode serves this machine only: set a password to admit "
+    "other machines"
+)
 _TOO_MANY = b"-ERR max number of clients reached\r\n"
 _PROTECTED = (
-    b"-DENIED crdtcast is in protected mode: no password is set, so only clients of this machine are served. Either "
-    b"1) set a password (--password, CRDTCAST_PASSWORD), 2) connect through 127.0.0.1, or 3) if a firewall keeps "
-    b"strangers from this port, start the gateway with --no-protected-mode\r\n"
+    b"-DENIED crdtcast is in protected mode: it has no password, so it serves only clients on "
+    b"this machine. Either 1) set a password (--password, CRDTCAST_PASSWORD), 2) connect through "
+    b"127.0.0.1, or 3) start the gateway with --no-protected-mode, if a firewall protects this "
+    b"port\r\n"
 )
 
 
@@ -140,7 +144,7 @@ class Front:
                 client.flush()
             except Exception:
                 self.log.exception(
-                    "client %s (%s) is closed: its reply cannot be sent", client.id, client.address
+                    "client %s (%s) is closed: cannot send its reply", client.id, client.address
                 )
                 client.close()
 
@@ -214,7 +218,7 @@ class Front:
                 return
             except OSError as error:
                 if not self._out_of_descriptors():
-                    self.log.warning("accepting a client failed: %s", error)
+                    self.log.warning("cannot accept a client: %s", error)
                     return
                 continue
             sock.setblocking(False)
@@ -264,7 +268,7 @@ class Front:
         return True
 
     def _accept_failed(self, error: Exception) -> None:
-        self.log.error("no more clients are accepted: %s", error)
+        self.log.error("no longer accepting clients: %s", error)
 
 
 def _turn_away(sock: socket.socket, error: bytes) -> None:

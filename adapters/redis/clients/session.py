@@ -189,8 +189,9 @@ class Session:
         client = request.client
         self._front.warn(
             "cross-protocol",
-            f"possible attack: client {client.id} ({client.address}) is closed, it sends another protocol's request: "
-            f"{b' '.join(request.args)[:80]!r}. Is a web page or mail client made to write here?",
+            f"possible attack: closed client {client.id} ({client.address}), which sends a "
+            f"request of another protocol: {b' '.join(request.args)[:80]!r}: check whether a web "
+            "page or mail client was made to connect here",
         )
         client.close()
 

@@ -32,8 +32,8 @@ _PAUSE_SECONDS = 0.1
 _NAME_BYTES = 256
 """What a subscription counts beside its name: about its share of the tables."""
 _TOO_MUCH = ReplyError(
-    "ERR crdtcast: the clients of this gateway have too many subscriptions, or too much in transactions that are not "
-    "executed yet: try again"
+    "ERR crdtcast: the clients of this gateway have too many subscriptions, or too much in "
+    "unexecuted transactions: try again"
 )
 
 
@@ -163,7 +163,7 @@ class Subscriptions:
                 self._connection = None
                 self._forget_connection()
                 if any(self._topics.values()):
-                    self._log.warning("messages may have been missed: %s", connection.error)
+                    self._log.warning("messages may have been lost: %s", connection.error)
             self._flush()
             self._needed = trio.Event()
             self._wake()

@@ -64,7 +64,7 @@ class TlsDoor:
             self._poller.modify(sock, WRITE)
         except OSError as error:
             why = getattr(error, "reason", None) or error.strerror or str(error)
-            self._warn("tls", f"a client at {address[0]} is refused: TLS: {why}")
+            self._warn("tls", f"refused a client at {address[0]}: TLS: {why}")
             self._drop(sock)
         else:
             self._poller.unregister(sock)
@@ -93,4 +93,4 @@ class TlsDoor:
             if (version := self._files.version()) != self._version:
                 self._context, self._version = self._files.server_context(), version
         except (OSError, ConfigurationError) as error:
-            self._warn("tls files", f"{error}; the former ones are used until then")
+            self._warn("tls files", f"{error}; the former files stay in use")

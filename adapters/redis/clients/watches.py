@@ -27,11 +27,12 @@ from crdtcast.adapters.redis.store.databases import home_of
 MAX_WATCHED = 16_384
 """Keys of one client."""
 _TOO_MANY = ReplyError(
-    f"ERR crdtcast: a client may watch {MAX_WATCHED} keys at most; its next EXEC is not carried out: watch fewer"
+    f"ERR crdtcast: a client may watch at most {MAX_WATCHED} keys; its next EXEC will fail: watch "
+    "fewer"
 )
 _TOO_MUCH = ReplyError(
-    "ERR crdtcast: the clients of this gateway have too much in transactions that are not executed yet; the next EXEC "
-    "of this one is not carried out: try again"
+    "ERR crdtcast: too much waits in the unexecuted transactions of all clients; the next EXEC "
+    "of this one will fail: try again"
 )
 _KEY_BYTES = 256
 """What a key counts beside its bytes: about its share of the tables."""

@@ -21,7 +21,7 @@ def register(*rows: WriteCommand) -> None:
     """Have each table that is made from here on know these writes. Raises ValueError if one is known already."""
     for row in rows:
         if row.name in WRITES:
-            raise ValueError(f"{row.name} is registered already")
+            raise ValueError(f"{row.name} is already registered")
         WRITES[row.name] = row
 
 

@@ -6,105 +6,147 @@ _FAMILIES = (
     # strings
     (
         "SET",
-        "as MSET; with conditions as SETNX; a deadline is absolute, by this region's server",
+        "as MSET; with conditions as SETNX; deadlines are absolute, by this region's server clock",
     ),
     (
         "MSET",
-        "of concurrent ones the later holds, by clock; an increment that it had not seen counts on top of it if it is "
-        "a number",
+        (
+            "the later of concurrent ones wins, by clock; an increment that it had not seen is added "
+            "to it if it is a number"
+        ),
     ),
     (
         "SETNX GETSET GETDEL MSETNX",
-        "what was carried out is a plain write everywhere else, what was not sends nothing; two regions may both "
-        "succeed: no lock",
+        (
+            "other regions see a plain write if it succeeded here, nothing if it did not; two "
+            "regions may both succeed: not a lock"
+        ),
     ),
     (
         "APPEND SETRANGE",
-        "sent as the whole value: of two concurrent ones the later value holds; the value may be 8 MiB",
+        (
+            "sent as the whole value: of two concurrent ones the later value wins; the value may "
+            "have at most 8 MiB"
+        ),
     ),
     (
         "INCR DECR INCRBY DECRBY",
-        "all increments count, exactly, also those that had not seen each other; the reply is this region's number, so "
-        "two regions may get the same",
+        (
+            "all increments count, exactly, also concurrent ones; the reply is this region's number, "
+            "so two regions may get the same"
+        ),
     ),
     (
         "INCRBYFLOAT HINCRBYFLOAT",
-        "exact decimals, one number with INCR, where the server rounds to 64 binary digits and 17 places; refused: "
-        "hexadecimal, inf and nan, more than 40 digits, exponents beyond 400, also as what is counted on",
+        (
+            "exact decimals, combined with INCR into one number, where the server rounds to 64 "
+            "binary digits and 17 places; refused: hexadecimal, inf and nan, more than 40 digits, "
+            "exponents beyond 400; the same holds for the present value"
+        ),
     ),
     # hashes
     (
         "HSET HMSET HDEL",
-        "each field by itself: of concurrent values the later holds, by clock; a removal removes what its region had "
-        "seen",
+        (
+            "each field separately: of concurrent values the later wins, by clock; a removal removes "
+            "what its region had seen"
+        ),
     ),
-    ("HSETNX", "two regions may both succeed: no lock; then the later value holds"),
+    ("HSETNX", "two regions may both succeed: not a lock; the later value wins"),
     ("HINCRBY", "all increments count, exactly; the reply is this region's number"),
     # sets
     (
         "SADD SREM",
-        "add wins: a removal removes what its region had seen; SADD of a present member is intent, too, and beats a "
-        "concurrent SREM",
+        (
+            "add wins: a removal removes what its region had seen; SADD of a present member counts "
+            "as an add and beats a concurrent SREM"
+        ),
     ),
     (
         "SPOP",
-        "removes what came out; two regions at the same time may get the same member (at least once)",
+        (
+            "removes the returned members; two regions at the same time may get the same member (at "
+            "least once)"
+        ),
     ),
-    ("SMOVE", "adds there and removes here: concurrently twice, never none"),
-    ("SDIFFSTORE SINTERSTORE SUNIONSTORE", "the result is sent, by value, not the command"),
+    (
+        "SMOVE",
+        (
+            "adds to one set and removes from the other: if concurrent, the member may be in both, "
+            "never in neither"
+        ),
+    ),
+    ("SDIFFSTORE SINTERSTORE SUNIONSTORE", "sends the result, by value, not the command"),
     # keys
     (
         "DEL UNLINK",
-        "remove what their region had seen, of every type under the key; more than 4,096 keys at once are removed in "
-        "pieces of so many",
+        (
+            "remove what their region had seen, of every type under the key; more than 4,096 keys "
+            "are removed in pieces of 4,096"
+        ),
     ),
     (
         "FLUSHDB FLUSHALL",
-        "removes what this region had seen, of every key of the database, or of all but the gateway's own; the server "
-        "frees the memory later, with SYNC, too",
+        (
+            "removes what this region had seen, of every key of the database, or of all databases "
+            "but the gateway's own; the server frees the memory later, also with SYNC"
+        ),
     ),
     (
         "RENAME RENAMENX COPY MOVE",
         "by value, as one message: strings, hashes and sets of up to 131,072 slots and 8 MiB",
     ),
-    ("OBJECT TOUCH MEMORY DUMP", "of this region's server alone"),
+    ("OBJECT TOUCH MEMORY DUMP", "answered by this region's server alone"),
     (
         "EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST",
-        "sent as a point in time, by the server's clock; of concurrent ones the furthest holds, none at all above all "
-        "others, the nearest if all were set with LT; an extension that the expiry had not seen keeps the contents; "
-        "none is later than the year 3084",
+        (
+            "sent as a point in time, by the server's clock; of concurrent ones the furthest wins, "
+            "no deadline beats all, the nearest wins if all were set with LT; an extension that the "
+            "expiry had not seen keeps the contents; none is later than the year 3084"
+        ),
     ),
-    ("SETEX PSETEX", "as SET: the deadline is absolute, by this region's server"),
+    ("SETEX PSETEX", "as SET: the deadline is absolute, by this region's server clock"),
     ("GETEX", "as EXPIRE"),
     # transactions
     (
         "EXEC",
-        "one message that is never divided: every region applies all of it at one instant; at most 16,384 commands and "
-        "8 MiB",
+        (
+            "one message that is never split: every region applies all of it at once; at most 16,384 "
+            "commands and 8 MiB"
+        ),
     ),
     (
         "WATCH",
-        "sees every write in this region's server, those of other regions when they arrive; no lock across regions",
+        (
+            "sees every write in this region's server, and those of other regions when they arrive; "
+            "no lock across regions"
+        ),
     ),
     # messages
     (
         "PUBLISH SPUBLISH SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE PUBSUB",
-        "within this region",
+        "within this region only",
     ),
     # connection and server
     (
         "SELECT",
-        "any database but that of the gateway's metadata (`--metadata-db`)",
+        "any database but the one with the gateway's metadata (`--metadata-db`)",
     ),
-    ("AUTH HELLO", "one password for all, that of the gateway"),
-    ("CLIENT", "of this gateway's clients; `NO-EVICT` and `NO-TOUCH` are accepted and do nothing"),
+    ("AUTH HELLO", "one password for all clients: the gateway's"),
+    (
+        "CLIENT",
+        "about this gateway's clients; `NO-EVICT` and `NO-TOUCH` are accepted and do nothing",
+    ),
     (
         "INFO",
-        "clients, commands and uptime are the gateway's; memory, persistence and keyspace its server's",
+        (
+            "clients, commands and uptime are the gateway's; memory, persistence and keyspace its "
+            "server's"
+        ),
     ),
-    ("COMMAND", "shows what the gateway carries out, not what it refuses; `DOCS` is empty"),
+    ("COMMAND", "shows what the gateway executes, not what it refuses; `DOCS` is empty"),
     ("CONFIG", "public settings only"),
-    ("TIME LOLWUT DBSIZE RANDOMKEY", "of this region's server"),
+    ("TIME LOLWUT DBSIZE RANDOMKEY", "answered by this region's server"),
     ("CLUSTERSCAN", "the server's error: it is not in cluster mode"),
 )
 

@@ -61,8 +61,8 @@ def database(word: bytes, databases: Databases) -> int | ReplyError:
 def not_a_clients(number: int) -> ReplyError:
     """Why a database is not to be used."""
     return ReplyError(
-        f"ERR crdtcast: database {number} holds the gateway's own metadata: use another one, or move the metadata "
-        "with --metadata-db"
+        f"ERR crdtcast: database {number} holds the gateway's own metadata: use another database, "
+        "or move the metadata with --metadata-db"
     )
 
 

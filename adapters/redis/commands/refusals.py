@@ -3,7 +3,7 @@
 """
 
 _WRITE = (
-    "ERR crdtcast: command '{name}' is not replicated yet and would change this region only; {hint}"
+    "ERR crdtcast: command '{name}' is not replicated, so it would change this region only: {hint}"
 )
 _OTHER = "ERR crdtcast: command '{name}' is not replicated: {hint}"
 
@@ -29,11 +29,11 @@ _WRITE_FAMILIES = (
     ),
     (
         "HGETEX HSETEX HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST",
-        "use HGET, HSET and HDEL instead; fields have no deadlines",
+        "use HGET, HSET and HDEL instead; fields cannot have deadlines",
     ),
     (
         "LPUSH RPUSH LPUSHX RPUSHX LPOP RPOP LREM LSET LTRIM LINSERT LMOVE LMPOP RPOPLPUSH",
-        "use SADD and SREM with members that carry their order (a time, an id) instead",
+        "use SADD and SREM with members that contain their order (a time, an id) instead",
     ),
     (
         "ZADD ZINCRBY ZREM ZPOPMIN ZPOPMAX ZMPOP ZREMRANGEBYLEX ZREMRANGEBYRANK "
@@ -59,11 +59,14 @@ _WRITE_FAMILIES = (
     ),
     (
         "SWAPDB",
-        "use COPY with DB, or MOVE, key by key instead: what two regions swap at once would be neither's",
+        (
+            "use COPY with DB, or MOVE, key by key instead: two regions that swap at once would lose "
+            "both results"
+        ),
     ),
     (
         "BLPOP BRPOP BLMOVE BLMPOP BRPOPLPUSH BZPOPMIN BZPOPMAX BZMPOP XREADGROUP",
-        "use SRANDMEMBER and SREM, and ask again after a pause, instead of waiting in the server",
+        "use SRANDMEMBER and SREM in a loop with pauses instead",
     ),
 )
 
@@ -71,7 +74,7 @@ _WRITE_FAMILIES = (
 _OTHER_FAMILIES = (
     (
         "EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO SCRIPT FUNCTION",
-        "what a script writes would stay in this region; send its commands one by one",
+        "a script's writes would stay in this region; send its commands one by one",
     ),
     (
         "XREAD",
@@ -79,8 +82,10 @@ _OTHER_FAMILIES = (
     ),
     (
         "WAIT WAITAOF",
-        "a write is answered when it is in this region's server; CRDTCAST STATUS tells what "
-        "the other regions have",
+        (
+            "a write is answered when it is in this region's server; CRDTCAST STATUS shows what the "
+            "other regions have"
+        ),
     ),
     (
         "CLUSTER READONLY READWRITE ASKING",
@@ -88,11 +93,11 @@ _OTHER_FAMILIES = (
     ),
     (
         "MIGRATE RESTORE-ASKING",
-        "keys do not move between servers behind the group's back; write them at the other region",
+        "keys cannot move between servers without the group; write them in the other region",
     ),
     (
         "REPLICAOF SLAVEOF FAILOVER PSYNC SYNC REPLCONF",
-        "the server's role belongs to whoever runs the server; change it at the server's own port",
+        "the server's operator sets its role; change it at the server's own port",
     ),
     (
         "MONITOR",
@@ -100,12 +105,14 @@ _OTHER_FAMILIES = (
     ),
     (
         "ACL",
-        "users belong to one server; the gateway has one password, set when it is started",
+        "users belong to one server; the gateway has one password, set at its start",
     ),
     (
         "CLIENT",
-        "the gateway knows CLIENT ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH "
-        "and REPLY",
+        (
+            "the gateway supports CLIENT ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, "
+            "NO-TOUCH and REPLY"
+        ),
     ),
     (
         "CONFIG",
@@ -113,7 +120,7 @@ _OTHER_FAMILIES = (
     ),
 )
 
-_ADMINISTRATION = "it concerns one server alone; send it to the server's own port"
+_ADMINISTRATION = "it concerns one server only; send it to the server's own port"
 
 _TEXTS = {
     name: (template, hint)

@@ -209,7 +209,8 @@ def _too_far(args: Args) -> ReplyError | None:
     if offset is None or offset + len(args[3]) <= MOST_BYTES:
         return None
     return ReplyError(
-        f"ERR crdtcast: SETRANGE would make a value of more than {MOST_BYTES} bytes, which is sent whole: use more keys"
+        f"ERR crdtcast: SETRANGE would make a value of more than {MOST_BYTES} bytes, which is "
+        "sent as a whole: use several keys"
     )
 
 

@@ -90,21 +90,24 @@ _ARGS = attrgetter("args")
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _KEPT = ReplyError(
-    "ERR crdtcast: this key was overwritten past the gateway; the write is kept and replicated, and "
-    "the key is being put right: do not send it again"
+    "ERR crdtcast: this key was overwritten directly in the server; this write is kept and "
+    "replicated, and the gateway repairs the key: do not send it again"
 )
 _CHANGED = ReplyError(
-    "ERR crdtcast: this key was changed past the gateway, and is being put right: read it again"
+    "ERR crdtcast: this key was changed directly in the server, and the gateway repairs it: read "
+    "it again"
 )
 _NO_MORE_TRIES = ReplyError(
-    f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times while this command was "
-    "under way; nothing was written"
+    f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times during this command; "
+    "nothing was written"
 )
 _REPLY_LOST = ReplyError(
-    "ERR crdtcast: this write was applied, but the server broke off before its reply came"
+    "ERR crdtcast: this write was applied, but the connection to the server broke before its "
+    "reply arrived"
 )
 _MAYBE_PUBLISHED = ReplyError(
-    "ERR crdtcast: the connection to the server broke while this was under way: it may have been published, or not"
+    "ERR crdtcast: the connection to the server broke during this command: the message may or "
+    "may not have been published"
 )
 
 
@@ -274,8 +277,8 @@ class Committer:
         self._why_refused = reason
         if self._commit is not None:
             unsure = ReplyError(
-                f"ERR crdtcast: {reason}; it broke off while this write was under way: read, when "
-                "it is back, to see whether it was applied"
+                f"ERR crdtcast: {reason}; the connection broke during this write: when the server "
+                "is back, read to see whether it was applied"
             )
             for request in self._commit.requests:
                 if not request.answered:
@@ -335,7 +338,7 @@ class Committer:
         self._tell_lost(commit)
 
     def _tell_lost(self, commit: Commit) -> None:
-        lost = ServerError("the connection to the server broke off before the reply came")
+        lost = ServerError("the connection to the server broke before the reply arrived")
         for _, callback in commit.after:
             callback(lost)
 
@@ -625,8 +628,8 @@ class Committer:
             else:
                 self._prepare(commit)
         except Exception as error:  # as in a callback of the connection
-            self._log.exception("a commit cannot be prepared")
-            server.abort(f"an error on our side: {type(error).__name__}: {error}")
+            self._log.exception("cannot prepare a commit")
+            server.abort(f"internal error: {type(error).__name__}: {error}")
 
     def _prepare(self, commit: Commit) -> None:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
@@ -1017,18 +1020,19 @@ class Committer:
         if isinstance(fence, bytes) and fence.isdigit() and int(fence) > int(self._epoch):
             self._fatal(
                 SupersededError(
-                    f"another gateway has taken this server (fence {_text(fence)}, ours was "
-                    f"{_text(self._epoch)}): this one stops; run one gateway for each server"
+                    f"another gateway has taken over this server (fence {_text(fence)}, ours was "
+                    f"{_text(self._epoch)}): this gateway stops: run one gateway for each server"
                 )
             )
         elif fence == self._epoch:
             self._server.abort(
-                f"it took more than {PIN_BELOW_MS // 2000} s from a look at keys with deadlines to the commit: they "
-                "are looked at again"
+                f"more than {PIN_BELOW_MS // 2000} s passed between reading keys with deadlines "
+                "and the commit: they are read again"
             )
         else:
             self._server.abort(
-                "its data was removed past the gateway (FLUSHALL, FLUSHDB, or a maxmemory-policy that evicts keys)"
+                "its data was removed directly in the server (FLUSHALL, FLUSHDB, or a "
+                "maxmemory-policy that evicts keys)"
             )
 
     def _check(self, commit: Commit, replies: Replies) -> None:
@@ -1048,8 +1052,8 @@ class Committer:
         self.changed_behind += 1
         self._repairs.add(key)
         self._log.error(
-            "key %s was changed past the gateway (expected %s, the server answered %s): it is being "
-            "put right. Write through the gateway only",
+            "key %s was changed directly in the server (expected %s, the server answered %s): "
+            "the gateway repairs it: write through the gateway only",
             described(key),
             getattr(expect, "value", expect),
             _text(reply),
@@ -1122,7 +1126,7 @@ class Committer:
     def _abandon(self, commit: Commit, reason: str) -> None:
         """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
         assert self._server is not None
-        self._log.error("the server refused a commit, nothing of it was applied: %s", reason)
+        self._log.error("the server refused a commit; nothing of it was applied: %s", reason)
         error = ReplyError(reason)
         reads = [r for r in commit.requests if not (r.writes or r.answered)]
         for request in commit.requests:

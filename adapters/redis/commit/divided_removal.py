@@ -60,8 +60,9 @@ class _Whole:
         if not (self._done or self._errors_differ):
             return error  # it holds for all of them
         return ReplyError(
-            f"ERR crdtcast: of the keys of this command, which are removed {MOST_KEYS} at a time, {self._removed} are "
-            f"known to be removed; then: {str(error).removeprefix('ERR crdtcast: ')}; send it again"
+            f"ERR crdtcast: this command removes {MOST_KEYS} keys at a time; {self._removed} are "
+            f"known to be removed, then: {str(error).removeprefix('ERR crdtcast: ')}; send it "
+            "again"
         )
 
 

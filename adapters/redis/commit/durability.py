@@ -22,11 +22,15 @@ from crdtcast.exceptions import ServerError
 _WAIT_MS = 5_000
 
 PROMISES = {
-    Durability.ALWAYS: "acknowledged writes survive the loss of this machine's memory",
-    Durability.EVERYSEC: "acknowledged writes survive SIGKILL of processes; a machine that loses "
-    "power may lose its last second, unless a peer has it",
-    Durability.VOLATILE: "what this server loses comes back from the other regions, as far as they have it: it has "
-    "no append-only file (or only one that is not synced, before version 7.2)",
+    Durability.ALWAYS: "acknowledged writes survive a power loss of this machine",
+    Durability.EVERYSEC: (
+        "acknowledged writes survive SIGKILL of processes; after a power loss the last second "
+        "may be missing, unless a peer has it"
+    ),
+    Durability.VOLATILE: (
+        "data that this server loses comes back from the other regions, as far as they have it: "
+        "the server has no append-only file (or, before version 7.2, one that is not synced)"
+    ),
 }
 
 
@@ -90,7 +94,7 @@ class DurabilityProbe:
                     if not isinstance(synced, list) or synced[0] < 1:
                         news.set()  # it is still to be asked for, if only over the next connection
                 if isinstance(synced, Exception):
-                    self._log.error("the server cannot tell what is synced: %s", synced)
+                    self._log.error("the server cannot report what is synced: %s", synced)
                     return
                 if synced[0] >= 1 and mark is not None:
                     await self._note(mark.order)

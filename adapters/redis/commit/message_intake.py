@@ -99,7 +99,7 @@ class MessageIntake:
                     break
                 event = decoding.event
                 if decoding.databases and not self._has_databases(decoding.databases):
-                    strange = UnreadableError("it names a database that is not the clients'")
+                    strange = UnreadableError("it names a database that clients cannot use")
                     self._formats.refuse(engine, message.dot, strange)
                     continue
                 if is_dated and (keys := extended(self.keyspace, event)):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from crdtcast.engine import Engine
 
 _ENDING = ReplyError(
-    "ERR crdtcast: this gateway is no member of its group any more, or is about to leave it; nothing "
-    "was written: use another region's"
+    "ERR crdtcast: this gateway is no longer a member of its group, or is leaving it; nothing "
+    "was written: use another region's gateway"
 )
 
 
@@ -148,17 +148,19 @@ def _of_keys(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
         if key in keyspace.disputed:
             words = key_of(key).decode(errors="replace") + _option(key)
             return ReplyError(
-                f"ERR crdtcast: the members hold different values of key {shown}, which was changed past a gateway, "
-                f"and nothing tells who is right: say `crdtcast repair {words} --from NAME` (the one to take it from)"
+                f"ERR crdtcast: key {shown} was changed directly in a server, and the members "
+                f"hold different values of it: run `crdtcast repair {words} --from NAME` with the "
+                "member that has the right one"
             )
         if key in keyspace.damaged:
             return ReplyError(
-                f"ERR crdtcast: key {shown} was overwritten past the gateway and is being restored from another "
-                "region; try again"
+                f"ERR crdtcast: key {shown} was overwritten directly in the server and is being "
+                "restored from another region: try again"
             )
         if key in keyspace.incomplete:
             return ReplyError(
-                f"ERR crdtcast: key {shown} was changed past a gateway and is being put right; try again"
+                f"ERR crdtcast: key {shown} was changed directly in a server and is being "
+                "repaired: try again"
             )
     return None
 
@@ -169,6 +171,6 @@ def _option(key: bytes) -> str:
 
 def _too_large(size: int) -> ReplyError:
     return ReplyError(
-        f"ERR crdtcast: this write is {size} bytes; one replicated write may be "
-        f"{MAX_COMMAND_BYTES} at most: split it"
+        f"ERR crdtcast: this write has {size} bytes; one replicated write may have at most "
+        f"{MAX_COMMAND_BYTES}: split it"
     )

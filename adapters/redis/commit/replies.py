@@ -106,9 +106,9 @@ class CommitReplies:
         size = len(reply) + self._splitter.dropped
         if self._sizes[client] + size > self._limit > 0:
             return ReplyError(
-                f"ERR crdtcast: this reply of {size} bytes is dropped: with those before it in one commit it exceeds "
-                f"{self._limit} bytes (15/16 of client_output_limit); the other commands of its transaction are "
-                "carried out: read in parts, or outside of MULTI"
+                f"ERR crdtcast: dropped this reply of {size} bytes: with the earlier ones of its "
+                f"commit it exceeds {self._limit} bytes (15/16 of client_output_limit); the other "
+                "commands of its transaction are executed: read in parts, or outside of MULTI"
             )
         self._sizes[client] += size
         return reply

@@ -265,7 +265,7 @@ class KeyComparison:
             case _:
                 if (answer := await self._slots.answer([verb, *rest])) is not None:
                     return answer
-                raise RemoteProtocolError(f"an unknown question {verb!r:.40}")
+                raise RemoteProtocolError(f"unknown question {verb!r:.40}")
 
     async def _told(self, subjects: Sequence[Subject]) -> States:
         """What a peer is told of these."""
@@ -281,7 +281,7 @@ class KeyComparison:
             raise NotReadyError("the server does not answer")
         incomplete = self._committer.keyspace.incomplete
         rows = [
-            replace(row, contents=None, foreign="a key that is being put right")
+            replace(row, contents=None, foreign="a key that is being repaired")
             if row.key in incomplete
             else row
             for row in found[0].rows
@@ -444,16 +444,14 @@ class KeyComparison:
                 self._committer.kick()
                 await self._done([settled])
             if over.is_skipped:
-                raise NotReadyError(f"{described(key)} was changed again while it was put right")
+                raise NotReadyError(f"{described(key)} changed again during its repair: try again")
         return replace(found, tell=tuple(sorted(over.tell)))
 
     async def _examine_slots(self, subject: Subject, journal: KeyJournal, over: _Pass) -> None:
         def judge(row: Row, heard: dict[str, _Heard], subject: Subject) -> Work | None:
             put = partial(partial, _put_slots, over, subject, row.contents)
             found, work = self._judge(subject, row, heard, journal, over.source, put)
-            shown = {
-                n: f"{v} of the slots that were compared" for n, v in found.values.items() if v
-            }
+            shown = {n: f"{v} of the compared slots" for n, v in found.values.items() if v}
             over.note(replace(found, values={**found.values, **shown}))
             return work
 
@@ -469,7 +467,7 @@ class KeyComparison:
     def _names(self, source: str | None) -> list[str]:
         names = self._linked() if source is None else [source]
         if not names:
-            raise NotReadyError("no other member is linked")
+            raise NotReadyError("no other member is linked: try again when one is")
         return names
 
     async def _compare(
@@ -492,7 +490,7 @@ class KeyComparison:
         try:
             heard = await self._hear(names, _pack(["rows", list(map(_packed_subject, subjects))]))
             if not heard:
-                raise NotReadyError(f"no answer of {', '.join(names)}")
+                raise NotReadyError(f"{', '.join(names)} did not answer: try again")
             await journal.read()
 
             def take(vector: Vector, rows: list[Row]) -> None:
@@ -510,7 +508,7 @@ class KeyComparison:
             if is_new and journal in self._journals:
                 self._journals.remove(journal)
         if not is_judged:
-            raise NotReadyError("the server came back with another state meanwhile")
+            raise NotReadyError("the server came back with another state: try again")
         if works:
             self._committer.kick()
         await self._done(works)
@@ -580,9 +578,9 @@ class KeyComparison:
         if len(votes) < len(values) and not damaged and are_nothing:
             return Found(key, Finding.NOT_REPLICATED, shown), None
         if source is not None:
-            value, why = values.get(source), f"it was taken from {source}"
+            value, why = values.get(source), f"taken from {source}"
             if value is None:
-                why = f"{source} holds what no gateway has written"
+                why = f"{source} holds a value that no gateway has written"
         else:
             verdict = decide(votes, self._members(), complete=complete or damaged)
             value, why = verdict.value, verdict.why
@@ -598,7 +596,7 @@ class KeyComparison:
         if value == mine:
             return Found(key, Finding.ELSEWHERE, shown, why, tell), settle
         if self._committer.refusals.growth is not None:
-            return Found(key, Finding.WAITING, shown, "the server here has no room"), None
+            return Found(key, Finding.WAITING, shown, "this server has no room"), None
         # All the others may have refused it, or hold something else again.
         found = Found(key, Finding.PUT_RIGHT, shown, why, tuple(self._linked()))
         return found, put(value)
@@ -625,7 +623,7 @@ class KeyComparison:
             for event in works:
                 await event.wait()
         if patience.cancelled_caught:
-            raise NotReadyError("the server here did not take what was decided")
+            raise NotReadyError("this server did not take the repair")
 
     def _do(self, key: bytes, work: Work) -> trio.Event:
         """Have it done in the next commit; the event is set when that is answered."""
@@ -683,9 +681,11 @@ def _subjects(raw: list[Any]) -> list[Subject]:
             Subject(key, None if slots is None else unpacked_slots(slots)) for key, slots in raw
         ]
     except (ValueError, TypeError, AttributeError) as error:
-        raise RemoteProtocolError(f"a question for what no gateway has: {error}") from error
+        raise RemoteProtocolError(
+            f"a question about a value that no gateway has: {error}"
+        ) from error
     if not _are_keys([key for key, _ in found]):
-        raise RemoteProtocolError("a question for keys that no gateway has")
+        raise RemoteProtocolError("a question about keys that no gateway has")
     return found
 
 
@@ -697,10 +697,10 @@ def _opened(raw: bytes) -> list[Any]:
     try:
         found = within_limits(raw, ROWS, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise RemoteProtocolError(f"a question or answer that no gateway sends: {error}") from error
+        raise RemoteProtocolError(f"an invalid question or answer: {error}") from error
     if isinstance(found, list) and found:
         return found
-    raise RemoteProtocolError(f"a question or answer that no gateway sends: {found!r:.40}")
+    raise RemoteProtocolError(f"an invalid question or answer: {found!r:.40}")
 
 
 def _are_keys(keys: Sequence[Any]) -> bool:
@@ -721,5 +721,5 @@ def _are_counts(kinds: Mapping[Any, Any]) -> bool:
 
 def _digests(raw: Any, number: int) -> list[bytes]:
     if type(raw) is not bytes or len(raw) != number * DIGEST_BYTES:
-        raise NotReadyError("the answer has not a digest for each key")
+        raise NotReadyError("the answer lacks a digest for some key")
     return [raw[at : at + DIGEST_BYTES] for at in range(0, len(raw), DIGEST_BYTES)]

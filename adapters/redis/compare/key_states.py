@@ -226,7 +226,7 @@ def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> Verdi
         if 2 * len(names) > members:
             return Verdict(value, f"{' and '.join(names)} hold it")
     if not complete:
-        return Verdict(None, "a member that could decide it is away")
+        return Verdict(None, "a member that could decide it is unreachable")
     if not votes:
         return Verdict(None, "no member holds a value that a gateway has written")
     merged: dict[RedisType, dict[bytes, Worth]] = {}
@@ -234,5 +234,5 @@ def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> Verdi
         for type_, content in value.contents.items():
             slots = merged.setdefault(type_, {})
             if any(slots.setdefault(slot, worth) != worth for slot, worth in content.items()):
-                return Verdict(None, "there are different values, and no majority")
-    return Verdict(Value(merged), "nothing is lost")
+                return Verdict(None, "members hold different values, and there is no majority")
+    return Verdict(Value(merged), "no value conflicts, so all are kept")

@@ -185,12 +185,12 @@ class CompareRounds:
         self._not_replicated = foreign = self.last.not_replicated
         if foreign.kinds and self.rounds == 1:
             self._log.warning(
-                "not replicated, written past the gateway: %s; the first: %s",
+                "not replicated, since written directly to the server: %s; the first: %s",
                 described(foreign.kinds),
                 _listed(foreign.named),
             )
         if (more := self._told - _NAMED) > 0:
-            self._log.error("and %s more keys that were changed past a gateway", f"{more:,}")
+            self._log.error("and %s more keys that were changed directly in a server", f"{more:,}")
 
     def _successor(self) -> str | None:
         """The member that own keys are compared with: so each one has a predecessor, as long as all are linked."""
@@ -263,7 +263,7 @@ class CompareRounds:
         self._told += 1
         if self._told <= _NAMED:
             self._log.error(
-                "key %s was changed past a gateway: %s: %s (%s)",
+                "key %s was changed directly in a server: %s: %s (%s)",
                 described_key(key),
                 ", ".join(f"{n} holds {v or 'nothing'}" for n, v in sorted(found.values.items())),
                 finding.value,
@@ -364,9 +364,9 @@ class CompareRounds:
         ]
         if left and key is not None:
             raise LocalProtocolError(
-                f"key {described_key(key)} is not put right: {left[0].why} ("
+                f"cannot repair key {described_key(key)}: {left[0].why} ("
                 + ", ".join(f"{n} holds {v or 'nothing'}" for n, v in left[0].values.items())
-                + "): say --from NAME"
+                + "): use --from NAME"
             )
         return {
             "keys": keys,
@@ -379,8 +379,8 @@ class CompareRounds:
         """What is refused here is in order as it is: only where no other member could say otherwise."""
         if linked := sorted(self._linked()):
             raise LocalProtocolError(
-                f"{', '.join(linked)} is linked: say `crdtcast repair KEY --from {self._name}` there, so that it takes "
-                "the value from here"
+                f"{', '.join(linked)} is linked: run `crdtcast repair KEY --from {self._name}` "
+                "there, so that it takes the value from this member"
             )
         kept = await self._comparison.accept(key)
         self._are_equal(kept)
@@ -395,17 +395,17 @@ class CompareRounds:
         now = trio.current_time()
         if now - self._told_progress >= _PROGRESS_SECONDS:
             self._told_progress = now
-            self._log.warning("repair: %s keys compared", f"{keys:,}")
+            self._log.warning("repair: compared %s keys", f"{keys:,}")
 
     def _peers(self, source: str | None) -> list[str]:
         linked = sorted(self._linked())
         if source is None:
             if not linked:
-                raise NotReadyError("no other member is linked")
+                raise NotReadyError("no other member is linked: try again when one is")
             return linked
         if source not in linked:
             raise LocalProtocolError(
-                f"no linked member is called {source!r} (there are: {', '.join(linked) or 'none'})"
+                f"no linked member is called {source!r}: use one of: {', '.join(linked) or 'none'}"
             )
         return [source]
 

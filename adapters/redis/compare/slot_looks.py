@@ -98,7 +98,7 @@ class SlotLooks:
                     case [[*names]] if set(map(type, names)) <= {bytes}:
                         pass
                     case _:
-                        raise RemoteProtocolError(f"{peer} does not tell which slots differ")
+                        raise RemoteProtocolError(f"{peer} does not report the slots that differ")
                 for name in names:
                     if (look := own.get(name)) is not None:
                         yield name, look.size
@@ -109,7 +109,7 @@ class SlotLooks:
                 case [None | bytes() as start, told] if start not in been:
                     theirs = _decoded(told)
                 case _:
-                    raise RemoteProtocolError(f"{peer} does not tell its slots in order")
+                    raise RemoteProtocolError(f"{peer} does not report its slots in order")
             own = await self._looks(key, type_, list(theirs))
             for name in _differing(theirs, own):
                 yield name, theirs[name].size
@@ -118,10 +118,10 @@ class SlotLooks:
         try:
             answer = unpacked(await self._ask(peer, _pack(question)), ROWS, strict_map_key=False)
         except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise RemoteProtocolError(f"{peer} does not tell its slots: {error}") from error
+            raise RemoteProtocolError(f"{peer} does not report its slots: {error}") from error
         if isinstance(answer, list) and answer:
             return answer
-        raise NotReadyError(f"{peer} does not tell its slots")
+        raise NotReadyError(f"{peer} does not report its slots")
 
     async def _page(self, key: bytes, type_: RedisType, start: bytes) -> tuple[bytes | None, Looks]:
         walk = ValuePages(TYPES[type_], self._keyspace().place_of(key, type_), start, MOST_SLOTS)
@@ -166,5 +166,5 @@ def _decoded(raw: Any) -> Looks:
         if all(type(slot) is type(look.digest) is bytes for slot, look in looks.items()):
             return looks
     except (ValueError, TypeError, AttributeError) as error:
-        raise RemoteProtocolError(f"no looks at slots: {error}") from error
-    raise RemoteProtocolError("no looks at slots")
+        raise RemoteProtocolError(f"invalid slots: {error}") from error
+    raise RemoteProtocolError("invalid slots")

@@ -411,8 +411,8 @@ def looked(reply: Sequence[Any]) -> tuple[int, list[Found]]:
 class Gone(Enum):
     """What becomes of the deadline of a key that a command, of which only the server knows what it did, has emptied."""
 
-    ENDS = "it is gone, too"
-    STAYS = "it is kept, without data"
+    ENDS = "all members have lost it"
+    STAYS = "kept, without data"
 
 
 class Move(NamedTuple):

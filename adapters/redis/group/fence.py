@@ -29,9 +29,9 @@ async def claim(
         ]
     )
     if isinstance(watched[2], Exception):
-        raise ServerError(f"the server refuses to tell its fence: {watched[2]}")
+        raise ServerError(f"the server refuses to report its fence: {watched[2]}")
     if int(watched[2] or 0) != fence:
-        raise ServerError("another gateway is taking this server at this moment")
+        raise ServerError("another gateway is taking over this server")
     identity: list[Words] = [] if state is None else [("SET", metadata.STATE, state.encode())]
     identity += more
     replies = await connection.call(
@@ -46,7 +46,7 @@ async def claim(
     )
     executed = replies[2 + len(identity)]
     if executed is None:
-        raise ServerError("another gateway is taking this server at this moment")
+        raise ServerError("another gateway is taking over this server")
     # What could not be queued says why; the error of EXEC only says that there was such a one.
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
     if failed is not None:

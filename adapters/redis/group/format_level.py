@@ -22,8 +22,8 @@ def check_stored(where: str, level: int) -> None:
     """Raise OutdatedError if this program does not read what was stored in that level."""
     if level not in effects.READS:
         raise OutdatedError(
-            f"{where} has format level {level}, and this gateway's program reads level {effects.READS}: start a "
-            f"gateway that reads level {level}; nothing was touched"
+            f"{where} has format level {level}, and this gateway's program reads level "
+            f"{effects.READS}: start a gateway that reads level {level}; this one changed nothing"
         )
 
 
@@ -31,8 +31,8 @@ def check_fixed(level: int | None) -> None:
     """Raise ConfigurationError if this program does not read an operator's level, if he has one."""
     if level is not None and level not in effects.READS:
         raise ConfigurationError(
-            f"format_level is {level}, and this gateway's program reads level {effects.READS}: choose one of these, "
-            "the same at all gateways of the group"
+            f"format_level is {level}, and this gateway's program reads level {effects.READS}: "
+            "choose one of these, the same on all gateways of the group"
         )
 
 
@@ -63,10 +63,10 @@ class FormatLevel:
         if not isinstance(engine, GroupEngine):
             return ReplyError(f"{text}start all gateways of the group with --format-level {level}")
         if lacking := self._who(engine, engine.lacking_level(level)):
-            return ReplyError(f"{text}upgrade {lacking}, then say `crdtcast raise`")
+            return ReplyError(f"{text}upgrade {lacking}, then run `crdtcast raise`")
         if engine.agreed >= level:
-            return ReplyError(f"{text}all members are about to agree on a higher one; try again")
-        return ReplyError(f"{text}all members read it: say `crdtcast raise`")
+            return ReplyError(f"{text}all members are about to agree on a higher one: try again")
+        return ReplyError(f"{text}all members read it: run `crdtcast raise`")
 
     @staticmethod
     def _who(engine: GroupEngine, members: list[str]) -> str:
@@ -80,9 +80,10 @@ class FormatLevel:
         name = name_of(dot.origin)
         if self._unreadable.get(dot.origin, (None,))[0] != dot:
             self._log.error(
-                "message %d of %s cannot be read, although its group uses format level %d: %s. Nothing is taken from "
-                "%s from there on, nor what comes after it from others; what it has written is not lost, the other "
-                "members keep it. Find out what runs as %s, and repair or evict it",
+                "cannot read message %d of %s, although its group uses format level %d: %s. From "
+                "here on this member takes nothing from %s, nor later messages that depend on "
+                "it; its writes are not lost, the other members keep them. Check which program "
+                "runs as %s, and repair or evict it",
                 dot.counter,
                 name,
                 self.in_force(engine),

@@ -27,7 +27,8 @@ class JoinRefusal:
             return ""
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"cannot read {self._path} ({error}): delete it, and check the rights of --state-dir"
+                f"cannot read {self._path} ({error}): delete it, and check the permissions of "
+                "--state-dir"
             ) from error
 
     def note(self, contact: str) -> None:
@@ -36,7 +37,7 @@ class JoinRefusal:
             replace_file(self._path, contact.encode())
         except OSError as error:
             raise ConfigurationError(
-                f"cannot write {self._path}: {error.strerror}; the gateway needs a writable --state-dir"
+                f"cannot write {self._path}: {error.strerror}: use a writable --state-dir"
             ) from error
 
     def forget(self) -> None:

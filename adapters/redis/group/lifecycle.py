@@ -147,7 +147,7 @@ class Belonging:
         """The present one. LocalProtocolError before this is a member."""
         engine = self.peers.engine
         if engine is None:
-            raise LocalProtocolError("this gateway is no member of its group yet")
+            raise LocalProtocolError("this gateway is not yet a member of its group")
         return engine
 
     @property
@@ -206,7 +206,7 @@ class Belonging:
             self._evicted, self._is_whole = None, True
             inspection = await inspect(connection, db)
         if inspection.found.state is None:
-            raise ServerError("the server lost its data at this moment")
+            raise ServerError("the server has just lost its data")
         self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
         return inspection.found.state, inspection
 
@@ -235,9 +235,9 @@ class Belonging:
         message = None if inspection.record is None else message_of(inspection.record)
         if (0 if state is None else state.order + (message is not None)) >= known:
             return None
-        text = f"the server has lost a part of what {before.me} had stored"
+        text = f"the server has lost some data that {before.me} had stored"
         if len(before.members) == 1:
-            self._log.error("%s, which nobody else has: it goes on with the rest", text)
+            self._log.error("%s, and no other member has it: it continues with the rest", text)
             return None
         self._log.error("%s: it joins again as another incarnation", text)
         self._is_whole = False
@@ -290,7 +290,7 @@ class Belonging:
         node = gateway.options.node
         if self._gateway.committer.engine is not None:
             self._gateway.committer.refuse(
-                "the server beside this gateway is being filled from the group", reads=False
+                "this gateway's server is being filled from the group", reads=False
             )
         former, parked = [], None
         if self._evicted is not None:
@@ -311,8 +311,8 @@ class Belonging:
                 refusal.note(arriving.refused_by)
         if arriving.ask_first:
             self._log.warning(
-                "it joined without %s, which had refused an earlier start for keys that are not replicated: "
-                "they stay at that server alone",
+                "joined without %s, which had refused an earlier start because of keys that are "
+                "not replicated: these keys stay in that server only",
                 arriving.ask_first,
             )
         assert arriving.ending is not None
@@ -333,7 +333,7 @@ class Belonging:
         if now - self._told_at >= _PROGRESS_SECONDS:
             self._told_at = now
             self._log.warning(
-                "joining: %s of about %s keys are here", f"{received:,}", f"{total:,}"
+                "joining: %s of about %s keys are copied", f"{received:,}", f"{total:,}"
             )
 
     def resume(self, state: StoredState, inspection: Inspection) -> GroupEngine:
@@ -350,7 +350,7 @@ class Belonging:
         self._asks_first = engine.wants.leaves and engine.me not in engine.going_on()
         if self._asks_first:
             self._log.warning(
-                "%s has left, not confirmed: it asks whether the others know, and joins again then",
+                "%s has left, not confirmed: it asks whether the others know, then joins again",
                 engine.me,
             )
         self.stored = gateway.committer.recorded.count + state.order
@@ -423,7 +423,7 @@ class Belonging:
         if self._standing is Standing.LEFT:
             self._gateway.note(left=True)
             if self._asks_first:
-                text = f"{engine.me} has left, as the others know"
+                text = f"{engine.me} has left, and the others know"
                 self._log.warning("%s: it joins again", text)
                 self._gateway.begin_anew(text)
             else:
@@ -432,12 +432,13 @@ class Belonging:
             self._was_evicted(engine)
         elif self._standing is Standing.DISPUTED:
             self._log.warning(
-                "another side of group %s and this one have evicted each other, one of them at least by force: decide "
-                "which one goes on, and let the members of the other one surrender",
+                "group %s is disputed: this side and another one have evicted each other, at "
+                "least one of them by force: decide which side goes on, and surrender the "
+                "members of the other one",
                 self._gateway.options.node.group,
             )
         elif self._standing is Standing.SPLIT:
-            self._log.error("%s makes no change of members: %s", engine.me, engine.told_of_split())
+            self._log.error("%s cannot change the members: %s", engine.me, engine.told_of_split())
 
     def _rolled_back(self, error: RolledBackError) -> None:
         """Another member has more of this incarnation than the server here, which no file has told."""
@@ -450,9 +451,9 @@ class Belonging:
             return
         self._gateway.fatal(
             EndedError(
-                f"{error}: its server was restored from something older, and has been written to since. "
-                "Look at its data at the server's own port; then empty the server (FLUSHALL), start with "
-                "--join HOST:PORT, and write again what is missing"
+                f"{error}: its server was restored from an older state and has been written to "
+                "since: check its data at the server's own port; then empty the server "
+                "(FLUSHALL), start with --join HOST:PORT, and write missing data again"
             )
         )
 
@@ -517,7 +518,7 @@ class Belonging:
         others.discard(self._gateway.options.node.name)
         if name not in others:
             known = ", ".join(sorted(others)) or "none"
-            raise LocalProtocolError(f"no other member is called {name!r} (there are: {known})")
+            raise LocalProtocolError(f"no other member is called {name!r}: use one of: {known}")
         return name
 
     def evict(self, *members: str, force: bool = False) -> None:

@@ -61,10 +61,10 @@ class Questions:
             try:
                 offer = await fetcher.ask(request)
                 if offer.size > _MOST_BYTES:
-                    raise NotReadyError(f"{name} has an answer of {offer.size:,} bytes")
+                    raise NotReadyError(f"the answer of {name} is too large: {offer.size:,} bytes")
                 return await fetcher.fetch(offer, bytearray())
             except (ContactLostError, HandshakeError) as error:
-                raise NotReadyError(f"no answer of {name}: {error}") from error
+                raise NotReadyError(f"{name} did not answer: {error}") from error
             finally:
                 self._open.pop(name, None)
 
@@ -118,5 +118,5 @@ class Questions:
         try:
             return Offered(asked.serial, await self._answer(name, asked.question))
         except CrdtcastError as error:
-            self._log.info("a question of %s is not answered: %s", name, error)
+            self._log.info("did not answer a question of %s: %s", name, error)
             return Unable(asked.serial, True, str(error))

@@ -177,7 +177,8 @@ class Mine:
             msgpack.UnpackException,
         ) as error:
             raise UnusableInputError(
-                f"a parked write of another version ({error}): use the gateway's version that parked it"
+                f"a parked write has another version ({error}): use the gateway version that "
+                "parked it"
             ) from error
 
 

@@ -61,7 +61,7 @@ class Way(enum.Enum):
     """How a member of a group goes on whose members come and go."""
 
     FOUND = "first member of a new group"
-    CONVERT = "first member of a new group, with the data of one of fixed members"
+    CONVERT = "first member of a new group, with the data of a group of fixed members"
     JOIN = "joined"
     SAME = "same incarnation: the journal is intact"
 
@@ -72,20 +72,21 @@ def decide(group: str, name: str, file: LocalFile | None, found: Found, level: i
     if found.state is None:
         if found.joining is not None:
             raise ConfigurationError(
-                "this server holds half of a copy of a group whose members come and go: finish that "
-                "with --join, or empty the server (FLUSHALL at its own port)"
+                "this server holds an incomplete copy of a group whose members come and go: "
+                "complete it with --join, or empty the server (FLUSHALL at its own port)"
             )
         return _decide_without_state(name, file, found)
     _refuse_foreign(group, name, found.state)
     if found.state.founding:
         raise ConfigurationError(
-            "this server belongs to a member of a group whose members come and go: start the gateway "
-            "with --join HOST:PORT of another member (or --found, as before) instead of --peer"
+            "this server belongs to a group whose members come and go: start the gateway with "
+            "--join HOST:PORT of another member (or --found, as before) instead of --peer"
         )
     if level < found.state.level:
         raise ConfigurationError(
-            f"--format-level {level}: this server has been used with format level {found.state.level}, and the level "
-            f"of a group never falls: start the gateway with --format-level {found.state.level}"
+            f"--format-level {level}: this server has used format level {found.state.level}, and "
+            "the level of a group cannot fall: start the gateway with --format-level "
+            f"{found.state.level}"
         )
     if file is None or file.incarnation != found.state.incarnation:
         return Identity.RENEWED
@@ -120,9 +121,9 @@ def decide_member(
     if file is not None and file.incarnation == found.state.incarnation:
         if file.left and founds:
             raise ConfigurationError(
-                f"{file.incarnation} has left its group: start with --join HOST:PORT of a member to come "
-                "back, or empty the server (FLUSHALL at its own port) and the state directory to found a "
-                "new group"
+                f"{file.incarnation} has left its group: to come back, start with --join "
+                "HOST:PORT of a member; to found a new group, empty the server (FLUSHALL at its "
+                "own port) and the state directory"
             )
         if file.left:
             return Way.JOIN
@@ -131,10 +132,10 @@ def decide_member(
         if file.run_id == found.run_id or file.durability in synced:
             return Way.SAME
     raise ConfigurationError(
-        f"it is not certain that this server has all that {found.state.incarnation} has told the other "
-        "members (it has no append-only file and was restarted, or the state directory is not the one "
-        "it was used with). If the other members have what is needed, empty it (FLUSHALL at the server's "
-        f"port) and start with --join HOST:PORT --replaces {name}"
+        f"this server may lack data that {found.state.incarnation} has sent to the other members "
+        "(it has no append-only file and was restarted, or the state directory is not the one "
+        "used with it): if the other members have the data, empty the server (FLUSHALL at its "
+        f"own port) and start with --join HOST:PORT --replaces {name}"
     )
 
 
@@ -151,15 +152,15 @@ def _decide_emptied(
         return Way.JOIN
     if found.joining is not None:
         raise ConfigurationError(
-            "this server holds half of a copy of an existing group: go on with --join, or empty it "
-            "(FLUSHALL at the server's port) to found a new one"
+            "this server holds an incomplete copy of an existing group: complete it with --join, "
+            "or empty it (FLUSHALL at its own port) to found a new group"
         )
     if file is not None:
         raise ConfigurationError(
             f"the server has lost its data: node {name!r} was a member before (incarnation "
-            f"{file.incarnation}), and knows of no other one to fill the server from. Start with --join HOST:PORT of "
-            "a member that lives; or, if there is none, restore the server's data, or empty the state directory to "
-            "found a new group"
+            f"{file.incarnation}), and knows no other member to copy from: start with --join "
+            "HOST:PORT of a running member; if there is none, restore the server's data, or "
+            "empty the state directory to found a new group"
         )
     return Way.FOUND
 
@@ -168,16 +169,16 @@ def _decide_conversion(found: Found, *, founds: bool) -> Way:
     """A server with the data of a group of fixed members."""
     if not founds:
         raise ConfigurationError(
-            "this server belongs to a group of fixed members: start the gateway with --peer, as before. To "
-            "have members come and go, stop all its gateways once nothing is unstable anywhere, start one "
-            "with --found, and empty the other servers (FLUSHALL at their own ports) before their gateways "
-            "start with --join"
+            "this server belongs to a group of fixed members: start the gateway with --peer, as "
+            "before. To change to a group whose members come and go: stop all gateways once "
+            "every message is stable, start one with --found, and empty the other servers "
+            "(FLUSHALL at their own ports) before their gateways start with --join"
         )
     if found.unsettled:
         raise ConfigurationError(
-            f"this server has {found.unsettled} messages of a group of fixed members that not all have, for "
-            "all it knows: start its gateways with --peer, as before, and stop them once CRDTCAST STATUS "
-            'says "unstable": 0 at each; then start one with --found'
+            f"this server has {found.unsettled} messages of a group of fixed members that some "
+            "members may lack: start its gateways with --peer, as before; stop them once "
+            'CRDTCAST STATUS shows "unstable": 0 at each; then start one with --found'
         )
     return Way.CONVERT
 
@@ -185,22 +186,22 @@ def _decide_conversion(found: Found, *, founds: bool) -> Way:
 def _refuse_others(group: str, file: LocalFile | None, found: Found) -> None:
     if not found.is_primary:
         raise ConfigurationError(
-            f"the server is a {found.role}: point the gateway at the primary it replicates"
+            f"the server is a {found.role}: connect the gateway to the primary that it replicates"
         )
     if file is not None and file.group != group:
         raise ConfigurationError(
-            f"the state directory belongs to group {file.group!r}, not {group!r}: "
-            "use another --state-dir for another group"
+            f"the state directory belongs to group {file.group!r}, not {group!r}: use another "
+            "--state-dir for another group"
         )
 
 
 def _refuse_foreign(group: str, name: str, state: StoredState) -> None:
     if (state.group, state.name) != (group, name):
         raise ConfigurationError(
-            f"the server's metadata belongs to node {state.name!r} of group "
-            f"{state.group!r}, not to {name!r} of {group!r}: an unfinished bootstrap, or a "
-            "restored or cloned backup. Point the gateway at its own server, or empty this one "
-            "(FLUSHALL at the server's port) if its data is not needed"
+            f"the server's metadata belongs to node {state.name!r} of group {state.group!r}, not "
+            f"to {name!r} of {group!r}: it is an unfinished bootstrap, or a restored or cloned "
+            "backup: connect the gateway to its own server, or empty this one (FLUSHALL at its "
+            "own port) if you do not need its data"
         )
 
 
@@ -208,9 +209,9 @@ def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Id
     if file is not None:
         raise ConfigurationError(
             f"the server has lost its data: node {name!r} has run before (incarnation "
-            f"{file.incarnation}), but its metadata is gone. Restore the server's append-only file "
-            "or snapshot and start again. To refill an empty server from the group is not possible "
-            "where the members are fixed: the whole group must start afresh, with empty state "
+            f"{file.incarnation}), but its metadata is missing: restore the server's append-only "
+            "file or snapshot and start again. A group of fixed members cannot refill an empty "
+            "server: otherwise the whole group must start again, with empty servers and state "
             "directories"
         )
     _refuse_occupied(found)
@@ -220,12 +221,12 @@ def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Id
 def _refuse_occupied(found: Found) -> None:
     if found.metadata_keys:
         raise ConfigurationError(
-            f"the metadata database holds {found.metadata_keys} keys that are not crdtcast's: "
+            f"the metadata database holds {found.metadata_keys} keys that crdtcast did not write: "
             "choose an unused one with --metadata-db"
         )
     if found.keys:
         raise ConfigurationError(
-            f"the server holds {found.keys} keys that the other regions do not have: start with an "
-            "empty server and write the data through the gateway (taking over an existing database "
-            "is not possible in this version)"
+            f"the server holds {found.keys} keys that the other regions do not have: start with "
+            "an empty server and write the data through the gateway (this version cannot take "
+            "over an existing database)"
         )

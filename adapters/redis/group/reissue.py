@@ -394,7 +394,8 @@ class GatewayReissue:
             return
         self.yielded += len(shown)
         self._log.warning(
-            "not sent again after the eviction, it yields to what the group has: %s%s",
+            "a write from before the eviction is not sent again, since the group's state "
+            "prevails: %s%s",
             ", ".join(shown[:_SHOWN]),
             f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "",
         )

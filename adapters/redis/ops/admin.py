@@ -106,7 +106,7 @@ class Admin:
             else:
                 request.answer(reply)
         else:
-            request.answer(ReplyError(f"ERR crdtcast: CRDTCAST knows {_HELP}"))
+            request.answer(ReplyError(f"ERR crdtcast: unknown subcommand: CRDTCAST has {_HELP}"))
 
     def _run_guarded(self, verb: bytes, argument: bytes) -> object:
         if not self._gateway.options.admin_commands:
@@ -121,8 +121,8 @@ class Admin:
         belonging = self._gateway.belonging
         if belonging is None:
             return ReplyError(
-                f"ERR crdtcast: CRDTCAST {verb.decode()} is for groups whose members come and go "
-                "(--found, --join); the members of this one are fixed"
+                f"ERR crdtcast: CRDTCAST {verb.decode()} needs a group whose members come and go "
+                "(--found, --join); the members of this group are fixed"
             )
         if verb != b"MEMBERS" and not self._gateway.options.admin_commands:
             return _not_for_clients(verb)
@@ -161,7 +161,7 @@ class Admin:
     @staticmethod
     def _raise(belonging: Belonging, level: bytes | None = None) -> object:
         if level is not None and not level.isdigit():
-            raise LocalProtocolError("write CRDTCAST RAISE, or CRDTCAST RAISE level")
+            raise LocalProtocolError("use CRDTCAST RAISE, or CRDTCAST RAISE level")
         wanted = None if level is None else int(level)
         belonging.raise_level(level_to_raise(belonging.engine, wanted))
         return OK
@@ -173,7 +173,7 @@ class Admin:
             return belonging.other(name)
         if name not in self._gateway.options.node.named_peers:
             known = ", ".join(sorted(self._gateway.options.node.named_peers)) or "none"
-            raise ValueError(f"no peer is called {name!r} (there are: {known})")
+            raise ValueError(f"no peer is called {name!r}: use one of: {known}")
         return name
 
     def _cut(self, argument: bytes) -> None:
@@ -202,7 +202,7 @@ class Admin:
         """The gateway's clock is off; deadlines go by the server's."""
         offset = int(argument)
         if not 0 <= self._gateway.clock.ms() + offset < _LAST_MS:
-            raise ValueError("the clock can only be moved to a time between 1970 and 2100")
+            raise ValueError("the clock can only move to a time between 1970 and 2100")
         self._gateway.clock.offset_ms += offset
 
     def _verify(self, request: Request) -> None:
@@ -303,10 +303,11 @@ def _not_for_clients(verb: bytes) -> ReplyError:
     command = _COMMANDS.get(verb, word.lower())
     if verb in _FOR_TESTS:
         return ReplyError(
-            f"ERR crdtcast: CRDTCAST {word} is for tests: start the gateway with --admin-commands, so that all "
-            "clients may say it"
+            f"ERR crdtcast: CRDTCAST {word} is for tests: start the gateway with --admin-commands "
+            "to allow it for all clients"
         )
     return ReplyError(
-        f"ERR crdtcast: CRDTCAST {word} is for operators: say `crdtcast {command}` beside the gateway, "
-        "or start it with --admin-commands, so that all clients may"
+        f"ERR crdtcast: CRDTCAST {word} is for operators: run `crdtcast {command}` on the "
+        "gateway's machine, or start the gateway with --admin-commands to allow it for all "
+        "clients"
     )

@@ -43,13 +43,19 @@ _NEWER = "Not in that server"
 
 _HEAD = """# Commands of a gateway
 
-For those who write clients: what each command of the server does behind a gateway. *Works* means as at the server
-itself; what differs is said, and for a refused command what to use instead. In every region all writes mean what
-[redis-rules.md](redis-rules.md) says. A refused command is an error that says the same, and changes nothing.
+For programmers of clients. After this page you know what each command of the server does at a gateway, and what to use
+instead of a refused one.
 
-Made from the gateway's own table and the list of {server} by
+```
+ command ──> gateway ── works ──────────> as at the server itself
+                     ├─ works, but … ───> with the named difference
+                     └─ refused ────────> an error that names the alternative; nothing changes
+```
+
+In every region all writes mean what [redis-rules.md](redis-rules.md) says. The gateway passes on reads that are new in
+a later server, and refuses its new writes until it knows them. This page is generated from the gateway's own table and
+the list of {server}, by
 `{program}`.
-Reads that a later server brings pass through; its writes are refused until the gateway knows them.
 """
 
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 _FAREWELL_SECONDS = 1.0
-_OBJECTS = "this is a gateway: its objects are the keys of its server. Ask the gateway's own port as any client does"
+_OBJECTS = (
+    "a gateway has no objects, only the keys of its server: use the gateway's own port, as "
+    "clients do"
+)
 
 
 class Operated:
@@ -89,8 +92,8 @@ class Operated:
 
     def _fixed(self) -> ConfigurationError:
         return ConfigurationError(
-            f"the members of group {self._gateway.options.node.group!r} are fixed: this is for groups "
-            "whose members come and go (--found, --join)"
+            f"the members of group {self._gateway.options.node.group!r} are fixed: this command "
+            "needs a group whose members come and go (--found, --join)"
         )
 
     @property
@@ -174,7 +177,8 @@ class GatewayAdmin(Admin):
         if db is None or (type(db) is int and db in databases.clients):
             return name_of(db or 0, key)
         raise LocalProtocolError(
-            f"db is {db!r}: the server has {databases.count} databases, and {databases.ours} is the gateway's own"
+            f"invalid db {db!r}: the server has {databases.count} databases, and {databases.ours} "
+            "is the gateway's own"
         )
 
 

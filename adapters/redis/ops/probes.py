@@ -99,7 +99,7 @@ def member_status(gateway: Observed) -> Status:
 def not_in(gateway: Observed) -> str:
     """What is said while it is no member yet."""
     node = gateway.options.node
-    return f"gateway {node.name!r} is not in group {node.group!r} yet: wait, or look into its log"
+    return f"gateway {node.name!r} is not in group {node.group!r} yet: wait, or see its log"
 
 
 async def serve_probes(

@@ -71,7 +71,7 @@ def row_of(entry: Entry) -> tuple[WriteCommand, Derive]:
     row = WRITES.get(name)
     if row is None or row.derive is None:
         raise ConfigurationError(
-            f"the server has recorded {name}, which this gateway's program does not know: start the program that "
-            "recorded it; nothing was touched"
+            f"the server has recorded {name}, which this gateway's program does not know: start "
+            "the program that recorded it; this one changed nothing"
         )
     return row, row.derive

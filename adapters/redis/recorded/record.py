@@ -276,14 +276,14 @@ class Record:
             level, dot, context, timestamp, offset_ms = msgpack.unpackb(elements[0])
             if level != LEVEL:
                 raise OutdatedError(
-                    f"the server holds a record of level {level}, and this gateway's program reads {LEVEL}: start the "
-                    "program that wrote it; nothing was touched"
+                    f"the server holds a record of level {level}, and this gateway's program "
+                    f"reads {LEVEL}: start the program that wrote it; this one changed nothing"
                 )
             entries = map(Entry.decode, elements[2::2], elements[3::2])
             dots = tuple(Dot(*pair) for pair in context)
             return cls(Dot(*dot), dots, int(timestamp), tuple(entries), int(offset_ms))
         except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
             raise ConfigurationError(
-                f"the key 'record' of the metadata database is damaged ({error}): somebody wrote to it past the "
-                "gateway. Restore the server's append-only file or snapshot"
+                f"the key 'record' of the metadata database is damaged ({error}), so another "
+                "program wrote to it: restore the server's append-only file or snapshot"
             ) from error

@@ -279,8 +279,8 @@ def refusal_of(request: Request, now: int) -> ReplyError | None:
     if len(args) > MOST_WORDS:
         if not row.divides:
             return ReplyError(
-                f"ERR crdtcast: {row.name} has {len(args)} words; where the server decides what it does, it may have "
-                f"{MOST_WORDS}: split it"
+                f"ERR crdtcast: {row.name} has {len(args)} words; where the server decides the "
+                f"effect, it may have at most {MOST_WORDS}: split it"
             )
         if (len(args) - _front(row)) % row.divides:
             return request.command.arity_error()

@@ -89,8 +89,8 @@ async def check_rights(server: ServerConnection) -> None:
     user = server.address.username or "default"
     rights = " ".join(f"+{name.lower()}" for name in refused)
     raise ConfigurationError(
-        f"user {user!r} at the server lacks rights that the gateway needs: {', '.join(refused)}. Say at the server: "
-        f"ACL SETUSER {user} {rights} ~* &*; docs/redis.md lists all of them"
+        f"user {user!r} at the server lacks rights that the gateway needs: {', '.join(refused)}: "
+        f"run at the server: ACL SETUSER {user} {rights} ~* &*; docs/redis.md lists all of them"
     )
 
 

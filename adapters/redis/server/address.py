@@ -104,7 +104,8 @@ def parse_server(url: str, tls: TlsFiles | None = None) -> ServerAddress | Senti
         if parts.scheme in _PLAIN and parts.hostname:
             if parts.path not in ("", "/", "/0"):
                 raise ConfigurationError(
-                    f"server address {_shown(parts)}: the gateway serves all databases; leave the database out"
+                    f"server address {_shown(parts)} names a database: omit it, since the gateway "
+                    "serves all databases"
                 )
             secured = (tls or TlsFiles()) if _PLAIN[parts.scheme] else None
             return ServerAddress(parts.hostname, parts.port or 6379, *_login(parts), tls=secured)

@@ -57,6 +57,6 @@ def not_a_kind(name: str) -> str | None:
     if _OF_MODULE.fullmatch(name):
         return None
     return (
-        f"{name!r}, which is no type that a copy can lack: give {', '.join(KINDS)}, or the type of a module "
-        "(strings, hashes and sets are always copied)"
+        f"{name!r}, which is not a type that a copy can leave out: use {', '.join(KINDS)}, or the "
+        "type of a module (strings, hashes and sets are always copied)"
     )

@@ -147,7 +147,7 @@ class ServerConnection:
                 raise
             shown = address.tls.certificate or "none"
             raise ServerError(
-                f"{error}: is it the certificate that was shown to it ({shown})? See the server's log"
+                f"{error}: the server may reject the certificate {shown}: see the server's log"
             ) from error
         except BaseException:  # cancelled, above all
             connection.close()
@@ -157,7 +157,10 @@ class ServerConnection:
             text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
             if text.startswith(_PASSWORD_ERRORS):
                 code = text.split(" ", 1)[0]
-                text = f"{code}: give its user and password in --server, as in redis://user:password@host:port"
+                text = (
+                    f"{code}: set its user and password in --server, as in "
+                    "redis://user:password@host:port"
+                )
             raise ServerError(f"the server at {address} refuses the gateway: {text}")
         return connection
 
@@ -225,7 +228,7 @@ class ServerConnection:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            self._lose(f"sending failed: {error}")
+            self._lose(f"cannot send: {error}")
             return
         if sent < len(payload):
             self._outgoing.append(memoryview(payload)[sent:])
@@ -242,7 +245,7 @@ class ServerConnection:
         self._lose(reason)
 
     def _on_error(self, error: Exception) -> None:
-        self._lose(f"an error on our side: {type(error).__name__}: {error}")
+        self._lose(f"internal error: {type(error).__name__}: {error}")
 
     def _on_event(self, mask: int) -> None:
         if mask & WRITE and self._outgoing:  # an error of the connection wakes up both directions
@@ -256,7 +259,7 @@ class ServerConnection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(f"sending failed: {error}")
+            self._lose(f"cannot send: {error}")
             return
         first = self._outgoing.popleft()
         if sent < len(first):
@@ -290,7 +293,7 @@ class ServerConnection:
                     self._at_boundary()
                 callback(replies)
         except (hiredis.ProtocolError, RemoteProtocolError) as error:
-            self._lose(f"it sent what is no RESP: {error}")
+            self._lose(f"invalid RESP from the server: {error}")
 
     def _at_boundary(self) -> None:
         """No reply is under way, so the reader may be another one."""

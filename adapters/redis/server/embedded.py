@@ -36,7 +36,7 @@ def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
         found = shutil.which(chosen)
         if found is None:
             raise ConfigurationError(
-                f"{BINARY_VARIABLE}={chosen!r} is not a program that can be run"
+                f"{BINARY_VARIABLE}={chosen!r} is not an executable program: correct it"
             )
         return Path(found)
     packaged = packaged_binary()

@@ -103,9 +103,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             assert isinstance(key, bytes)
             raise _damaged(key, reply)
         if isinstance(reply, Exception) and question != "config":  # some hosts do not allow that
-            raise ServerError(
-                f"the server at {server.address} does not answer as it should: {reply}"
-            )
+            raise ServerError(f"the server at {server.address} sent an unexpected answer: {reply}")
     info = dict(
         chain.from_iterable(fields.items() for fields in parse_sections(told["info"]).values())
     )
@@ -182,8 +180,8 @@ def _deadlines(name: bytes, rows: list[bytes], marks: int = 0) -> dict[bytes, by
 
 def _damaged(key: bytes, error: Exception) -> ConfigurationError:
     return ConfigurationError(
-        f"the key {key.decode()!r} of the metadata database is damaged ({error}): somebody wrote to it "
-        "past the gateway. Restore the server's append-only file or snapshot"
+        f"the key {key.decode()!r} of the metadata database is damaged ({error}), so another "
+        "program wrote to it: restore the server's append-only file or snapshot"
     )
 
 
@@ -225,18 +223,18 @@ def refuse_unusable(info: dict[str, str]) -> None:
     """Raises ConfigurationError, with the way out, for a server that a gateway must not use."""
     if _version(info.get("redis_version", "0")) < _OLDEST:
         raise ConfigurationError(
-            f"the server's version is {info.get('redis_version')}: crdtcast needs Redis 7.0 or "
-            "later, or Valkey"
+            f"unsupported server version {info.get('redis_version')}: use Redis 7.0 or later, or "
+            "Valkey"
         )
     if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
         raise ConfigurationError(
-            "the server runs in cluster mode: run one gateway per primary and one group per shard, "
-            "on servers without cluster mode"
+            "the server runs in cluster mode: use servers without cluster mode, one gateway per "
+            "primary and one group per shard"
         )
     policy = info.get("maxmemory_policy", "noeviction")
     if info.get("maxmemory", "0") != "0" and policy != "noeviction":
         raise ConfigurationError(
-            f"maxmemory-policy is {policy}: the server would drop keys in one region only. Set "
+            f"maxmemory-policy is {policy}, which would drop keys in one region only: set "
             "`maxmemory-policy noeviction`"
         )
 
@@ -249,7 +247,7 @@ def no_room(info: dict[str, str]) -> str | None:
         return None
     if policy != "noeviction":
         return (
-            f"crdtcast: maxmemory-policy was set to {policy}, which drops keys in one region only: "
+            f"crdtcast: maxmemory-policy is now {policy}, which drops keys in one region only: "
             "set it back to noeviction"
         )
     if used > limit * _FULL_AT:

@@ -48,7 +48,7 @@ async def read_together(ask: Ask, reads: Iterable[Read]) -> None:
         ask(pending.reads)
     await pending.done.wait()
     if pending.lost:
-        raise ServerError("the connection with the server broke while keys were read")
+        raise ServerError("the connection to the server broke while reading keys")
 
 
 async def replies_to(ask: Ask, commands: Sequence[list[bytes]]) -> list[Any]:

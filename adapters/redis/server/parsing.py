@@ -435,7 +435,7 @@ def _header_number(buffer: bytearray, position: int, end: int) -> int:
     try:
         return int(buffer[position + 1 : end])
     except ValueError:
-        raise RemoteProtocolError("the server's reply has a length that is no number") from None
+        raise RemoteProtocolError("the server's reply has an invalid length") from None
 
 
 def _short_strings(count: int) -> re.Pattern[bytes]:

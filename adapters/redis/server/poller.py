@@ -158,7 +158,7 @@ class Poller:
                 after_events()
 
     def _fail(self, descriptor: int, entry: _Registered, error: Exception) -> None:
-        self._log.exception("a socket is closed, since handling it failed")
+        self._log.exception("closed a socket, since handling it failed")
         if self._registered.get(descriptor) is entry and entry.socket.fileno() == descriptor:
             self.unregister(entry.socket)
         try:
@@ -167,7 +167,7 @@ class Poller:
             else:
                 entry.socket.close()
         except Exception:
-            self._log.exception("closing that socket failed, too")
+            self._log.exception("cannot close that socket")
 
     def close(self) -> None:
         """Release the descriptor. The sockets stay open."""

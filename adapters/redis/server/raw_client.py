@@ -27,7 +27,7 @@ class RawClient:
         try:
             self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         except OSError as error:
-            raise ServerError(f"nobody answers on port {port}: {error}") from error
+            raise ServerError(f"no server answers on port {port}: {error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reader = hiredis.Reader()
 

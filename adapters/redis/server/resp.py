@@ -157,7 +157,7 @@ def _uncommon(value: object, protocol: int) -> bytes:
         case int():
             return _integer(int(value), protocol)
     raise TypeError(
-        f"no reply is made of a {type(value).__name__}; see crdtcast.adapters.redis.server.resp"
+        f"cannot make a reply of a {type(value).__name__}: see crdtcast.adapters.redis.server.resp"
     )
 
 

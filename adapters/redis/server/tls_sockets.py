@@ -79,8 +79,8 @@ class TlsFiles:
                 getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
             )
             raise ConfigurationError(
-                f"cannot use {files} for TLS: {reason}: give readable PEM files that belong together, the key without "
-                "a password"
+                f"cannot use {files} for TLS: {reason}: use readable PEM files that belong "
+                "together, the key without a password"
             ) from error
 
     def version(self) -> tuple[tuple[int, int], ...]:

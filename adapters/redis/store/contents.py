@@ -141,7 +141,7 @@ def unpacked(raw: Any) -> Contents:
     for number, words in raw.items():
         type_ = RedisType(number)
         if type(number) is not int or (type_ not in TYPES and type_ is not _DEADLINE):
-            raise ValueError(f"slots of type {number!r:.40} that no gateway has")
+            raise ValueError(f"slots of type {number!r:.40}, which no gateway has")
         if type(words) is not list or not words or set(map(type, words)) != {bytes}:
             raise ValueError("a slot is bytes")
         content = pairs_of(words) if _is_valued(type_) else dict.fromkeys(words, PRESENT)
@@ -152,7 +152,7 @@ def unpacked(raw: Any) -> Contents:
     if _DEADLINE in contents:
         at = deadline_of(contents)
         if not 0 <= at <= NEVER or contents[_DEADLINE][WHOLE] != b"%d" % at:
-            raise ValueError("a deadline beyond all time, or written in another way")
+            raise ValueError("a deadline that is out of range, or in an invalid form")
     return contents
 
 

@@ -100,7 +100,7 @@ def names_in(names: Iterable[bytes], db: int | None) -> list[bytes]:
 def check_name(name: bytes) -> None:
     """Raises ValueError for bytes that are the name of no key."""
     if name >= ELSEWHERE and (len(name) < 2 or name_of(name[1], name[2:]) != name):
-        raise ValueError(f"{name!r:.40} is the name of no key")
+        raise ValueError(f"{name!r:.40} is not the name of a key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def scanning(databases: Databases, at: bytes, most: int) -> Steps[tuple[bytes, l
     number, _, cursor = at.rpartition(b":")
     db = int(number or 0)
     if db not in databases.clients:
-        raise TypeError(f"clients have no database {db}")
+        raise TypeError(f"clients cannot use database {db}")
     home = Home(b"", b"", db)
     (reply,) = yield from in_home(home, [[b"SCAN", cursor, b"COUNT", b"%d" % most]])
     if not isinstance(reply, list):

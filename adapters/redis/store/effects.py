@@ -417,8 +417,9 @@ def decode_own(message: Message | ParkedOperation) -> Event:
         return decode(message.payload)
     except UnreadableError as error:
         raise ConfigurationError(
-            f"the server holds a message that this gateway cannot read ({message.dot.origin}, number "
-            f"{message.dot.counter}: {error}): start the program that wrote it; nothing was touched"
+            f"the server holds a message that this gateway cannot read ({message.dot.origin}, "
+            f"number {message.dot.counter}: {error}): start the program that wrote it; this one "
+            "changed nothing"
         ) from error
 
 

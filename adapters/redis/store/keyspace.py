@@ -437,7 +437,7 @@ class Keyspace:
         known = self.number(key, type_, slot)
         if known is None:
             raise LocalProtocolError(
-                f"nobody has looked what slot {slot!r} of key {described(key)} holds"
+                f"slot {slot!r} of key {described(key)} was not read before its use"
             )
         base = known.number if isinstance(known, Figures) else known
         if base is None or isinstance(base, Holds):

@@ -33,9 +33,7 @@ def check_state_directory(directory: Path) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"
-    )
+    return ConfigurationError(f"cannot write {path}: {error.strerror}: use a writable --state-dir")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +84,11 @@ class LocalFile:
             return None
         except OSError as error:
             raise ConfigurationError(
-                f"cannot read {path}: {error.strerror}; the gateway needs a --state-dir of its own"
+                f"cannot read {path}: {error.strerror}: use another --state-dir, or correct its "
+                "permissions"
             ) from error
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
-                f"{path} is damaged ({error}): move it away and the node starts as a new incarnation"
+                f"{path} is damaged ({error}): move it away; the node then starts as a new "
+                "incarnation"
             ) from error

@@ -107,8 +107,8 @@ class StoredState:
             check_format("the server's metadata", version, FORMAT)
             if version != FORMAT:
                 raise ConfigurationError(
-                    f"the server's metadata has format {version}, and this gateway reads {FORMAT}: "
-                    "point it at another server"
+                    f"the server's metadata has format {version}, and this gateway reads "
+                    f"{FORMAT}: use another server, or the program that wrote it"
                 )
             check_stored("the server", int(told["level"]))
             for name in ("context", "reported"):
@@ -118,7 +118,7 @@ class StoredState:
         except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
             raise ConfigurationError(
                 "the metadata database holds a key 'state' that crdtcast did not write: choose "
-                "another one with --metadata-db"
+                "another database with --metadata-db"
             ) from error
 
 

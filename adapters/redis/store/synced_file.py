@@ -26,7 +26,7 @@ class Synced:
             replace_file(path, json.dumps(asdict(self)).encode())
         except OSError as error:
             raise ConfigurationError(
-                f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"
+                f"cannot write {path}: {error.strerror}: use a writable --state-dir"
             ) from error
 
     @classmethod

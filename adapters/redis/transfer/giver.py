@@ -88,11 +88,12 @@ class Giver(Hosting[_Guest]):
         committer = self._committer
         me = self._peers.channel.name
         if committer.engine is None or not committer.serving:
-            raise NotReadyError(f"the server beside {me} does not answer")
+            raise NotReadyError(f"the server of {me} does not answer")
         keyspace = committer.keyspace
         if waiting := sorted(keyspace.damaged | keyspace.incomplete):
             raise NotReadyError(
-                f"{me} waits for keys that were changed past it ({described(waiting[0])}, …)"
+                f"{me} waits for the repair of keys that were changed directly in its server "
+                f"({described(waiting[0])}, …)"
             )
 
     @property
@@ -169,7 +170,7 @@ class Giver(Hosting[_Guest]):
         """Raises NotReadyError if it has keys that are gone, and nobody knows which: it has to begin again."""
         if guest.is_flushed:
             self._dismiss(guest)
-            raise NotReadyError("all keys were removed while it copied them")
+            raise NotReadyError("all keys were removed during the copy")
 
     # The admission
 
@@ -220,7 +221,7 @@ class Giver(Hosting[_Guest]):
             await pending.done.wait()
             if pending.lost:
                 self._dismiss(guest)
-                error = NotReadyError("the connection with the server broke")
+                error = NotReadyError("the connection to the server broke")
                 self._refuse(guest.link, frame.serial, error)
                 return
             await self._peers.gate.wait_synced(committer.commits)

@@ -152,7 +152,7 @@ class Writer:
             if failed:
                 raise ServerError(f"the server refuses {command[0]!r:.40}: {failed[0]}")
             if command[0] == "EXEC" and reply is None:
-                raise ServerError("another gateway is taking this server at this moment")
+                raise ServerError("another gateway is taking over this server")
         return replies
 
 
@@ -245,9 +245,9 @@ class Arriving(Joining):
             self.refused_by = self._contact
             options = " ".join(f"--leave-out {kind}" for kind in unsaid)
             raise ConfigurationError(
-                f"{self._contact} holds data that is not replicated, which this server would lack: "
-                f"{described(left_out)}. Nothing was changed. Remove it at that server's port, or start this gateway "
-                f"with {options}"
+                f"{self._contact} holds data that is not replicated, which this server would "
+                f"lack: {described(left_out)}: remove it at that server's own port, or start this "
+                f"gateway with {options}. Nothing was changed"
             )
 
 

@@ -75,8 +75,8 @@ def _part(slots: Slots, contents: Contents, hidden: Collection[RedisType]) -> Pa
 def _foreign(key: bytes, kind: object, contents: Contents, keyspace: Keyspace) -> str:
     """In words, what stands there that no gateway has written; empty if nothing does."""
     if key in keyspace.damaged:
-        return "a key that was overwritten past the gateway"
-    name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"
+        return "a key that was overwritten directly in the server"
+    name = kind.decode(errors="replace") if isinstance(kind, bytes) else "an unreadable type"
     if not is_replicated(kind):
         return f"a key of type {name}"
     known = keyspace.known(key)
@@ -87,7 +87,7 @@ def _foreign(key: bytes, kind: object, contents: Contents, keyspace: Keyspace) -
         or _may_be(kind, contents, known)
     ):
         return ""
-    return f"a {name} where its gateway has written something else"
+    return f"a {name} where its gateway has written another type"
 
 
 def _may_be(kind: bytes, contents: Contents, known: int | Figures | Holds) -> bool:

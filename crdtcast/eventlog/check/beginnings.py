@@ -71,7 +71,10 @@ class Beginnings:
             if vector.get(origin, 0) < counter and not self._roll.is_over(origin, vector)
         ]
         if lost:
-            text = f"{me.incarnation} starts again from before {listed(lost)}, which it had"
+            text = (
+                f"{me.incarnation} starts again from a state before {listed(lost)}, which it had "
+                "delivered"
+            )
             self._report(
                 Problem.ROLLED_BACK, place, text, lost[0], tuple(lost[1:]), (me.incarnation,)
             )
@@ -88,13 +91,14 @@ class Beginnings:
                     and sender.vector.get(origin, 0) < counter
                     and not self._may_lack(origin)
                 ):
-                    text = f"{me.incarnation} begins with {dot}, which nobody has sent"
+                    text = f"{me.incarnation} starts with {dot}, which no log has sent"
                     self._report(Problem.GHOST, place, text, dot, peers=(origin,))
                 continue
             message.before.setdefault(me.incarnation, 0)
         for dot, later in self._messages.gaps(vector):
             if not self._roll.has(me, *dot):
                 text = (
-                    f"{me.incarnation} begins with {later}, but without {dot}, which is in its past"
+                    f"{me.incarnation} starts with {later}, but without {dot}, which {later} "
+                    "depends on"
                 )
                 self._report(Problem.CAUSAL, place, text, dot, (later,))

@@ -41,7 +41,7 @@ def check_logs(
     groups = _groups(found)
     counts = Counter[str](groups=len(groups))
     counts_of: dict[str, Counter[str]] = {}
-    notes = [f"{path} tells of no events" for path in found.foreign]
+    notes = [f"{path} has no events" for path in found.foreign]
     for name, logs in groups.items():
         definition = Definition(logs, group=name, live=live)
         merge = Merge(logs, definition, progress)
@@ -79,12 +79,12 @@ def _notes(group: str, definition: Definition) -> list[str]:
     notes = []
     if absent := sorted(definition.absent()):
         notes.append(
-            f"group {group}: no log of {', '.join(absent)}: what they sent and delivered "
-            "is not judged"
+            f"group {group}: no log of {', '.join(absent)}: their messages and deliveries are not "
+            "checked"
         )
     if definition.counts["unstable"]:
         notes.append(
-            f"group {group}: at the end {definition.counts['unstable']} deliveries are not stable "
-            "yet, and no log says otherwise"
+            f"group {group}: {definition.counts['unstable']:,} deliveries are not stable yet at "
+            "the end of the logs"
         )
     return notes

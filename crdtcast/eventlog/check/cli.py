@@ -21,14 +21,21 @@ RIGHT, VIOLATED, UNUSABLE = 0, 1, 2
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Last line: counters and first violations.")
-@click.option("--live", is_flag=True, help="The logs are still being written: do not judge ends.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print counters and the first violations as JSON on the last line.",
+)
+@click.option(
+    "--live", is_flag=True, help="The logs are still being written: do not check their ends."
+)
 def check(logs: tuple[Path, ...], as_json: bool, live: bool) -> None:
-    """Check event logs one event after the other, from the definitions.
+    """Check event logs against the protocol's definitions, one event after the other.
 
-    Causal delivery, exactly once, exact tags, stability, membership, equal values. LOGS are
-    directories, searched with their sub-directories, or files. Names the first event that is not
-    as it has to be, and shows the logs around it.
+    Checks causal delivery, exactly-once delivery, exact tags, stability, membership, and equal values.
+    LOGS are files, or directories searched with their subdirectories. Prints the first event that
+    violates a definition, with the lines of the logs around it. Exit code 1 if there is a violation.
     """
     console = Console(stderr=True)
     try:
@@ -65,7 +72,7 @@ def _text(checked: Checked) -> str:
         lines += [*explained(first, checked.groups[first.group]), ""]
         more = checked.counts_of[first.group]["violations"] - 1
         if more:
-            lines.append(f"more that does not fit, and may follow from this: {more}")
+            lines.append(f"further violations, which may follow from this one: {more}")
     if len(checked.groups) > 1:
         lines += [_said(counts, f"group {name}: ") for name, counts in checked.counts_of.items()]
     return "\n".join([*lines, _said(checked.counts)])

@@ -167,7 +167,7 @@ class Definition:
             self._report(
                 Problem.FOREIGN,
                 place,
-                f"{me.incarnation} says that it sent {dot}, which is {origin}'s",
+                f"{me.incarnation} logs {dot} as sent, but {origin} is another member",
                 dot,
                 peers=(origin,) if origin in self.members else (),
             )
@@ -182,7 +182,7 @@ class Definition:
             text = f"{origin} sends {dot}, but has not sent {skipped}"
             self._report(Problem.CAUSAL, place, text, dot, (skipped,))
         if me.left:
-            self._report(Problem.AFTER_END, place, f"{origin} sends {dot} after it went", dot)
+            self._report(Problem.AFTER_END, place, f"{origin} sends {dot} after its end", dot)
         if event.deps is not None:
             self._check_tag(me, dot, event.deps, place)
         message = self.messages.get(origin, counter) or Message(None)
@@ -254,8 +254,8 @@ class Definition:
             self._check_past(me, dot, message.truth, place)
         if counter <= me.barred.get(origin, 0):
             text = (
-                f"{me.incarnation} delivers {dot} after a message that is concurrent with it was "
-                "told stable there"
+                f"{me.incarnation} delivers {dot} after a concurrent message was reported stable "
+                "there"
             )
             self._report(Problem.UNSAFE_STABLE, place, text, dot)
         self.roll.check_delivery(me, dot, place)
@@ -274,7 +274,7 @@ class Definition:
             return f"{me.incarnation} delivers {dot} before it is sent"
         last = sender.vector.get(dot.origin, 0)
         return (
-            f"{me.incarnation} delivers {dot}, which nobody has sent: the log of {dot.origin} ends "
+            f"{me.incarnation} delivers {dot}, which was never sent: the log of {dot.origin} ends "
             f"after its message {last}"
         )
 
@@ -285,7 +285,7 @@ class Definition:
                 lacking = tuple(missing(vector, truth.items()))
                 text = (
                     f"{me.incarnation} delivers {dot}, but has not delivered {listed(lacking)}, "
-                    f"which {dot.origin} had when it sent that"
+                    f"which {dot.origin} had delivered before sending it"
                 )
                 self._report(Problem.CAUSAL, place, text, dot, lacking, (me.incarnation,))
                 return
@@ -338,8 +338,8 @@ class Definition:
             ]
             if left:
                 text = (
-                    f"{incarnation} says that nothing is left, but was never told that "
-                    f"{listed(left)} is stable"
+                    f"{incarnation} logs that nothing is left to become stable, but "
+                    f"{listed(left)} was never reported stable"
                 )
                 self._report(
                     Problem.STALL, me.claim, text, left[0], tuple(left[1:]), (incarnation,)
@@ -358,7 +358,7 @@ class Definition:
         if event.seq > last + 1:
             text = f"the log of {incarnation} lacks its events {last + 1} to {event.seq - 1}"
         else:
-            text = f"the log of {incarnation} has event {event.seq} behind event {last}"
+            text = f"the log of {incarnation} has event {event.seq} after event {last}"
         self._report(Problem.LOG, place, text)
 
     def finish(self) -> list[Violation]:

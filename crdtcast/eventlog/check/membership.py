@@ -93,9 +93,7 @@ class Roll:
     def _silently_gone(self, me: LoggedMember, who: str, event: Event, place: Place) -> None:
         """A START lists it no more. Only a START of a later view may say so for the lines that are missing."""
         if me.view is not None and event.epoch == me.view.epoch:
-            text = (
-                f"{me.incarnation} starts again without {who}, but does not tell that it has ended"
-            )
+            text = f"{me.incarnation} starts again without {who}, but does not log its end"
             self._report(Problem.MEMBERSHIP, place, text, peers=(me.incarnation,))
         me.ended.setdefault(who, me.vector.get(who, 0))
 
@@ -106,16 +104,16 @@ class Roll:
             return
         expected = self._expected.setdefault((base_of(dot.origin), dot.counter), joiner)
         if joined_by(joiner) != (base_of(dot.origin), dot.counter):
-            text = f"{me.incarnation} tells that {joiner} joins by {dot}, which its id does not say"
+            text = f"{me.incarnation} logs that {joiner} joins by {dot}, which contradicts its id"
             self._report(Problem.MEMBERSHIP, place, text, dot)
         elif expected != joiner:
-            text = f"{me.incarnation} tells that {joiner} joins by {dot}, by which {expected} does"
+            text = f"{me.incarnation} logs that {joiner} joins by {dot}, but {expected} joins by it"
             self._report(Problem.MEMBERSHIP, place, text, dot, peers=(expected,))
         elif not covers(me.vector, dot):
             text = f"{joiner} joins by {dot}, which {me.incarnation} has not delivered"
             self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
         elif joiner in me.known:
-            text = f"{me.incarnation} tells a second time that {joiner} joins"
+            text = f"{me.incarnation} logs a second time that {joiner} joins"
             self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
         else:
             self._tellers.setdefault(joiner, []).append((me, place))
@@ -129,7 +127,7 @@ class Roll:
         if newcomer is None or newcomer is me:
             return
         if not covers(newcomer.base, dot):
-            text = f"{joiner} begins without {dot}, by which it joins"
+            text = f"{joiner} starts without {dot}, by which it joins"
             self._report(Problem.MEMBERSHIP, place, text, dot, peers=(joiner,))
         lacking = [
             Dot(origin, newcomer.base.get(origin, 0) + 1)
@@ -138,8 +136,8 @@ class Roll:
         ]
         if lacking:
             text = (
-                f"{joiner} begins without {lacking[0]}, which is stable at {me.incarnation}: "
-                "what it sends before it has that is concurrent"
+                f"{joiner} starts without {lacking[0]}, which is stable at {me.incarnation}: its "
+                "messages before delivering that are concurrent with it"
             )
             self._report(
                 Problem.UNSAFE_STABLE, place, text, lacking[0], tuple(lacking[1:]), (joiner,)
@@ -147,12 +145,12 @@ class Roll:
 
     def left(self, me: LoggedMember, event: Event, place: Place) -> None:
         """A line LEFT."""
-        self._ended(me, event, place, "left", "has left with")
+        self._ended(me, event, place, "left", "left with")
 
     def evicted(self, me: LoggedMember, event: Event, place: Place) -> None:
         """A line EVICT."""
         how = "forced" if event.is_forced else "evicted"
-        self._ended(me, event, place, how, "is evicted with")
+        self._ended(me, event, place, how, "was evicted with")
 
     def _ended(self, me: LoggedMember, event: Event, place: Place, how: str, words: str) -> None:
         """Where that is so, a VIEW says, and all up to there is delivered. What a member that is none any more says of
@@ -168,7 +166,7 @@ class Roll:
             if cut is not None:
                 me.ended[who] = cut.counter
             if how == "left" and cut is None:
-                text += ", but no VIEW there puts it out"
+                text += ", but no VIEW there removes it"
                 self._report(Problem.MEMBERSHIP, place, text, dot)
             return
         self.ended[who] = max(counter, self.ended.get(who, 0))
@@ -178,7 +176,7 @@ class Roll:
         told[me.incarnation] = counter
         wrong = ""
         if cut is None:
-            wrong = "which had ended before" if who in me.ended else "but no VIEW there puts it out"
+            wrong = "which had ended before" if who in me.ended else "but no VIEW there removes it"
         elif (counter, how) != (cut.counter, cut.how):
             wrong = f"but its VIEW says: {cut.how} with {cut.counter}"
         elif me.vector.get(who, 0) != counter and not self.has(me, who, counter):
@@ -196,7 +194,10 @@ class Roll:
         cut = me.cuts.get(dot.origin)
         last = me.ended.get(dot.origin) if cut is None else cut.counter
         if last is not None and dot.counter > last:
-            text = f"{me.incarnation} delivers {dot}, but only {last} messages of {dot.origin} count there"
+            text = (
+                f"{me.incarnation} delivers {dot}, but only {last} messages of {dot.origin} count "
+                "there"
+            )
             self._report(Problem.AFTER_END, place, text, dot, peers=(me.incarnation,))
 
     # --- operations sent again ------------------------------------------------------------------
@@ -209,10 +210,10 @@ class Roll:
         earlier = [first, *(new for new, _ in self._reissued.get(first, []))]
         there = [one for one in earlier if covers(me.vector, one)]
         if name_of(old.origin) != name_of(me.incarnation):
-            text = f"{dot} sends {old} again, which is not {me.log.replica}'s own"
+            text = f"{dot} sends {old} again, which another member than {me.log.replica} sent"
             self._report(Problem.REISSUE, place, text, dot, (old,))
         elif there:
-            text = f"{dot} sends {old} again, but {me.incarnation} has it already as {there[0]}"
+            text = f"{dot} sends {old} again, but {me.incarnation} already has it as {there[0]}"
             self._report(Problem.REISSUE, place, text, dot, tuple(there), (me.incarnation,))
         self._reissued.setdefault(first, []).append((dot, place))
 
@@ -245,7 +246,7 @@ class Roll:
             ]
             if len(count) > 1:
                 dot, place = count[-1]
-                text = f"{dot} sends {first} again, and {count[0][0]} counts as well"
+                text = f"{dot} sends {first} again, but {count[0][0]} counts as well"
                 self._report(Problem.REISSUE, place, text, dot, (count[0][0],))
         self._check_rest([m for m in living if m.members is not None and m.claim is not None])
 
@@ -265,15 +266,15 @@ class Roll:
             if lack and not (joiner in self._members or joiner in self._listed) and tellers:
                 me, place = tellers[0]
                 text = (
-                    f"{me.incarnation} tells that {joiner} joins by {dot}, but {lack[0].incarnation}, which has "
-                    "delivered that, does not"
+                    f"{me.incarnation} logs that {joiner} joins by {dot}, but "
+                    f"{lack[0].incarnation}, which has delivered {dot}, does not"
                 )
                 self._report(Problem.MEMBERSHIP, place, text, dot, peers=(lack[0].incarnation,))
             elif tellers:
                 for member in lack:
                     text = (
-                        f"{member.incarnation} has delivered {dot}, but does not tell that {joiner} joins by it, "
-                        f"as {tellers[0][0].incarnation} does"
+                        f"{member.incarnation} has delivered {dot}, but does not log that "
+                        f"{joiner} joins by it, as {tellers[0][0].incarnation} does"
                     )
                     place = member.end or tellers[0][1]
                     self._report(Problem.MEMBERSHIP, place, text, dot, peers=(member.incarnation,))
@@ -287,7 +288,7 @@ class Roll:
                 differ = ", ".join(sorted(member.members ^ first.members))
                 assert member.claim is not None
                 text = (
-                    f"at rest, {member.incarnation} and {first.incarnation} differ on whether "
-                    f"these are members: {differ}"
+                    f"at the end, {member.incarnation} and {first.incarnation} differ on the "
+                    f"members: {differ}"
                 )
                 self._report(Problem.MEMBERSHIP, member.claim, text, peers=(first.incarnation,))

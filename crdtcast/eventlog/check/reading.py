@@ -37,8 +37,8 @@ def _event(path: Path, number: int, line: bytes) -> Event | None:
         return None
     if event.version > SCHEMA_VERSION:
         raise UnusableInputError(
-            f"{path}, line {number} is of schema version {event.version}; this program knows "
-            f"{SCHEMA_VERSION}. Check it with the version of crdtcast that wrote it."
+            f"cannot check {path}, line {number}: it has schema version {event.version}, and this "
+            f"program reads {SCHEMA_VERSION}: use the version of crdtcast that wrote it"
         )
     if event.kind in _OF_MESSAGES and (event.counter is None or event.origin is None):
         return None

@@ -155,7 +155,7 @@ def _excerpt(log: Log, wanted: _Wanted) -> Excerpt:
             after = islice(lines, AROUND)
             return Excerpt(log, wanted.why, (*before, line, *after), line)
         before.append(line)
-    return Excerpt(log, f"{wanted.why}: not in its log, which ends", tuple(before), None)
+    return Excerpt(log, f"{wanted.why}: missing from its log, which ends here", tuple(before), None)
 
 
 def _shown(excerpt: Excerpt) -> Iterator[str]:
@@ -178,7 +178,7 @@ def described(event: Event) -> str:
         if event.reissues is not None:
             words.append(f"again, was {event.reissues}")
     elif event.kind == Kind.JOIN:
-        words.append(f"lets {event.member} in")
+        words.append(f"admits {event.member}")
     elif event.kind in (Kind.START, Kind.SEGMENT):
         words.append(f"with {{{_dots(Dot(*item) for item in (event.vector or {}).items())}}}")
         if event.view is not None:

@@ -53,8 +53,8 @@ class Log:
                     continue
                 if event.incarnation != self.incarnation or event.group != self.group:
                     raise UnusableInputError(
-                        f"{path}, line {number} belongs to the log of {event.incarnation}, the file "
-                        f"to {self.incarnation}: keep each log in files of its own"
+                        f"{path}, line {number} belongs to the log of {event.incarnation}, but "
+                        f"the file to {self.incarnation}: keep each log in separate files"
                     )
                 yield Line(index, number, event)
         self.torn = torn
@@ -85,7 +85,7 @@ def find_logs(locations: Iterable[Path]) -> Found:
         first = next((event for _, event in events_of(path) if event is not None), None)
         if first is None:
             if path in locations:
-                raise UnusableInputError(f"{path} is no event log: none of its lines is an event")
+                raise UnusableInputError(f"{path} is not an event log: no line of it is an event")
             foreign.append(path)
             continue
         present = named.setdefault(first.group, {})
@@ -111,7 +111,7 @@ def find_logs(locations: Iterable[Path]) -> Found:
                 groups[group, run] = logs
     if not groups:
         where = ", ".join(map(str, locations))
-        what = f"{foreign[0].name} tells of no event" if foreign else "no *.jsonl"
+        what = f"{foreign[0].name} has no events" if foreign else "no *.jsonl"
         raise UnusableInputError(f"no event logs in {where}: {what}")
     return Found(groups, tuple(foreign))
 
@@ -149,6 +149,6 @@ def _files(locations: list[Path]) -> Iterator[Path]:
                 inside = sorted(path for path in location.rglob("*") if path.is_file())
                 yield from (path for path in inside if path.name.endswith(_ENDINGS))
             else:
-                raise UnusableInputError(f"no event logs: {location} is not there")
+                raise UnusableInputError(f"no event logs: {location} does not exist")
         except OSError as error:
             raise UnusableInputError(f"cannot read event logs in {location}: {error}") from error

@@ -38,12 +38,12 @@ class Notices:
         """`me` is told that this message is stable."""
         origin, counter = dot
         if me.vector.get(origin, 0) < counter and not self._roll.has(me, origin, counter):
-            text = f"{me.incarnation} is told that {dot} is stable, but has not delivered it"
+            text = f"{me.incarnation} reports {dot} stable, but has not delivered it"
             self._report(Problem.STABLE_UNDELIVERED, place, text, dot, peers=(me.incarnation,))
             return
         told = me.stable.get(origin, 0)
         if counter <= told and dot not in me.skipped:
-            text = f"{me.incarnation} is told a second time that {dot} is stable"
+            text = f"{me.incarnation} reports {dot} stable a second time"
             self._report(Problem.STABLE_TWICE, place, text, dot)
             return
         message = self._messages.get(origin, counter)
@@ -70,7 +70,10 @@ class Notices:
         if late:
             if late[0].origin == origin:
                 late[0] = Dot(origin, me.stable.get(origin, 0) + 1)
-            text = f"{me.incarnation} is told that {dot} is stable, but not that {listed(late)} is"
+            text = (
+                f"{me.incarnation} reports {dot} stable, but not {listed(late)}, which it depends "
+                "on"
+            )
             self._report(
                 Problem.STABLE_ORDER,
                 place,
@@ -148,8 +151,8 @@ class Notices:
     def _early(self, me: LoggedMember, dot: Dot, sender: str, have: int, place: Place) -> None:
         to_come = Dot(sender, have + 1)
         text = (
-            f"{me.incarnation} is told that {dot} is stable, but {to_come} can still come, which "
-            f"{sender} had sent before it delivered {dot}"
+            f"{me.incarnation} reports {dot} stable, but {to_come} can still arrive: {sender} "
+            f"sent it before it delivered {dot}"
         )
         self._report(Problem.UNSAFE_STABLE, place, text, dot, (to_come,), (sender,))
 
@@ -157,7 +160,7 @@ class Notices:
         self, me: LoggedMember, member: LoggedMember, dot: Dot, place: Place
     ) -> None:
         text = (
-            f"{me.incarnation} is told that {dot} is stable, but the log of {member.incarnation} "
-            "ends without it"
+            f"{me.incarnation} reports {dot} stable, but the log of {member.incarnation} ends "
+            "without it"
         )
         self._report(Problem.UNSAFE_STABLE, place, text, dot, peers=(member.incarnation,))

@@ -51,7 +51,7 @@ class Views:
             if view.epoch < before.epoch:
                 problem, words = Problem.ROLLED_BACK, "which is older than"
             elif view.epoch == before.epoch and view.name != before.name:
-                problem, words = Problem.VIEW, "which is another one than"
+                problem, words = Problem.VIEW, "which differs from"
             if problem is not None:
                 text = (
                     f"{me.incarnation} starts again in {_said(view)}, {words} its {_said(before)}"
@@ -83,14 +83,14 @@ class Views:
         before = me.view or LoggedView(event.epoch - 1, event.before, (), 1)
         if (event.epoch, event.before) != (before.epoch + 1, before.name):
             text = (
-                f"{me.incarnation} is in {_said(before)}, but tells what makes view {event.view} of epoch "
-                f"{event.epoch} of view {event.before}"
+                f"{me.incarnation} is in {_said(before)}, but logs that view {event.view} of "
+                f"epoch {event.epoch} follows view {event.before}"
             )
             self._report(Problem.VIEW, place, text, peers=(me.incarnation,))
         if event.sent is not None and event.sent != (sent := me.vector.get(me.incarnation, 0)):
             text = (
-                f"{me.incarnation} says that it had sent {event.sent} messages by epoch {event.epoch}, "
-                f"its log tells of {sent}"
+                f"{me.incarnation} logs that it had sent {event.sent} messages by epoch "
+                f"{event.epoch}, but its log has {sent}"
             )
             self._report(Problem.VIEW, place, text, peers=(me.incarnation,))
         self._check_agreed(me, event, place)
@@ -114,8 +114,8 @@ class Views:
             there, other_log = self._made.setdefault(event.view, (event.before, me.incarnation))
             if there != event.before:
                 text = (
-                    f"{me.incarnation} and {other_log} differ on what comes before view {event.view} of epoch "
-                    f"{event.epoch}: {event.before} here, {there} there"
+                    f"{me.incarnation} and {other_log} differ on the view before view "
+                    f"{event.view} of epoch {event.epoch}: {event.before} here, {there} there"
                 )
                 self._report(Problem.VIEW, place, text, peers=(other_log,))
             for other in rivals.values():
@@ -127,8 +127,8 @@ class Views:
                     self._report(Problem.VIEW, place, text, peers=(other.by[0],))
         elif differ := _difference(same.event, event):
             text = (
-                f"{me.incarnation} and {same.by[0]} differ on what makes view {event.view} of epoch "
-                f"{event.epoch}: {differ}"
+                f"{me.incarnation} and {same.by[0]} differ on the change that makes view "
+                f"{event.view} of epoch {event.epoch}: {differ}"
             )
             self._report(Problem.VIEW, place, text, peers=(same.by[0],))
         same.by.append(me.incarnation)
@@ -136,14 +136,17 @@ class Views:
     def _check_out(self, me: LoggedMember, event: Event, place: Place) -> None:
         cuts = {cut.origin for cut in event.cuts or ()}
         for who in event.out or ():
-            self._named.append((me, who, "puts out", place))
+            self._named.append((me, who, "removes", place))
             if who not in cuts:
                 text = (
-                    f"epoch {event.epoch} puts out {who} at {me.incarnation}, but not where it ends"
+                    f"epoch {event.epoch} removes {who} at {me.incarnation}, but gives no end for "
+                    "it"
                 )
                 self._report(Problem.VIEW, place, text)
             if who in me.cuts or who in me.ended:
-                text = f"epoch {event.epoch} puts out {who} at {me.incarnation}, which went before"
+                text = (
+                    f"epoch {event.epoch} removes {who} at {me.incarnation}, which had ended before"
+                )
                 self._report(Problem.VIEW, place, text)
 
     def _check_votes(
@@ -153,9 +156,9 @@ class Views:
         for who in event.votes or ():
             self._named.append((me, who, "gives a vote to", place))
             if who in voters:
-                wrong = "which has one"
+                wrong = "which already has one"
             elif who in me.cuts or who in me.ended or who in (event.out or ()):
-                wrong = "which went"
+                wrong = "which has ended"
             else:
                 voters.add(who)
                 continue
@@ -168,7 +171,7 @@ class Views:
             known, ended = me.cuts.get(who), me.ended.get(who)
             wrong = ""
             if ended is not None and ended != counter:
-                wrong = f"it has ended there with {ended}"
+                wrong = f"it ended there with {ended}"
             elif known is not None and (counter > known.counter or how != known.how):
                 wrong = f"it was {known.how} with {known.counter}"
             elif (
@@ -180,8 +183,8 @@ class Views:
                 wrong = "it goes on"
             if wrong:
                 text = (
-                    f"epoch {event.epoch} says at {me.incarnation} that {who} is {how} with {counter} "
-                    f"messages, but {wrong}"
+                    f"epoch {event.epoch} says at {me.incarnation} that {who} is {how} with "
+                    f"{counter} messages, but {wrong}"
                 )
                 self._report(Problem.VIEW, place, text, cut.dot, peers=(me.incarnation,))
             elif who != me.incarnation and me.vector.get(who, 0) > counter:
@@ -196,8 +199,8 @@ class Views:
         if (cut := me.beyond) is not None:
             me.beyond = None
             text = (
-                f"{me.incarnation} goes on, but has delivered {me.vector.get(cut.origin, 0)} messages of "
-                f"{cut.origin}, of which {cut.counter} count"
+                f"{me.incarnation} goes on, but has delivered {me.vector.get(cut.origin, 0)} "
+                f"messages of {cut.origin}, of which only {cut.counter} count"
             )
             self._report(Problem.AFTER_END, place, text, cut.dot, peers=(me.incarnation,))
         for who, cut in list(me.cuts.items()):
@@ -205,8 +208,8 @@ class Views:
             if is_due and me.vector.get(who, 0) == cut.counter:
                 del me.cuts[who]
                 text = (
-                    f"{me.incarnation} has delivered the {cut.counter} messages that count of {who}, "
-                    f"which is {cut.how}, but does not tell that it has ended"
+                    f"{me.incarnation} has delivered all {cut.counter} messages that count of "
+                    f"{who}, which is {cut.how}, but does not log its end"
                 )
                 self._report(Problem.MEMBERSHIP, place, text, cut.dot, peers=(me.incarnation,))
 
@@ -220,7 +223,10 @@ class Views:
             if who in me.known or me.incarnation in open_ends:
                 continue
             if who not in everybody or not _may_join_later(me, who):
-                text = f"{me.incarnation} tells that a view {what} {who}, which it never tells to be a member"
+                text = (
+                    f"{me.incarnation} logs that a view {what} {who}, which it never logs as a "
+                    "member"
+                )
                 self._report(Problem.VIEW, place, text, peers=(me.incarnation,))
         self._check_beginnings()
         self._check_sides()
@@ -245,15 +251,15 @@ class Views:
                 there = (
                     f"view {first} at {other}" if not names else f"view {', '.join(sorted(names))}"
                 )
-                text = f"{me.incarnation} begins in {_said(view)}, which elsewhere is {there}"
+                text = f"{me.incarnation} starts in {_said(view)}, but elsewhere this is {there}"
                 self._report(Problem.VIEW, place, text, peers=(other,))
                 continue
             for cut in cuts:
                 stated = self._stated(view.name, cut.origin)
                 if stated is not None and stated != cut:
                     text = (
-                        f"{me.incarnation} begins with {cut.origin}, {cut.how} with {cut.counter} messages, "
-                        f"but its view says: {stated.how} with {stated.counter}"
+                        f"{me.incarnation} starts with {cut.origin}, {cut.how} with {cut.counter} "
+                        f"messages, but its view says: {stated.how} with {stated.counter}"
                     )
                     self._report(Problem.VIEW, place, text, cut.dot)
 
@@ -277,8 +283,8 @@ class Views:
             if len(sides) > 1 and any(decision.forced for decision, _ in sides):
                 (_, ones), (decision, others) = sides[:2]
                 text = (
-                    f"{ones[0]} and {others[0]} are two groups since epoch {decision.event.epoch}, by "
-                    "force, and both go on"
+                    f"{ones[0]} and {others[0]} have been two groups since epoch "
+                    f"{decision.event.epoch}, by force, and both go on"
                 )
                 self._report(Problem.VIEW, decision.place, text, peers=(ones[0],))
 

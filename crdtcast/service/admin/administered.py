@@ -46,13 +46,15 @@ class Departure(NamedTuple):
         waited = f"waited {seconds:g} s for {', '.join(self.waits_for) or 'the others'}"
         if not self.left:
             return (
-                f"not left, {waited}: the others take this node for dead now: evict it there. Its journal has what "
-                "only it had: started again, it joins under a new id and sends that"
+                f"did not leave, {waited}: evict this node from another member, since the others "
+                "still count it. Its journal keeps what only this node had: after a restart it "
+                "joins under a new id and sends that"
             )
         if not self.confirmed:
             return (
-                f"left, not confirmed, {waited}: it is decided, and those hear of it from the others. Its journal "
-                "is kept: started again, it asks them first, and joins under a new id then"
+                f"left, not confirmed, {waited}: the group has decided it, and they will learn it "
+                "from the others. The journal stays: after a restart this node asks them first, "
+                "then joins under a new id"
             )
         return None
 

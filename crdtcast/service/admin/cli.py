@@ -17,12 +17,12 @@ from crdtcast.wire.auth import read_secrets
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FORCE_WARNING = (
-    "{members} will be evicted even without a majority. If it is alive, or others beyond a cut are, and they do "
-    "the same, the group is DISPUTED: both sides take writes, and never meet again until one side is given "
-    "up with `crdtcast surrender`. What nobody here has of it comes back only with {members} itself. "
-    "Do this only if you know that it is dead."
+    "{members} will be evicted even without a majority. If it is alive, or if members beyond a "
+    "network cut do the same, the group becomes DISPUTED: both sides take writes and do not meet "
+    "again until you give one side up with `crdtcast surrender`. Data that only {members} "
+    "holds returns only with that member. Do this only if you know that it is dead."
 )
-_WANTED = "it stays wanted; `crdtcast evict --withdraw` takes it back"
+_WANTED = "the eviction stays requested; `crdtcast evict --withdraw` takes it back"
 
 
 def asks(command: F) -> F:
@@ -31,19 +31,19 @@ def asks(command: F) -> F:
         click.option(
             "--node",
             metavar="NAME",
-            help="Which node of this machine; GROUP.NAME if there are two.",
+            help="The node on this machine to ask; GROUP.NAME if the name is ambiguous.",
         ),
         click.option(
             "--admin",
             metavar="PATH|HOST:PORT",
             envvar="CRDTCAST_ADMIN",
-            help="Where it listens for operators, unless that is the usual place.",
+            help="The node's admin socket or address, if it is not the default one.",
         ),
         click.option(
             "--secret-file",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="CRDTCAST_SECRET_FILE",
-            help="The group's secret, for HOST:PORT; otherwise CRDTCAST_SECRET.",
+            help="File with the group's secret, for HOST:PORT; default: CRDTCAST_SECRET.",
         ),
     )
     for decorate in reversed(options):
@@ -51,7 +51,7 @@ def asks(command: F) -> F:
     return command
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON value.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
 
 
 class Where:
@@ -78,7 +78,7 @@ def _print(found: Any, as_json: bool, view: Callable[[Any], str]) -> None:
 def _confirm(question: str, options: str) -> None:
     """Go on only if the operator says yes. A script has to give the options instead."""
     if not sys.stdin.isatty():
-        raise UnusableInputError(f"give {options} if you are sure: nobody is here to ask")
+        raise UnusableInputError(f"add {options} to confirm: there is no terminal to ask on")
     click.confirm(question, abort=True, err=True)
 
 
@@ -86,7 +86,7 @@ def _confirm(question: str, options: str) -> None:
 @asks
 @as_json
 def status(as_json: bool, **where: Any) -> None:
-    """What a node is, holds and lacks, and how its links are."""
+    """Show the state of a node: membership, messages, storage, and links."""
     _print(Where(**where).ask("status"), as_json, views.status)
 
 
@@ -94,16 +94,21 @@ def status(as_json: bool, **where: Any) -> None:
 @asks
 @as_json
 def members(as_json: bool, **where: Any) -> None:
-    """Who is in the group and has a vote, what is about to be decided, who is silent or holds stability back."""
+    """Show the members of the group: votes, pending changes, silent members, members that hold stability back."""
     _print(Where(**where).ask("members"), as_json, views.members)
 
 
 @click.command()
 @asks
-@click.option("--seconds", default=30.0, show_default=True, help="How long to wait for all.")
+@click.option(
+    "--seconds", default=30.0, show_default=True, help="How long to wait for all members."
+)
 @as_json
 def verify(seconds: float, as_json: bool, **where: Any) -> None:
-    """Compare the objects, or keys, of all members, while everybody goes on writing. Exit code 1 if any differ."""
+    """Compare the objects or keys of all members, while writes go on.
+
+    Exit code 1 if any differ.
+    """
     found = Where(**where).ask("verify", seconds=seconds)
     _print(found, as_json, views.verification)
     if not found["equal"]:
@@ -116,7 +121,7 @@ def verify(seconds: float, as_json: bool, **where: Any) -> None:
     "--from",
     "source",
     metavar="NAME",
-    help="The member whose values are right, for all that differs.",
+    help="The member whose values are right.",
 )
 @click.option(
     "--db", type=click.IntRange(0), metavar="N", help="The database of KEY.  [default: 0]"
@@ -126,13 +131,14 @@ def verify(seconds: float, as_json: bool, **where: Any) -> None:
 def repair(
     key: str | None, source: str | None, db: int | None, as_json: bool, **where: Any
 ) -> None:
-    """Put KEY of a gateway's server right, or all its keys, from the states that the other members hold.
+    """Repair KEY in a gateway's server, or all its keys, from the states of the other members.
 
-    For what was changed past a gateway: deleted, renamed, flushed, overwritten. Without --from, what most members hold
-    is right, and of two members nothing is lost. Writers may go on. Exit code 1 if keys are left that differ.
+    For keys that were changed directly in the server: deleted, renamed, flushed, or overwritten. Without --from, the
+    value of the majority wins; without a majority, no data is lost. Writes may go on. Exit code 1 if some keys still
+    differ.
     """
     if db is not None and key is None:
-        raise click.UsageError("--db goes with KEY: without one all keys are put right")
+        raise click.UsageError("--db needs a KEY: without a KEY all keys are repaired")
     found = Where(**where).ask("repair", key=key, source=source, db=db)
     _print(found, as_json, views.repaired)
     if found["left"]:
@@ -144,15 +150,24 @@ def _timeout(command: F) -> F:
         "--timeout",
         type=click.FloatRange(0),
         metavar="SECONDS",
-        help="Do not wait for longer; it stays wanted.  [default: wait until it is decided]",
+        help=(
+            "Stop waiting after this time; the request stays.  [default: wait until the group "
+            "decides]"
+        ),
     )(command)
 
 
 @click.command()
 @click.argument("names", metavar="NAME...", nargs=-1)
-@click.option("--withdraw", is_flag=True, help="Take it back: all that this node wants, or NAME.")
-@click.option("--force", is_flag=True, help="Without a majority: may split the group for good.")
-@click.option("--yes", is_flag=True, help="Do not ask before --force.")
+@click.option(
+    "--withdraw",
+    is_flag=True,
+    help="Take back all evictions that this node requested, or that of NAME.",
+)
+@click.option(
+    "--force", is_flag=True, help="Evict without a majority: may split the group permanently."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation of --force.")
 @_timeout
 @asks
 @as_json
@@ -165,20 +180,20 @@ def evict(
     as_json: bool,
     **where: Any,
 ) -> None:
-    """Put members out that are dead or out of reach, in one change, by their names or incarnations.
+    """Remove dead or unreachable members from the group, in one change.
 
-    It is decided when all others have said what they have of them and a majority agrees; name all that are gone, since
-    it waits for everybody else. Nothing is stopped while it only waits. Whoever comes back after that joins again by
-    itself, and sends again what the group does not have.
+    NAME is a member's name or incarnation. The group decides when all other members have answered and a majority
+    agrees. Name all members that are dead, since the decision waits for every other one. Nothing else stops
+    meanwhile. An evicted member that comes back joins again by itself, and sends again what the group does not have.
     """
     at = Where(**where)
     if withdraw:
         if force:
-            raise click.UsageError("--withdraw does not go with --force")
+            raise click.UsageError("--withdraw and --force exclude each other")
         _print(at.ask("withdraw", members=names), as_json, views.withdrawn)
         return
     if not names:
-        raise click.UsageError("name whom to evict")
+        raise click.UsageError("give the names of the members to evict")
     if force and not yes:
         members = ", ".join(names)
         click.echo(_FORCE_WARNING.format(members=members), err=True)
@@ -199,26 +214,30 @@ def evict(
 @asks
 @as_json
 def leave(as_json: bool, **where: Any) -> None:
-    """Let a node leave its group, in order, and stop: the others have all that it had.
+    """Make a node leave its group in order and stop. The other members then have all its data.
 
-    It says "left", "left, not confirmed" (it is decided, and too few of the others are known to know it), or whom it
-    has waited for in vain.
+    Prints "left"; or "left, not confirmed" (the group has decided, but too few members are known to know it); or the
+    members that it waited for without success.
     """
     _print(Where(**where).ask("leave"), as_json, views.departure)
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @asks
 @as_json
 def surrender(yes: bool, as_json: bool, **where: Any) -> None:
-    """Where a group is DISPUTED or SPLIT: give this node's side up. It joins the other one again.
+    """Give up this node's side of a DISPUTED or SPLIT group. The node joins the other side again.
 
-    What had become stable on this side alone is lost.
+    Data that is stable on this side alone is lost.
     """
     if not yes:
-        _confirm("What is stable on this side alone is LOST. Give it up?", "--yes")
-    _print(Where(**where).ask("surrender"), as_json, lambda _: "given up: it joins the other side")
+        _confirm("Data that is stable on this side alone is LOST. Give it up?", "--yes")
+    _print(
+        Where(**where).ask("surrender"),
+        as_json,
+        lambda _: "given up: this node joins the other side",
+    )
 
 
 @click.command(name="raise")
@@ -227,22 +246,25 @@ def surrender(yes: bool, as_json: bool, **where: Any) -> None:
 @asks
 @as_json
 def raise_(level: int | None, timeout: float | None, as_json: bool, **where: Any) -> None:
-    """Raise the group's format level, to LEVEL or as far as all members read.
+    """Raise the group's format level to LEVEL, or as far as all members can read.
 
-    From then on the group may use what later programs have brought in, and none of its members can go back to a
-    program that does not read that. Refused as long as a member does not read it, one that is away included.
+    From then on the group may use the features of newer programs, and no member can go back to a program that does
+    not read the level. Refused while some member, even an absent one, cannot read it.
     """
     found = Where(**where).ask("raise", level=level, seconds=timeout)
-    _print(found, as_json, lambda f: f"the group uses format level {f['level']}")
+    _print(found, as_json, lambda f: f"the group now uses format level {f['level']}")
 
 
 @click.command()
 @asks
-@click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
-@click.option("--rounds", type=click.IntRange(1), help="Stop after so many looks.")
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two updates.")
+@click.option("--rounds", type=click.IntRange(1), help="Stop after this many updates.")
 @as_json
 def top(every: float, rounds: int | None, as_json: bool, **where: Any) -> None:
-    """A live view of a node: rates, links, who is silent. With --json one status a line."""
+    """Show a live view of a node: rates, links, silent members.
+
+    With --json: one status a line.
+    """
     from crdtcast.service.admin.top import watch
 
     at = Where(**where)
@@ -254,7 +276,7 @@ def top(every: float, rounds: int | None, as_json: bool, **where: Any) -> None:
 
 @click.group(name="object")
 def object_() -> None:
-    """Read and change the objects that a node holds."""
+    """Read and change the objects of a node."""
 
 
 @object_.command(name="list")
@@ -262,7 +284,7 @@ def object_() -> None:
 @asks
 @as_json
 def list_(prefix: str, as_json: bool, **where: Any) -> None:
-    """The objects whose names begin with PREFIX."""
+    """List the objects whose names begin with PREFIX."""
     _print(Where(**where).ask("objects", prefix=prefix), as_json, views.objects)
 
 
@@ -271,7 +293,7 @@ def list_(prefix: str, as_json: bool, **where: Any) -> None:
 @asks
 @as_json
 def get(name: str, as_json: bool, **where: Any) -> None:
-    """The value of an object."""
+    """Print the value of an object."""
     found = Where(**where).ask("get", name=name)
     _print(found, as_json, lambda f: f"{json.dumps(f['value'])}  ({f['type']})")
 
@@ -281,7 +303,9 @@ def get(name: str, as_json: bool, **where: Any) -> None:
 @click.argument("type_name", metavar="TYPE")
 @click.argument("operation")
 @click.argument("args", nargs=-1)
-@click.option("--wait", help='"stable", or by how many members it must have been taken.')
+@click.option(
+    "--wait", help='Wait until the operation is "stable", or until this many members have it.'
+)
 @asks
 @as_json
 def do(
@@ -293,7 +317,10 @@ def do(
     as_json: bool,
     **where: Any,
 ) -> None:
-    """An operation: `crdtcast object do cart set_aw add milk`. An argument is JSON, or a word."""
+    """Execute an operation on an object, for example: crdtcast object do cart set_aw add milk
+
+    Each argument is JSON, or else a plain word.
+    """
     found = Where(**where).ask(
         "perform",
         name=name,
@@ -310,7 +337,7 @@ def do(
 @asks
 @as_json
 def delete(name: str, as_json: bool, **where: Any) -> None:
-    """Delete what the node has seen of an object."""
+    """Delete the content of an object, as far as this node has seen it."""
     found = Where(**where).ask("delete", name=name)
     _print(found, as_json, lambda f: f"done: message {f['tag'][1]} of {f['tag'][0]}")
 

@@ -37,7 +37,9 @@ class Operator:
             while (answer := await self._lines.receive()) is not None and "waits" in answer:
                 tell(str(answer["waits"]))
         except STREAM_ERRORS as error:
-            raise UnusableInputError(f"node {self.node!r} at {self._place} is gone") from error
+            raise UnusableInputError(
+                f"node {self.node!r} at {self._place} closed the connection"
+            ) from error
         if answer is None:
             raise UnusableInputError(f"node {self.node!r} at {self._place} has stopped")
         if answer.get("ok") is not True:
@@ -56,12 +58,10 @@ async def operator(place: str, secrets: Sequence[bytes] = ()) -> AsyncIterator[O
                 name = await be_greeted(lines, secrets)
         except trio.TooSlowError as error:
             raise UnusableInputError(
-                f"whoever listens at {place} does not answer: is it stopped?"
+                f"{place} does not answer: the process may be stopped (SIGSTOP) or overloaded"
             ) from error
         except (RemoteProtocolError, *STREAM_ERRORS) as error:
-            raise UnusableInputError(
-                f"no conversation with the node at {place}: {error}"
-            ) from error
+            raise UnusableInputError(f"cannot talk to the node at {place}: {error}") from error
         yield Operator(lines, name, place)
     finally:
         with trio.CancelScope(shield=True):
@@ -78,8 +78,8 @@ def find(node: str | None, place: str | None) -> str:
     directory = Path(socket_directory())
     if directory.is_dir() and not is_own(directory):
         raise UnusableInputError(
-            f"other users may write to {directory}, and pose as a node there: remove it, or say with "
-            "--admin where the node listens"
+            f"cannot trust {directory}: other users may write to it and impersonate a node: "
+            "remove it, or set --admin to the node's address"
         )
     found = sorted(directory.glob("*.sock")) if directory.is_dir() else []
     if node is not None:
@@ -91,9 +91,9 @@ def find(node: str | None, place: str | None) -> str:
     names = ", ".join(path.stem for path in found)
     wanted = "node of this user" if node is None else f"node {node!r} of this user"
     raise UnusableInputError(
-        f"there are several nodes here ({names}): say which one with --node GROUP.NAME"
+        f"several nodes run here ({names}): choose one with --node GROUP.NAME"
         if found
-        else f"no {wanted} has its socket in {directory}: say where it is with --admin"
+        else f"no {wanted} has a socket in {directory}: start it, or set --admin to its address"
     )
 
 

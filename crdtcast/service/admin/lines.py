@@ -43,11 +43,11 @@ class Lines:
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > self.longest:
-                raise RemoteProtocolError(f"a line of more than {self.longest:,} bytes")
+                raise RemoteProtocolError(f"line too long: more than {self.longest:,} bytes")
             piece = await self.stream.receive_some(_READ)
             if not piece:
                 if self._buffer:
-                    raise RemoteProtocolError("the connection ended within a line")
+                    raise RemoteProtocolError("the connection closed in the middle of a line")
                 return None
             self._buffer += piece
         line = bytes(self._buffer[:end])
@@ -58,9 +58,9 @@ class Lines:
                 # Half of a surrogate pair is JSON and no text: nothing could be sent or logged with it.
                 json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
-            raise RemoteProtocolError(f"a line that is no JSON: {error}") from error
+            raise RemoteProtocolError(f"a line is not valid JSON: {error}") from error
         if not isinstance(value, dict):
-            raise RemoteProtocolError("a line that is no JSON object")
+            raise RemoteProtocolError("a line is not a JSON object")
         return value
 
 
@@ -79,7 +79,7 @@ async def greet(lines: Lines, name: str, known: Sequence[bytes]) -> bool:
             (one for one in known if _proves(mac, one, Role.DIALLER, name, nonce, theirs)), None
         )
         if shared is None:
-            await lines.send({"ok": False, "error": f"not the secret of node {name!r}"})
+            await lines.send({"ok": False, "error": f"wrong secret for node {name!r}"})
             return False
         await lines.send({"proof": _proof(shared, Role.ACCEPTOR, name, nonce, theirs)})
     lines.longest = LONGEST
@@ -93,13 +93,13 @@ async def be_greeted(lines: Lines, known: Sequence[bytes]) -> str:
     greeting = await lines.receive() or {}
     name, nonce = greeting.get("node"), greeting.get("nonce")
     if not isinstance(name, str) or not isinstance(nonce, str):
-        raise RemoteProtocolError("whoever listens there is no crdtcast node")
+        raise RemoteProtocolError("not a crdtcast admin socket")
     lines.longest = LONGEST
     if not nonce:
         return name
     if not known:
         raise RemoteProtocolError(
-            f"node {name!r} asks for the group's secret: give --secret-file, or CRDTCAST_SECRET"
+            f"node {name!r} requires the group's secret: add --secret-file, or set CRDTCAST_SECRET"
         )
     own = secrets.token_hex(_NONCE_BYTES)
     proof = _proof(known[0], Role.DIALLER, name, nonce, own)
@@ -108,7 +108,9 @@ async def be_greeted(lines: Lines, known: Sequence[bytes]) -> str:
     if "error" in answer:
         raise RemoteProtocolError(str(answer["error"]))
     if not _proves(str(answer.get("proof")), known[0], Role.ACCEPTOR, name, nonce, own):
-        raise RemoteProtocolError(f"whoever listens there does not know the secret of {name!r}")
+        raise RemoteProtocolError(
+            f"the peer does not know the secret of {name!r}, so it may be another program"
+        )
     return name
 
 

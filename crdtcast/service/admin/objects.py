@@ -69,7 +69,7 @@ class NodeAdmin(Admin):
         name, held = text(asked, "name"), self._node.objects().held
         type_name = held.visible_type(name)
         if type_name is None:
-            raise LocalProtocolError(f"there is no object {name!r} here")
+            raise LocalProtocolError(f"this node has no object {name!r}")
         value = held.crdt((name, type_name)).value
         return {"name": name, "type": type_name, "value": shown(value)}
 
@@ -77,12 +77,12 @@ class NodeAdmin(Admin):
         replica = self._node.objects()
         args = asked.get("args", [])
         if not isinstance(args, list):
-            raise LocalProtocolError(f"args is {args!r}: give a list")
+            raise LocalProtocolError(f"invalid args {args!r}: give a list")
         name, type_name = text(asked, "name"), text(asked, "type")
         wait, seconds = self._wait(asked), seconds_of(asked)
         if replica.held.type_named(type_name) is None:
             known = ", ".join(sorted(known_types()))
-            raise InvalidOperationError(f"there is no type {type_name!r}; there are {known}")
+            raise InvalidOperationError(f"unknown type {type_name!r}: choose one of {known}")
         tag = replica.perform((name, type_name), text(asked, "operation"), *args)
         return await self._acknowledged(tag, wait, seconds)
 
@@ -97,7 +97,7 @@ class NodeAdmin(Admin):
         if wait is None or wait == "stable" or (isinstance(wait, int) and 1 <= wait <= members):
             return wait
         raise LocalProtocolError(
-            f'wait is {wait!r}: give "stable", or how many of the {members} members are to have it'
+            f'invalid wait {wait!r}: give "stable", or a number of members from 1 to {members}'
         )
 
     async def _acknowledged(self, tag: Tag, wait: str | int | None, seconds: float) -> Any:
@@ -119,9 +119,9 @@ class NodeAdmin(Admin):
         place = f"at {wait} members" if counted else "stable"
         rule = progress.lacking if counted else progress.unsettled
         missing = rule(self._node.member.engine, tag.dot)
-        lacks = f"it lacks an acknowledgement of {self._described(missing)}. " if missing else ""
+        lacks = f"{self._described(missing)} has not acknowledged it. " if missing else ""
         return (
-            f"message {tag.dot.counter} of {tag.dot.origin} has taken effect here, and is not {place} after "
-            f"{seconds:g} s: {lacks}That comes by itself when all are back, or those who are gone have been evicted; "
-            "do not repeat it"
+            f"message {tag.dot.counter} of {tag.dot.origin} was applied at this node, but is not "
+            f"{place} after {seconds:g} s: {lacks}It gets there when all members are back, or "
+            "when dead ones have been evicted; do not repeat it"
         )

@@ -78,9 +78,9 @@ class Probes:
             case [b"GET", target, _]:
                 path = target.partition(b"?")[0]
             case [_, _, _]:
-                return 405, _TEXT, b"only GET\n"
+                return 405, _TEXT, b"only GET is allowed\n"
             case _:
-                return 400, _TEXT, b"no HTTP\n"
+                return 400, _TEXT, b"not an HTTP request\n"
         if path == b"/live":
             return 200, _TEXT, b"live\n"
         if path == b"/ready":
@@ -89,7 +89,7 @@ class Probes:
             return 503, _TEXT, f"{obstacle}\n".encode()
         if path == b"/metrics":
             return self._metrics()
-        return 404, _TEXT, b"there are /live, /ready and /metrics\n"
+        return 404, _TEXT, b"unknown path: use /live, /ready or /metrics\n"
 
     def _metrics(self) -> tuple[int, str, bytes]:
         try:

@@ -83,11 +83,11 @@ class Admin:
                     if self._ends:
                         self._process.stop()
         except RemoteProtocolError as error:
-            self._logger.warning("an operator's connection is closed: %s", error)
+            self._logger.warning("closed an operator's connection: %s", error)
             with trio.move_on_after(_FAREWELL_SECONDS), suppress(*STREAM_ERRORS):
                 await lines.send(_refused(str(error)))
         except trio.TooSlowError:
-            self._logger.warning("an operator's connection is closed: it says nothing")
+            self._logger.warning("closed an operator's connection: it sent nothing")
         except STREAM_ERRORS:
             pass
         finally:
@@ -106,7 +106,7 @@ class Admin:
             return _refused(self._elsewhere)
         if request is None:
             known = ", ".join([*self._requests, *self._lasting])
-            return _refused(f"there is no request {do!r} here; there are {known}")
+            return _refused(f"unknown request {do!r}: use one of {known}")
         try:
             return {"ok": True, "result": await request(asked)}
         except CrdtcastError as error:
@@ -116,8 +116,8 @@ class Admin:
         except Exception as error:
             if do not in _LOOKS:
                 raise  # it may be half done: the node ends, as with any error of its application
-            self._logger.exception("unexpected error at %s", do)
-            return _refused(f"{do}: unexpected {type(error).__name__}: look into the node's log")
+            self._logger.exception("unexpected error in the request %s", do)
+            return _refused(f"{do}: unexpected {type(error).__name__}: see the node's log")
 
     # Looking
 
@@ -150,7 +150,7 @@ class Admin:
     async def _evict(self, asked: Asked, tell: Tell) -> Any:
         member, names = self._process.member, texts(asked, "members")
         if not names:
-            raise LocalProtocolError("members is empty: name whom to evict")
+            raise LocalProtocolError("members is empty: give the names of the members to evict")
         wanted = {who for who in member.engine.evictable if name_of(who) in names or who in names}
         member.evict(*names, force=asked.get("force") is True)
 
@@ -158,7 +158,8 @@ class Admin:
             left = {who for who in wanted if not member.engine.is_over(who)}
             if left and left.isdisjoint(member.engine.wants.victims):
                 raise LocalProtocolError(
-                    f"{_names(left)} not evicted: it was withdrawn meanwhile, or this node was evicted itself"
+                    f"{_names(left)} not evicted: the eviction was withdrawn, or this node was "
+                    "evicted itself"
                 )
             return left
 
@@ -178,15 +179,16 @@ class Admin:
     async def _raise(self, asked: Asked, tell: Tell) -> Any:
         member, wanted = self._process.member, asked.get("level")
         if wanted is not None and (type(wanted) is not int or wanted < 1):
-            raise LocalProtocolError(f"level is {wanted!r}: give a number")
+            raise LocalProtocolError(f"invalid level {wanted!r}: give a number")
         level = level_to_raise(member.engine, wanted)
         member.raise_level(level)
         if await self._until(lambda: member.engine.level >= level, seconds_of(asked), tell):
             return {"level": level}
         waits = self._described(member.engine.waits_for()) or "the others"
         raise LocalProtocolError(
-            f"format level {level} is asked for, and not in force yet: it waits for {waits}. That comes by itself when "
-            "all are back and read it; `crdtcast status` says when"
+            f"format level {level} was requested and is not in force yet: it waits for {waits}. "
+            "It comes into force when all members are back and can read it; `crdtcast status` "
+            "shows when"
         )
 
     async def _until(self, done: Callable[[], bool], most: float, tell: Tell) -> bool:
@@ -209,7 +211,7 @@ class Admin:
             if name in silences:
                 why.append(f"silent for {views.seconds(silences[name])}")
             elif who in engine.unheard:
-                why.append("let in, never heard of")
+                why.append("admitted, nothing received yet")
             words.append(f"{name} ({', '.join(why)})" if why else name)
         return ", ".join(words)
 
@@ -297,7 +299,7 @@ def text(asked: Asked, key: str, default: str | None = None) -> str:
     value = asked.get(key, default)
     if isinstance(value, str):
         return value
-    raise LocalProtocolError(f"{key} is {value!r}: give a text")
+    raise LocalProtocolError(f"invalid {key} {value!r}: give a text")
 
 
 def texts(asked: Asked, key: str) -> list[str]:
@@ -305,7 +307,7 @@ def texts(asked: Asked, key: str) -> list[str]:
     value = asked.get(key, [])
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
-    raise LocalProtocolError(f"{key} is {value!r}: give a list of texts")
+    raise LocalProtocolError(f"invalid {key} {value!r}: give a list of texts")
 
 
 def seconds_of(asked: Asked) -> float:
@@ -315,4 +317,4 @@ def seconds_of(asked: Asked) -> float:
         return _MOST_SECONDS
     if isinstance(value, (int, float)) and value >= 0:
         return min(value, _MOST_SECONDS)
-    raise LocalProtocolError(f"seconds is {value!r}: give a number")
+    raise LocalProtocolError(f"invalid seconds {value!r}: give a number")

@@ -26,22 +26,24 @@ async def listen_at(place: str) -> trio.SocketListener:
     path = Path(place)
     if len(os.fsencode(path)) > 100:
         raise ConfigurationError(
-            f"cannot listen at {path}: a socket's path has 100 bytes at most: choose a shorter one"
+            f"cannot listen at {path}: a socket path has at most 100 bytes: choose a shorter one"
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_own(path.parent):
             raise ConfigurationError(
-                f"cannot listen at {path}: other users may write to its directory: choose another"
+                f"cannot listen at {path}: other users may write to its directory: choose another "
+                "path"
             )
         if await _answers(path):
             raise ConfigurationError(
-                f"cannot listen at {path}: another node does: stop it, or give this one another "
-                "name or admin path"
+                f"cannot listen at {path}: another node listens there: stop it, or give this node "
+                "another name or admin path"
             )
         if _is_taken(path):
             raise ConfigurationError(
-                f"cannot listen at {path}: something else than a socket is there: choose another admin path"
+                f"cannot listen at {path}: the path exists and is not a socket: choose another "
+                "admin path"
             )
         remove(place)
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -54,7 +56,7 @@ async def listen_at(place: str) -> trio.SocketListener:
     except OSError as error:
         why = error.strerror or error
         raise ConfigurationError(
-            f"cannot listen at {path}: {why}: choose another admin path, which this user may write to"
+            f"cannot listen at {path}: {why}: choose an admin path that this user may write to"
         ) from error
     return trio.SocketListener(listener)
 
@@ -96,5 +98,6 @@ async def connect(place: str) -> trio.SocketStream:
     except (OSError, trio.TooSlowError) as error:
         why = getattr(error, "strerror", None) or str(error) or "no answer"
         raise UnusableInputError(
-            f"no node at {place} ({why}): start it, or say where it is with --node or --admin"
+            f"no node answers at {place} ({why}): start it, or choose another one with --node or "
+            "--admin"
         ) from error

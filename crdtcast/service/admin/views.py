@@ -11,14 +11,15 @@ _DIGEST = re.compile("[0-9a-f]{16,}")
 _SIZES = {"bytes", "grown"}
 
 DISPUTED = (
-    "DISPUTED: this side and another one have evicted each other, one of them at least by force: decide which one goes "
-    "on, and type `crdtcast surrender` at the nodes of the other one"
+    "DISPUTED: this side and another one have evicted each other, at least one of them by force: "
+    "decide which side goes on, and run `crdtcast surrender` at the nodes of the other one"
 )
 
 SPLIT = (
-    "SPLIT: a voter's disk was set back, and members follow two different changes of one epoch (WARNING and ERROR "
-    "lines of the log name them): no change of members is made, data goes on; decide which side goes on, and type "
-    "`crdtcast surrender` at the nodes of the other one, which join again"
+    "SPLIT: a voter's disk was set back, and members follow two different changes of one epoch "
+    "(WARNING and ERROR lines of the log name them). Members cannot change; data goes on: decide "
+    "which side goes on, and run `crdtcast surrender` at the nodes of the other one; they join "
+    "again"
 )
 _SIDES = {"disputed": DISPUTED, "split": SPLIT}
 
@@ -94,10 +95,11 @@ def status(found: Answer) -> str:
         lines.append(f"HOLDS BACK {holder['name']}: since {seconds(holder['since'])}")
     for who in found["waiting"]:
         lines.append(
-            f"WAITS {who['name']}: {who['messages']:,} messages, {size(who['bytes'])}, for what is missing"
+            f"WAITS {who['name']}: {who['messages']:,} messages, {size(who['bytes'])}, wait for "
+            "missing ones"
         )
     for who in found["blamed"]:
-        lines.append(f"REFUSED {who['name']}: {who['times']:,} times, the last time: {who['text']}")
+        lines.append(f"REFUSED {who['name']}: {who['times']:,} times, last: {who['text']}")
     lines += ["", links(found["links"])]
     if found["refused"]:
         refused = ", ".join(f"{reason} {n}" for reason, n in sorted(found["refused"].items()))
@@ -108,13 +110,15 @@ def status(found: Answer) -> str:
 def comparison(found: Answer) -> str:
     """What a gateway has found by comparing its keys with other members'."""
     if found["since"] is None:
-        line = "keys compared: no whole round yet"
+        line = "keys compared: the first round is not complete yet"
     else:
         line = f"keys compared: {found['keys']:,} in the last round, {seconds(found['since'])} ago"
     if found["left_out"]:
         line += f", {found['left_out']:,} left out"
     if found["found"] or found["put_right"]:
-        line += f"; changed past a gateway {found['found']:,}, put right {found['put_right']:,}"
+        line += (
+            f"; changed directly in the server {found['found']:,}, repaired {found['put_right']:,}"
+        )
     if found["differing"]:
         line += f"; {found['differing']:,} DIFFER"
     if found["disputed"]:
@@ -134,13 +138,13 @@ def format_level(found: Answer) -> str:
     reads = {m["name"]: m["reads"][1] for m in found["members"] if m["reads"] is not None}
     line = f"format level {level}"
     if agreed > level:
-        return f"{line}, {agreed} comes when all members have agreed to it"
+        return f"{line}; {agreed} comes into force when all members have agreed to it"
     highest = max(reads.values(), default=level)
     if highest <= level:
         return line
     lacking = sorted(name for name, reads_to in reads.items() if reads_to < highest)
     if lacking:
-        return f"{line}; some read {highest}, upgrade {', '.join(lacking)} to use it"
+        return f"{line}; some members read {highest}: upgrade {', '.join(lacking)} to use it"
     return f"{line}; all members read {highest}: `crdtcast raise`"
 
 
@@ -179,9 +183,9 @@ def members(found: Answer) -> str:
         if member["witness"]:
             said.append("witness")
         if member["unheard"]:
-            said.append("let in, never heard of")
+            said.append("admitted, nothing received yet")
         elif not member["established"]:
-            said.append("not known to all yet")
+            said.append("not yet known to all")
         if not member["votes"]:
             said.append("learner: no vote yet")
         if member["evicting"]:
@@ -210,7 +214,8 @@ def view(found: Answer | None) -> list[str]:
     if (change := found["change"]) is not None:
         waits = ", ".join(change["waits_for"]) or "nobody"
         lines.append(
-            f"OPEN: {change['by']} asks to {change['text']}, since {seconds(change['since'])}; waits for {waits}"
+            f"OPEN: {change['by']} asks to {change['text']}, since {seconds(change['since'])}; "
+            f"waits for {waits}"
         )
     if (wanted := found["wanted"]) is not None:
         what = []
@@ -224,7 +229,8 @@ def view(found: Answer | None) -> list[str]:
             what.append(f"raise the format level to {wanted['level']}")
         waits = ", ".join(wanted["waits_for"]) or "the decision"
         lines.append(
-            f"WANTED by this node: {', '.join(what)}, since {seconds(wanted['since'])}; waits for {waits}"
+            f"REQUESTED by this node: {', '.join(what)}, since {seconds(wanted['since'])}; waits "
+            f"for {waits}"
         )
     return lines
 
@@ -232,39 +238,43 @@ def view(found: Answer | None) -> list[str]:
 def departure(found: Answer) -> str:
     """What `crdtcast leave` prints."""
     if found["confirmed"]:
-        return f"left: {found['left']} is no member any more, and the node stops"
+        return f"left: {found['left']} is no longer a member; the node stops"
     waits = ", ".join(found["waits_for"]) or "a majority"
     return (
-        f"left, not confirmed: it is decided that {found['left']} is no member any more, and {waits} may not know it "
-        "yet, but hear of it from the others. The node stops, and keeps its journal"
+        f"left, not confirmed: the group has decided that {found['left']} is no longer a member; "
+        f"{waits} will learn it from the others. The node stops and keeps its journal"
     )
 
 
 def withdrawn(found: Answer) -> str:
     """What `crdtcast evict --withdraw` prints."""
     said = f"withdrawn: {', '.join(found['withdrawn']) or 'nothing'}"
-    return f"{said}; still wanted: {', '.join(found['wanted'])}" if found["wanted"] else said
+    return f"{said}; still requested: {', '.join(found['wanted'])}" if found["wanted"] else said
 
 
 def verification(found: Answer) -> str:
     """What `crdtcast verify` prints."""
     if found["silent"]:
         return (
-            f"NOT COMPARED: no answer of {', '.join(found['silent'])}: try again when they are back "
-            "(`crdtcast members` tells who is silent)"
+            f"NOT COMPARED: {', '.join(found['silent'])} did not answer: try again when they are "
+            "back (`crdtcast members` shows silent members)"
         )
     lines = [
-        f"{found['compared']:,} of {found['objects']:,} objects compared at "
-        f"{', '.join(found['members'])}; {found['changing']:,} were being written to"
+        (
+            f"compared {found['compared']:,} of {found['objects']:,} objects at "
+            f"{', '.join(found['members'])}; skipped {found['changing']:,} that were being written to"
+        )
     ]
     if found["unknown"]:
-        lines.append(f"{found['unknown']:,} are not understood by some member: upgrade it")
+        lines.append(
+            f"skipped {found['unknown']:,} that some member does not understand: upgrade it"
+        )
     for name, digests in found["different"].items():
         at = ", ".join(f"{member} {_short(digest)}" for member, digest in digests.items())
         lines.append(f"DIFFERENT {name}: {at}")
     foreign = _not_replicated(found)
     lines += foreign
-    equal = "equal, as far as keys are replicated" if foreign else "equal"
+    equal = "equal (replicated keys only)" if foreign else "equal"
     differing = len(found["different"])
     unequal = "1 object DIFFERS" if differing == 1 else f"{differing:,} objects DIFFER"
     lines.append(equal if found["equal"] else unequal)
@@ -274,7 +284,7 @@ def verification(found: Answer) -> str:
 def _not_replicated(found: Answer) -> list[str]:
     """A line for each member whose server holds what was written past its gateway and stays there alone."""
     return [
-        f"NOT REPLICATED at {name}, but kept there: {_by_type(kinds)}"
+        f"NOT REPLICATED, present at {name} only: {_by_type(kinds)}"
         for name, kinds in found.get("not_replicated", {}).items()
         if kinds
     ]
@@ -296,7 +306,7 @@ def repaired(found: Answer) -> str:
     lines += _not_replicated(found)
     if found["left"]:
         lines.append(
-            f"NOT put right: {', '.join(found['left'])}: say `crdtcast repair KEY --from NAME`"
+            f"NOT repaired: {', '.join(found['left'])}: run `crdtcast repair KEY --from NAME`"
         )
     return "\n".join(lines)
 

@@ -19,16 +19,25 @@ class _Unusable(click.ClickException):
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.option("--only", "ids", multiple=True, metavar="ID", help="Run this vector (repeatable).")
-@click.option("--type", "types", multiple=True, metavar="T", help="Run this type (repeatable).")
+@click.option(
+    "--only", "ids", multiple=True, metavar="ID", help="Run only this vector (repeatable)."
+)
+@click.option(
+    "--type", "types", multiple=True, metavar="T", help="Run only this type (repeatable)."
+)
 @click.option(
     "--level",
     "levels",
     multiple=True,
     metavar="L",
-    help="Run this level (repeatable): must, should or choice; a vector without one is a must.",
+    help=(
+        "Run only this level (repeatable): must, should or choice; a vector without a level is a "
+        "must."
+    ),
 )
-@click.option("--json", "as_json", is_flag=True, help="The last line is a JSON object with totals.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print totals as a JSON object on the last line."
+)
 def vectors(
     file: str,
     ids: tuple[str, ...],
@@ -38,9 +47,9 @@ def vectors(
 ) -> None:
     """Check the data types against FILE: expected values for operations in every causal order.
 
-    A vector passes if every delivery order that respects causality gives its value, with and
-    without causal stability, if its log has the stated size, and if what should be refused is
-    refused. Exit code 1 if any failed, 2 if FILE is unusable.
+    A vector passes if every causal delivery order gives its value, with and without causal
+    stability, if its log has the stated size, and if each invalid operation is refused.
+    Exit code 1 if any failed, 2 if FILE is unusable.
     """
     try:
         loaded = load(file)

@@ -72,7 +72,7 @@ def load(path: str) -> list[Vector]:
     try:
         return parse(found)
     except UnusableInputError as error:
-        raise UnusableInputError(f"{path} is no usable vector file: {error}") from error
+        raise UnusableInputError(f"{path} is not a usable vector file: {error}") from error
 
 
 def parse(document: Any) -> list[Vector]:
@@ -91,7 +91,7 @@ def parse(document: Any) -> list[Vector]:
         fields = _mapping(entry, where)
         vector = _vector(fields, f"vector {_field(fields, 'id', str, where)}")
         if vector.id in known:
-            raise UnusableInputError(f"there are two vectors {vector.id}")
+            raise UnusableInputError(f"two vectors have the id {vector.id}")
         known.add(vector.id)
         vectors.append(vector)
     return vectors
@@ -104,11 +104,11 @@ def _vector(fields: Mapping[str, Any], where: str) -> Vector:
     for number, entry in enumerate(_field(fields, "events", list, where), 1):
         event = _event(entry, f"{where}, event number {number}", events, positions, latest)
         if event.id in positions:
-            raise UnusableInputError(f"{where} has two events {event.id}")
+            raise UnusableInputError(f"{where} has two events with the id {event.id}")
         positions[event.id] = latest[event.replica] = len(events)
         events.append(event)
     if "expect" not in fields:
-        raise UnusableInputError(f"{where} expects nothing")
+        raise UnusableInputError(f"{where} has no expectation")
     views = [
         _view(entry, f"{where}, views", events, positions)
         for entry in _field(fields, "views", list, where, default=[])
@@ -157,7 +157,7 @@ def _view(entry: Any, where: str, events: Sequence[Event], positions: Mapping[st
 def _positions(ids: Sequence[Any], where: str, positions: Mapping[str, int]) -> list[int]:
     for name in ids:
         if not isinstance(name, str) or name not in positions:
-            raise UnusableInputError(f"{where} refers to {name!r}, which is no event before it")
+            raise UnusableInputError(f"{where} refers to {name!r}, which is not an earlier event")
     return [positions[name] for name in ids]
 
 

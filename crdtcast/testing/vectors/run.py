@@ -166,7 +166,9 @@ class _Run:
                     unstable.remove(candidate)
         self._compare(replica, expected, f"{where}{self._order(steps)}, stability at its earliest")
         if not unstable and replica.log_size:
-            raise _Difference(f"{replica.log_size} operations stay in the log, all being stable")
+            raise _Difference(
+                f"{replica.log_size} operations stay in the log, although all are stable"
+            )
 
     def _compare(self, replica: PureOpCRDT[Any], expected: Any, where: str) -> None:
         value = self.mapped.show(replica.value)

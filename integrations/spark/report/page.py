@@ -17,11 +17,11 @@ MOST_GROUPS = 8
 
 _QUESTIONS = {
     "log": "Are the logs whole?",
-    "order": "Did every replica take each origin's messages in order, once, all of them?",
-    "causality": "Did what a message depends on come before it, and does it say all it depends on?",
-    "stability": "When a message was told stable, could nothing concurrent come any more?",
+    "order": "Did every replica deliver each origin's messages in order, once, and all of them?",
+    "causality": "Did the dependencies of a message come before it, and does it name all of them?",
+    "stability": "When a message was reported stable, could a concurrent one still arrive?",
     "convergence": "Did the same operations give the same values?",
-    "garbage": "Was everything forgotten that could be?",
+    "garbage": "Was all metadata removed that could be removed?",
 }
 
 _CSS = """
@@ -89,7 +89,7 @@ def _checks(result: Result) -> str:
         if found:
             answer = (_many(found, "finding") + (f", {follows}" if hidden else ""), "bad")
         elif hidden or stage in result.not_judged:
-            answer = (follows or f"not judged: {result.not_judged[stage]}", "muted")
+            answer = (follows or f"not checked: {result.not_judged[stage]}", "muted")
         else:
             answer = ("fine", "ok")
         rows.append([stage, _QUESTIONS[stage], answer])

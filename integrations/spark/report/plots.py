@@ -53,7 +53,7 @@ def backlog(series: Sequence[Series]) -> str:
     def draw(axes: Axes, one: Series, style: dict[str, Any]) -> None:
         axes.plot(*_columns(one.backlog), drawstyle="steps-post", **style)
 
-    return _panel("Backlog: delivered, not stable yet", "messages", series, draw)
+    return _panel("Backlog: delivered, not yet stable", "messages", series, draw)
 
 
 def metadata(series: Sequence[Series]) -> str:

@@ -208,7 +208,8 @@ def test_value_that_no_gateway_has_written_is_not_taken(tmp_path: Path) -> None:
         town.past("eu", "RPUSH", "s", "y")
         asked = town.call("us", "CRDTCAST", "REPAIR", "s", "FROM", "eu")
         assert (
-            isinstance(asked, ErrorReply) and "eu holds what no gateway has written" in asked.text
+            isinstance(asked, ErrorReply)
+            and "eu holds a value that no gateway has written" in asked.text
         )
         assert town.call("us", "SMEMBERS", "s") == [b"x"]
         asked = town.call("us", "CRDTCAST", "REPAIR", "s", "FROM", "nowhere")

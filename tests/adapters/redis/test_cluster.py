@@ -75,7 +75,7 @@ def test_replies_come_as_they_are(server: EmbeddedServer) -> None:
         server.kill()
         with pytest.raises(ServerError, match="no reply to 'PING'"):
             client.call("PING")
-        with pytest.raises(ServerError, match="nobody answers"):
+        with pytest.raises(ServerError, match="no server answers"):
             RawClient(server.port)
 
 

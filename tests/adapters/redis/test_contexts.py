@@ -15,7 +15,7 @@ from tests.adapters.redis.front_support import Running, Wire, serve
 QUEUED_THREE = b"+OK\r\n" + b"+QUEUED\r\n" * 3
 ABORTED = "EXECABORT Transaction discarded because of previous errors."
 OURS = "ERR crdtcast: database 15 holds the gateway's own metadata"
-AFTER_SELECT = "ERR crdtcast: not carried out, since SELECT was refused"
+AFTER_SELECT = "ERR crdtcast: not executed: SELECT was refused"
 
 
 def talk(gate: Running, exchange: Sequence[tuple[str, object]], *, at_once: bool = False) -> None:
@@ -63,7 +63,7 @@ CONVERSATIONS: dict[str, list[tuple[str, object]]] = {
     "refused_inside": [
         ("MULTI", b"OK"),
         ("INCRBY n 1", b"QUEUED"),
-        ("LPUSH k v", "ERR crdtcast: command 'LPUSH' is not replicated yet"),
+        ("LPUSH k v", "ERR crdtcast: command 'LPUSH' is not replicated"),
         ("INCRBY n 1", b"QUEUED"),
         ("EXEC", ABORTED),
         ("GET n", None),
@@ -402,7 +402,7 @@ def test_all_transactions_together_are_bounded() -> None:
                 assert wire.call("MULTI") == b"OK"
             assert one.call("SADD", "s", b"x" * 900) == b"QUEUED"
             assert str(other.call("SADD", "s", b"x" * 900)).startswith(
-                "ERR crdtcast: the clients of this gateway have too much in transactions"
+                "ERR crdtcast: too much waits in the unexecuted transactions"
             )
             assert other.call("EXEC") == ABORTED
             assert one.call("EXEC") == [1]

@@ -52,7 +52,7 @@ def test_names_tell_keys_of_all_databases_apart(
 
 @pytest.mark.parametrize("name", [b"\xff", b"\xff\x00k", b"\xff\x00"])
 def test_what_no_key_is_called_is_refused(name: bytes) -> None:
-    with pytest.raises(ValueError, match="name of no key"):
+    with pytest.raises(ValueError, match="is not the name of a key"):
         check_name(name)
 
 

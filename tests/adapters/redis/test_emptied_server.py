@@ -90,7 +90,7 @@ def test_fixed_members_tell_the_true_cause(
     ):
         assert client.call("INCR", "n") == 1
         direct.call("FLUSHALL")
-        until(lambda: "removed past the gateway" in str(client.call("INCR", "n")))
+        until(lambda: "removed directly in the server" in str(client.call("INCR", "n")))
         assert running.error is None
         assert "another gateway" not in caplog.text
         assert "the server has lost its data" in caplog.text

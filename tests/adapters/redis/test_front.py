@@ -237,7 +237,9 @@ def test_a_client_that_does_not_read_is_closed_with_a_log_line(
 
     with caplog.at_level(logging.WARNING):
         serve(body, limits=ClientLimits(output=1_000_000))
-    assert re.search(r"replies of \d+ bytes came for it at once, the limit is 1000000", caplog.text)
+    assert re.search(
+        r"replies of \d+ bytes came for it at once, and the limit is 1000000", caplog.text
+    )
     assert "too slowly" not in caplog.text, "it is not the client's fault"
 
 

@@ -155,4 +155,4 @@ def test_a_random_key_is_one_that_is_there(pair: Both) -> None:
 def test_what_is_not_about_this_server_s_keys_is_refused_with_a_reason(pair: Both) -> None:
     with pair.running.client() as client:
         reply = client.call("OBJECT", "HELP")
-        assert isinstance(reply, ErrorReply) and "concerns one server alone" in reply.text
+        assert isinstance(reply, ErrorReply) and "concerns one server" in reply.text

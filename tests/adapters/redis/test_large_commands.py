@@ -335,10 +335,10 @@ LOST = ReplyError("ERR crdtcast: this was applied, but its reply is lost")
         ([ERROR, ERROR, ERROR], str(ERROR)),
         (
             [LOST, ERROR, ERROR],  # what is said of one of them does not hold for all
-            "0 are known to be removed; then: this was applied, but its reply is lost; send it again",
+            "0 are known to be removed, then: this was applied, but its reply is lost; send it again",
         ),
-        ([5, ERROR, ERROR], "5 are known to be removed; then: the server went away; send it again"),
-        ([ERROR, 5, 2], "7 are known to be removed; then: the server went away; send it again"),
+        ([5, ERROR, ERROR], "5 are known to be removed, then: the server went away; send it again"),
+        ([ERROR, 5, 2], "7 are known to be removed, then: the server went away; send it again"),
     ],
 )
 def test_what_the_pieces_of_a_removal_come_to(

@@ -104,7 +104,7 @@ def test_large_keys_that_one_server_has_lost_come_back_in_pages_while_all_write(
         assert max(sizes) < 4 * PAGE  # a long value, and what a page of slots has besides
         # A reader has seen what was left, was refused, and has seen all: never a half.
         refused = [each for each in seen if isinstance(each, ErrorReply)]
-        assert refused and all("is being put right; try again" in each.text for each in refused)
+        assert refused and all("is being repaired: try again" in each.text for each in refused)
         cards = [each for each in seen if isinstance(each, int)]
         assert all(each < 3_000 or each > SLOTS // 2 for each in cards)
 
@@ -120,7 +120,7 @@ def test_few_slots_of_a_large_key_are_put_right_at_once_and_kept_aside(tmp_path:
         town.past("eu", "PERSIST", "hash")
         assert repair(town, "eu", "set")["found"] == {"put right here": 1}
         until(lambda: town.call("us", "SISMEMBER", "set", "of eu") == 1)  # nothing is lost
-        assert "say --from" in str(town.call("eu", "CRDTCAST", "REPAIR", "hash"))
+        assert "use --from" in str(town.call("eu", "CRDTCAST", "REPAIR", "hash"))
         assert "different values" in str(town.call("eu", "HGET", "hash", "000001"))
         repair(town, "eu", "hash", "FROM", "us")
         assert town.call("eu", "HGET", "hash", "000003").decode() == LONG
@@ -189,7 +189,7 @@ def test_key_that_is_not_whole_is_not_given_to_a_joiner_and_ends_when_it_is_equa
             client.pipeline([("SREM", "s", "y"), ("SELECT", "15"), ("SADD", "incomplete", "s")])
         town.running["us"].stop()
         town.start("eu", "us")
-        assert "is being put right" in str(town.call("eu", "SMEMBERS", "s"))
+        assert "is being repaired" in str(town.call("eu", "SMEMBERS", "s"))
         joining = town.begin("ap", "eu")
         town.start("us", "eu")
         joining.wait_ready()

@@ -38,7 +38,7 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
             for words in (("EVICT", "b"), ("LEAVE",), ("SURRENDER",), ("RAISE",), ("REPAIR",)):
                 refused = client.call("CRDTCAST", *words)
                 assert isinstance(refused, ErrorReply)
-                assert f"say `crdtcast {words[0].lower()}` beside" in refused.text
+                assert f"run `crdtcast {words[0].lower()}` on" in refused.text
                 assert words[0].lower() in SUBCOMMANDS
             for words in (("CUT", "b"), ("HEAL", "b"), ("ADVANCE", "5")):
                 refused = client.call("CRDTCAST", *words)
@@ -53,8 +53,8 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
         cluster["b"].gateway.kill()
         assert json.loads(operator(socket, "evict", "b", "--json"))["members"] == ["a", "c"]
         assert "voters a, c" in operator(socket, "members")
-        assert "is not in dispute" in operator(socket, "surrender", "--yes", code=2)
-        assert "Ask the gateway's own port" in operator(socket, "object", "list", code=2)
+        assert "has no dispute" in operator(socket, "surrender", "--yes", code=2)
+        assert "use the gateway's own port" in operator(socket, "object", "list", code=2)
         _verify_and_repair(cluster)
         assert "durability always" in operator(socket, "status")
         operator(cluster.socket_of("c"), "leave")
@@ -74,8 +74,8 @@ def test_operators_are_told_whom_an_eviction_waits_for_and_take_it_back(tmp_path
             cluster[name].gateway.kill()
         said = operator(socket, "evict", "c", "--timeout", "1", code=2)
         assert "waits for b" in said
-        assert "c is not evicted yet, and stays wanted: b" in said
-        assert "WANTED by this node: evict c, since" in operator(socket, "members")
+        assert "c is not evicted yet; the request stays: waiting for an answer of b" in said
+        assert "REQUESTED by this node: evict c, since" in operator(socket, "members")
         with RawClient(cluster["a"].gateway.port) as client:
             assert client.call("INCR", "n") == 1
         assert "withdrawn: c" in operator(socket, "evict", "--withdraw", "c")
@@ -87,7 +87,7 @@ def test_operators_are_told_whom_an_eviction_waits_for_and_take_it_back(tmp_path
 def _verify_and_repair(cluster: OpenCluster) -> None:
     """Of the members a and c."""
     socket = cluster.socket_of("a")
-    assert "1 of 1 objects compared at a, c" in operator(socket, "verify")
+    assert "compared 1 of 1 objects at a, c" in operator(socket, "verify")
     with RawClient(cluster["a"].server.port) as server:
         server.call("SET", "n", "7")
     found = operator(socket, "verify", code=1)
@@ -95,9 +95,9 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     with RawClient(cluster["a"].gateway.port) as client:
         refused = client.call("CRDTCAST", "REPAIR", "n", "FROM", "c")
         assert isinstance(refused, ErrorReply) and "`crdtcast repair`" in refused.text
-    assert "NOT put right: n" in operator(socket, "repair", code=1)
+    assert "NOT repaired: n" in operator(socket, "repair", code=1)
     assert "no linked member is called 'x'" in operator(socket, "repair", "--from", "x", code=2)
-    assert "say --from NAME" in operator(socket, "repair", "n", code=2)
+    assert "use --from NAME" in operator(socket, "repair", "n", code=2)
     assert "1 key put right here" in operator(socket, "repair", "n", "--from", "c")
     found = json.loads(operator(socket, "verify", "--json"))
     assert found["equal"] and found["silent"] == [] and found["members"] == ["a", "c"]
@@ -108,18 +108,18 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         client.pipeline([("SELECT", "3"), ("SET", "n", "9")])
         past.pipeline([("SELECT", "3"), ("SET", "n", "8")])
     assert "DIFFERENT n of database 3: a 8, c 9" in operator(socket, "verify", code=1)
-    assert "key b'n' of database 3 is not put right" in operator(
+    assert "cannot repair key b'n' of database 3" in operator(
         socket, "repair", "n", "--db", "3", code=2
     )
     assert "db is 15: the server has 16" in operator(socket, "repair", "n", "--db", "15", code=2)
-    assert "--db goes with KEY" in operator(socket, "repair", "--db", "3", code=2)
+    assert "--db needs a KEY" in operator(socket, "repair", "--db", "3", code=2)
     repaired = operator(socket, "repair", "n", "--db", "3", "--from", "c")
     assert "1 key put right here" in repaired
     with RawClient(cluster["a"].server.port) as server:
         server.call("RPUSH", "list", "hello")
-    told = "NOT REPLICATED at a, but kept there: list 1\n"
+    told = "NOT REPLICATED, present at a only: list 1\n"
     lines = operator(socket, "verify")
-    assert told in lines and lines.endswith("\nequal, as far as keys are replicated\n")
+    assert told in lines and lines.endswith("\nequal (replicated keys only)\n")
     assert told in operator(socket, "repair")
     found = json.loads(operator(cluster.socket_of("c"), "verify", "--json"))
     assert found["equal"] and found["not_replicated"]["a"] == {"list": 1}
@@ -130,10 +130,10 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     ("given", "expected"),
     [
         ({"found": True, "peer": ("us=127.0.0.1:1",)}, "peer names the members of a fixed group"),
-        ({"evict_after": 3600.0}, "evict_after is for groups whose members come and go"),
-        ({"peer": ("us",)}, "'us' is no peer: write NAME=HOST:PORT"),
-        ({"peer": ("us=127.0.0.1:1", "us=127.0.0.1:2")}, "a peer's name is given twice"),
-        ({"found": True, "replaces": ("us",)}, "replaces goes with join"),
+        ({"evict_after": 3600.0}, "evict_after needs a group whose members come and go"),
+        ({"peer": ("us",)}, "'us' is not a peer: write NAME=HOST:PORT"),
+        ({"peer": ("us=127.0.0.1:1", "us=127.0.0.1:2")}, "two peers have the same name"),
+        ({"found": True, "replaces": ("us",)}, "replaces needs join"),
         ({"server_patience": 1.5}, "give 2 s or more"),
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
@@ -141,7 +141,10 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1 to 2"),
         ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),
         ({**JOINS, "leave_out": ("zse",)}, "'zse', did you mean zset?"),
-        ({**JOINS, "leave_out": ("strnig",)}, "'strnig', which is no type that a copy can lack"),
+        (
+            {**JOINS, "leave_out": ("strnig",)},
+            "'strnig', which is not a type that a copy can leave out",
+        ),
         ({**JOINS, "leave_out": ("string",)}, "strings, hashes and sets are always copied"),
     ],
 )

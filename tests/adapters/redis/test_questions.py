@@ -107,7 +107,7 @@ def test_a_part_that_is_lost_is_asked_for_again_and_a_lost_question_fails(lost: 
 @pytest.mark.parametrize("lost", [Ask, Offer, Part])
 def test_peer_that_does_not_answer_is_waited_for_a_while(lost: type[Asking]) -> None:
     found, _ = run([b"long"], lambda frame: isinstance(frame, lost))
-    assert isinstance(found[0], NotReadyError) and "no answer of b" in str(found[0])
+    assert isinstance(found[0], NotReadyError) and "b did not answer" in str(found[0])
 
 
 def test_question_that_is_refused_there_is_not_waited_for_and_says_why() -> None:
@@ -163,7 +163,7 @@ def test_question_over_a_link_that_is_gone_is_not_waited_for() -> None:
         return found
 
     found = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=1))
-    assert found == ["no answer of b: the link is gone", b"TWO"]
+    assert found == ["b did not answer: the link is closed", b"TWO"]
     assert said[0][0] == said[1][0], "time has passed"
 
 

@@ -53,8 +53,8 @@ def reads_of_a_quiet_set(log: Told) -> tuple[Recorder, list[Read]]:
     [
         ([-1, WRONG_TYPE, WRONG_TYPE, [b"x"]], {RedisType.SET: {b"x": b""}}),
         ([-2, None, [], []], {}),
-        ([ServerError("it broke off")] * 4, None),
-        ([-1, WRONG_TYPE, WRONG_TYPE, ServerError("it broke off")], None),
+        ([ServerError("the connection broke")] * 4, None),
+        ([-1, WRONG_TYPE, WRONG_TYPE, ServerError("the connection broke")], None),
         ([-1, WRONG_TYPE, WRONG_TYPE, WRONG_TYPE], None),
     ],
 )

@@ -97,12 +97,12 @@ def test_a_lost_or_older_local_file_means_a_new_incarnation() -> None:
 @pytest.mark.parametrize(
     ("given_file", "given_found", "said"),
     [
-        (file(), found(role="slave"), "point the gateway at the primary"),
+        (file(), found(role="slave"), "connect the gateway to the primary"),
         (file(group="other"), found(), "state directory belongs to group 'other'"),
         (None, found(state=state(name="b")), "belongs to node 'b'"),
         (None, found(state=state(group="h")), "of group 'h'"),
         (file(), EMPTY, "has lost its data"),
-        (None, found(state=None, keys=0), "not crdtcast's"),
+        (None, found(state=None, keys=0), "that crdtcast did not write"),
         (None, found(state=None, metadata_keys=0), "10 keys that the other regions do not have"),
     ],
 )
@@ -141,9 +141,9 @@ def test_a_member_whose_server_is_empty_is_filled_again_and_half_a_copy_is_made_
     assert decide_member("g", "a", file(), EMPTY, founds=False) is Way.JOIN
     half = found(state=None, keys=7, metadata_keys=2, joining=frozenset({"a.2"}))
     assert decide_member("g", "a", None, half, founds=False) is Way.JOIN
-    with pytest.raises(ConfigurationError, match="half of a copy"):
+    with pytest.raises(ConfigurationError, match="incomplete copy"):
         decide_member("g", "a", None, half, founds=True)
-    with pytest.raises(ConfigurationError, match="half of a copy"):
+    with pytest.raises(ConfigurationError, match="incomplete copy"):
         decide("g", "a", None, half)
 
 
@@ -187,9 +187,9 @@ def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
         (None, found(state=None, keys=1, metadata_keys=0), True, "the server holds 1 keys"),
         (None, found(state=None, keys=0, metadata_keys=3), False, "metadata database holds 3"),
         (file(), found(), False, "a group of fixed members"),
-        (None, found(state=MEMBER), False, "not certain"),
-        (file(incarnation="a.0"), found(state=MEMBER), False, "not certain"),
-        (file(durability="volatile"), found(state=MEMBER, run_id="r2"), False, "not certain"),
+        (None, found(state=MEMBER), False, "may lack data"),
+        (file(incarnation="a.0"), found(state=MEMBER), False, "may lack data"),
+        (file(durability="volatile"), found(state=MEMBER, run_id="r2"), False, "may lack data"),
         (file(), found(state=state(founding="b.1", name="b")), False, "belongs to node 'b'"),
     ],
 )
@@ -230,7 +230,7 @@ def test_the_state_of_a_member_is_stored_as_it_is() -> None:
 
 def test_a_state_directory_that_is_none_is_not_called_damaged(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="a --state-dir of its own"):
+    with pytest.raises(ConfigurationError, match="another --state-dir"):
         LocalFile.read(tmp_path / "file", "a")
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(ConfigurationError, match="is damaged"):

@@ -47,7 +47,7 @@ class Writer:
 
     def _write(self, client: RawClient, verb: str, member: bytes) -> None:
         while isinstance(reply := client.call(verb, "s", member.decode()), ErrorReply):
-            if "the write is kept" in reply.text:
+            if "this write is kept" in reply.text:
                 break
             if "try again" not in reply.text:
                 self.odd.append(reply.text)

@@ -89,7 +89,7 @@ def test_missing_or_wrong_password_says_where_to_give_it(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poller.run, lambda: None)
             address = ServerAddress("127.0.0.1", port, password=password)
-            with pytest.raises(ServerError, match="give its user and password in --server"):
+            with pytest.raises(ServerError, match="set its user and password in --server, as"):
                 await ServerConnection.open(poller, address)
             nursery.cancel_scope.cancel()
         poller.close()

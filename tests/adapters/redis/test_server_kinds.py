@@ -113,10 +113,10 @@ def test_a_server_behind_tls_is_used_like_any_other(tmp_path: Path, files: Files
     ("tls", "reason"),
     [
         (lambda files: TlsFiles(ca=files.stranger[0]), "certificate verify failed"),
-        (lambda files: TlsFiles(ca=files.ca), "is it the certificate that was shown to it .none."),
+        (lambda files: TlsFiles(ca=files.ca), "may reject the certificate .none."),
         (
             lambda files: TlsFiles(*files.stranger, files.ca),
-            "is it the certificate that was shown to it .*stranger",
+            "may reject the certificate .*stranger",
         ),
     ],
     ids=["foreign server", "no certificate", "foreign certificate"],
@@ -322,7 +322,7 @@ def test_clients_without_a_certificate_of_the_ca_are_refused(
                 else:
                     with pytest.raises(redis.ConnectionError):
                         client.incr("n")
-                    until(lambda: "is refused: TLS:" in caplog.text)
+                    until(lambda: "refused a client at" in caplog.text)
 
 
 def test_plain_clients_at_a_tls_port_harm_only_themselves(tmp_path: Path, files: Files) -> None:
@@ -474,5 +474,5 @@ def test_a_wrong_address_names_what_is_wrong_and_no_password(url: str) -> None:
 
 
 def test_a_database_in_the_address_is_refused_since_all_are_served() -> None:
-    with pytest.raises(ConfigurationError, match="serves all databases; leave"):
+    with pytest.raises(ConfigurationError, match="serves all databases"):
         parse_server("redis://db/3")

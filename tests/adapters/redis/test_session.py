@@ -64,7 +64,7 @@ def test_replies_of_the_session() -> None:
     ("command", "text"),
     [
         ("CONFIG SET save x", "ERR crdtcast: command 'CONFIG SET' is not replicated"),
-        ("LPUSH a b", "ERR crdtcast: command 'LPUSH' is not replicated yet"),
+        ("LPUSH a b", "ERR crdtcast: command 'LPUSH' is not replicated"),
         ("MONITOR", "ERR crdtcast: command 'MONITOR' is not replicated"),
         ("AUTH default wrong x", "ERR syntax error"),
         ("HELLO 9", "NOPROTO unsupported protocol version"),

@@ -284,7 +284,7 @@ def test_a_message_is_not_sent_twice_when_the_connection_breaks(tmp_path: Path) 
 
         proxy.receiving = cut
         reply = publisher.call("PUBLISH", "a", "once")
-        assert isinstance(reply, str) and "may have been published" in reply
+        assert isinstance(reply, str) and "may or may not have been published" in reply
         until(lambda: publisher.call("PUBLISH", "a", "last") == 1)
         got = [direct.receive()[2] for _ in range(3)]
         assert got == [b"first", b"once", b"last"]

@@ -36,7 +36,7 @@ def test_a_superseded_gateway_is_refused_counted_logged_once_and_others_are_unaf
         town.start("b", "a")
         error = error_of(old)
         assert isinstance(error, SupersededError)
-        assert str(error).endswith("; run one gateway for each server")
+        assert str(error).endswith(": run one gateway for each server")
 
         def lines() -> list[logging.LogRecord]:
             records = [r for r in caplog.records if "fence epoch" in r.getMessage()]

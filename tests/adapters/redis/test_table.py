@@ -72,11 +72,11 @@ def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ([b"append", b"a", b"b"], "'APPEND' is not replicated yet and would change this region"),
+        ([b"append", b"a", b"b"], "'APPEND' is not replicated, so it would change this region"),
         ([b"newwrite", b"a"], "use SET, INCRBY (strings), HSET"),
-        ([b"blpop", b"k", b"0"], "command 'BLPOP' is not replicated yet"),
+        ([b"blpop", b"k", b"0"], "command 'BLPOP' is not replicated"),
         ([b"hexpire", b"k", b"1"], "command 'HEXPIRE' is not replicated"),
-        ([b"shutdown"], "it concerns one server alone; send it to the server's own port"),
+        ([b"shutdown"], "it concerns one server only; send it to the server's own port"),
         ([b"client", b"kill", b"x"], "command 'CLIENT KILL' is not replicated"),
         ([b"swapdb", b"0", b"1"], "use COPY with DB, or MOVE"),
         ([b"copy", b"a", b"b"], "command 'COPY' is not replicated"),
@@ -118,7 +118,7 @@ def test_a_write_is_what_its_row_says(table: Table) -> None:
     assert table.get("SADD").looks and not table.get("SADD").removes_keys
     assert table.get("DEL").removes_keys and not table.get("DEL").looks
     assert table.get("INCR").counts and table.get("INCR").grows
-    with pytest.raises(ValueError, match="SADD is registered already"):
+    with pytest.raises(ValueError, match="SADD is already registered"):
         register(WRITES["SADD"])
 
 

@@ -197,7 +197,7 @@ def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again
         town.start("b", "a")
         until(lambda: town.status("b").get("incarnation", before) > before)
         # Its own file tells, before it has a link; otherwise others do, before it can vote.
-        why = "has lost a part of what" if lost == "server" else "records of"
+        why = "has lost some data that" if lost == "server" else "records of"
         assert any(why in record.message for record in caplog.records)
         until(lambda: town.members("a") == ["a", "b"])
         town.wait_equal("a", "b")
