@@ -36,10 +36,10 @@ class SequenceElement:
     __slots__ = ("identity", "kills", "leaf", "place", "value")
 
     def __init__(self, identity: Identity, value: Any, place: Place | None) -> None:
-        self.identity = identity
-        self.value = value
-        self.place = place
-        self.kills = 0
+        self.identity: tuple[str, int, int, int] = identity
+        self.value: Any = value
+        self.place: Place | None = place
+        self.kills: int = 0
         self.leaf: Block
 
 

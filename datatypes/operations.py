@@ -116,14 +116,14 @@ class Operation:
                 raise TypeError(f"{name}={shown(check)}: give a check of that argument")
         if len(defaults) > len(arguments):
             raise TypeError(f"{len(defaults)} defaults for {len(arguments)} arguments")
-        self.doc = doc
-        self.names = tuple(arguments)
-        self.arguments = tuple(arguments.values())
-        self.defaults = defaults
-        self.sent_as = sent_as
-        self.ships = ships
-        self.additive = additive
-        self.since = since
+        self.doc: str = doc
+        self.names: tuple[str, ...] = tuple(arguments)
+        self.arguments: tuple[Check, ...] = tuple(arguments.values())
+        self.defaults: tuple[Any, ...] = defaults
+        self.sent_as: str | None = sent_as
+        self.ships: tuple[Check, ...] = ships
+        self.additive: bool = additive
+        self.since: int = since
         self._arriving = self.arguments + ships
         # Most operations have one argument: the hot path.
         self._only = self.arguments[0] if len(self._arriving) == 1 and arguments else None

@@ -19,9 +19,9 @@ class Block:
 
     def __init__(self, items: list[Any], inner: bool) -> None:
         self.parent: Block | None = None
-        self.items = items
-        self.inner = inner
-        self.weight = 0
+        self.items: list[Any] = items
+        self.inner: bool = inner
+        self.weight: int = 0
 
 
 class CountedTree(Generic[T]):

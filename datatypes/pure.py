@@ -113,7 +113,7 @@ class PureOpCRDT(ABC, Generic[V]):
 
     def __init__(self, *, retain: int = 0) -> None:
         """retain: how many operations to keep beyond their stability, as by `retain()`."""
-        self.log = POLog()
+        self.log: POLog = POLog()
         self.site: Site | None = None
         """Set by whatever holds the object, for types that ship a time or an identity."""
         self._observers: dict[Observer, None] = {}

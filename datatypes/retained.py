@@ -47,10 +47,10 @@ class Retained(Generic[F]):
     def __init__(self, most: int, floor: F, vector: Vector | None = None) -> None:
         if most < 1:
             raise ValueError(f"invalid retain={most}: give the number of operations to retain")
-        self.most = most
-        self.floor = floor
-        self.vector = dict(vector or {})
-        self.operations = 0
+        self.most: int = most
+        self.floor: F = floor
+        self.vector: dict[str, int] = dict(vector or {})
+        self.operations: int = 0
         self._steps: deque[Step] = deque()
 
     def __iter__(self) -> Iterator[Step]:

@@ -21,7 +21,7 @@ class Stamps:
     __slots__ = ("_origins", "settled")
 
     def __init__(self) -> None:
-        self.settled = 0
+        self.settled: int = 0
         # Origin -> counters and stamps of its unstable messages, both rising.
         self._origins: dict[str, tuple[list[int], list[int]]] = {}
 

@@ -48,10 +48,10 @@ class CRDTChecks:
 
     def __init__(self, examples: int, members: Sequence[int], actions: int, seed: int) -> None:
         self.examples = examples
-        self.members = tuple(members)
+        self.members: tuple[int, ...] = tuple(members)
         self.actions = actions
         self.seed = seed
-        self.used = False
+        self.used: bool = False
 
     def check(
         self,

@@ -184,13 +184,13 @@ class LocalCluster:
         arguments: Iterable[str] = (),
     ) -> None:
         self.directory = directory
-        self.names = tuple(names)
+        self.names: tuple[str, ...] = tuple(names)
         self.group = group
         self.log_directory = log_directory
         self.appendfsync = appendfsync
         self.cut_from_start = cut
         self.given_servers = servers
-        self.arguments = tuple(arguments)
+        self.arguments: tuple[str, ...] = tuple(arguments)
         self.regions: dict[str, Region] = {}
         self._sockets: Path | None = None
 

@@ -104,15 +104,15 @@ class Gateway:
 
     def __init__(self, options: GatewayOptions, logger: logging.Logger | None = None) -> None:
         self.options = options
-        self.clock = Clock()
+        self.clock: Clock = Clock()
         self.inspection: Inspection | None = None
         self.node: Node | GroupPeers | None = None
         self.address: Address | None = None
         self._log = logger or logging.getLogger("crdtcast.gateway")
-        self.hlc = HLC(self.clock.ms)
+        self.hlc: HLC = HLC(self.clock.ms)
         self.hlc.on_ahead = ahead(self._log, time.monotonic)
         fixed = options.node.level if options.member is None else None
-        self.formats = FormatLevel(fixed, self._log)
+        self.formats: FormatLevel = FormatLevel(fixed, self._log)
         self._poller = Poller(self._log)
         self._epoch = 0
         self._synced: Synced | None = None
@@ -127,16 +127,18 @@ class Gateway:
         self._look_again = 0.0
         self._connection: ServerConnection | None = None
         self._state: StoredState | None = None
-        self.recorder = Recorder(
+        self.recorder: Recorder = Recorder(
             None,
             clock=time.monotonic,
             metadata_db=options.metadata_db,
             store_bytes=self._store_bytes,
             first_of=self._first_of,
         )
-        self.durability = DurabilityProbe(self._durable, self._note_synced, self._log)
-        self.relay = Passthrough(self._poller, self._after_events)
-        self.committer = Committer(
+        self.durability: DurabilityProbe = DurabilityProbe(
+            self._durable, self._note_synced, self._log
+        )
+        self.relay: Passthrough = Passthrough(self._poller, self._after_events)
+        self.committer: Committer = Committer(
             metadata_db=options.metadata_db,
             clock=self.hlc,
             formats=self.formats,
@@ -149,8 +151,8 @@ class Gateway:
             most_replied=options.limits.output,
             logger=self._log,
         )
-        self.questions = Questions(self._say, self._answer, self.spawn, self._log)
-        self.comparison = KeyComparison(
+        self.questions: Questions = Questions(self._say, self._answer, self.spawn, self._log)
+        self.comparison: KeyComparison = KeyComparison(
             options.node.name,
             self.committer,
             ask=self.questions.ask,
@@ -158,7 +160,7 @@ class Gateway:
             linked=self.linked,
             members=self._members_with_data,
         )
-        self.rounds = CompareRounds(
+        self.rounds: CompareRounds = CompareRounds(
             options.node.name,
             self.comparison,
             options.compare_seconds,
@@ -174,11 +176,13 @@ class Gateway:
         if options.member is not None:
             self.belonging = Belonging(self, options.member, self._log)
             self.node = self.belonging.peers
-        self.table = Table()
-        self.admin = Admin(self)
-        self.subscriptions = Subscriptions(self._poller, lambda: self.front.flush(), self._log)
+        self.table: Table = Table()
+        self.admin: Admin = Admin(self)
+        self.subscriptions: Subscriptions = Subscriptions(
+            self._poller, lambda: self.front.flush(), self._log
+        )
         self.committer.counted = self.subscriptions.counted
-        self.session = Session(
+        self.session: Session = Session(
             self.table,
             status=self.admin.status,
             subscriptions=self.subscriptions,

@@ -32,8 +32,8 @@ class Vertex:
 
     def __init__(self, dot: Dot) -> None:
         self.dot = dot
-        self.stage = Stage.SLOT
-        self.bits = 0
+        self.stage: Stage = Stage.SLOT
+        self.bits: int = 0
         self.pred: dict[Dot, Vertex] = {}
         self.succ: list[Vertex] = []
         self.message: Message | None = None
@@ -47,8 +47,8 @@ class CausalDag:
     def __init__(self) -> None:
         self.vertices: dict[Dot, Vertex] = {}
         self.ripe: deque[Vertex] = deque()
-        self.edge_visits = 0
-        self.bit_operations = 0
+        self.edge_visits: int = 0
+        self.bit_operations: int = 0
 
     def insert(self, message: Message, delivered: Vector, bit: Mapping[str, int]) -> Vertex:
         """Add a message, with edges to all predecessors that are not stable and a bit for each undelivered one."""

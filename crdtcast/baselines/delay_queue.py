@@ -44,8 +44,8 @@ class DelayQueue(Generic[M]):
     def __init__(self) -> None:
         self.entries: list[tuple[int, M]] = []
         self.dots: set[Dot] = set()
-        self.scans = 0
-        self.compared = 0
+        self.scans: int = 0
+        self.compared: int = 0
 
     def add(self, position: int, message: M) -> None:
         """Keep a message of the member at `position` that cannot be delivered yet."""

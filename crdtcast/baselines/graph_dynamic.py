@@ -110,7 +110,7 @@ class DynamicGraphEngine(GraphEngine):
         super().__init__(me, members if founder else [me])
         self._standing = Standing.ACTIVE if founder else Standing.OUTSIDE
         self._application = application
-        self.application_state = b""
+        self.application_state: bytes = b""
         self.entry: Dot | None = None
         """The join operation that let this member in."""
         self._own_join: Vertex | None = None

@@ -18,8 +18,8 @@ class StabilityMatrix:
         self._rows: list[tuple[int, ...]] = [(0,) * size] * (size - 1)
         # Min the other way round: for each row the columns whose least entry it holds. Only these can change with it.
         self._held: list[list[int]] = [list(range(size)), *([] for _ in range(size - 2))]
-        self.stable = [0] * size
-        self.entries = 0
+        self.stable: list[int] = [0] * size
+        self.entries: int = 0
 
     def _place(self, position: int) -> int:
         return position if position < self._own else position - 1

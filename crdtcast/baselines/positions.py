@@ -14,14 +14,14 @@ class Positions:
     __slots__ = ("members", "of", "own")
 
     def __init__(self, me: str, members: Sequence[str]) -> None:
-        self.members = tuple(sorted(members))
-        self.of = {member: position for position, member in enumerate(self.members)}
+        self.members: tuple[str, ...] = tuple(sorted(members))
+        self.of: dict[str, int] = {member: position for position, member in enumerate(self.members)}
         if len(self.of) != len(self.members) or len(self.of) < 2 or me not in self.of:
             raise ConfigurationError(
                 f"{me} cannot be in a group of {', '.join(self.members) or 'no members'}: give "
                 "every member the same list of two or more different ids, including its own"
             )
-        self.own = self.of[me]
+        self.own: int = self.of[me]
 
 
 class VectorView(Mapping[str, int]):
@@ -34,7 +34,7 @@ class VectorView(Mapping[str, int]):
 
     def __init__(self, positions: Positions, counters: Sequence[int], less: int = -1) -> None:
         self._positions = positions
-        self.counters = counters
+        self.counters: Sequence[int] = counters
         self._less = less
 
     def __getitem__(self, origin: str) -> int:

@@ -32,8 +32,8 @@ class HLC:
     def __init__(self, clock_ms: Callable[[], int], max_drift_ms: int = 60_000) -> None:
         self._clock_ms = clock_ms
         self.max_drift_ms = max_drift_ms
-        self.refused = 0
-        self.latest = 0
+        self.refused: int = 0
+        self.latest: int = 0
         self.on_ahead: Callable[[str, int], None] = _unheard
 
     def now(self) -> int:

@@ -96,7 +96,7 @@ class Course:
         self.plan = plan
         self.hosts: dict[str, ChaosHost] = {}
         self.clients: dict[str, Client] = {}
-        self.outcome = Outcome()
+        self.outcome: Outcome = Outcome()
         self._membership = Membership(self.hosts, self._ask)
         self._network = Network()
         self._apart = apart

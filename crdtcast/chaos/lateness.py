@@ -15,7 +15,7 @@ class Lateness:
     """Measured by a task that sleeps. worst: seconds that it was late once; share: of all its time."""
 
     def __init__(self) -> None:
-        self.worst = 0.0
+        self.worst: float = 0.0
         self._late = 0.0
         self._measured = 0.0
 

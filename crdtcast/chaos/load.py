@@ -125,9 +125,9 @@ class Client:
     def __init__(self, host: ChaosHost, rate: float) -> None:
         self.host = host
         self.promised: dict[str, Promised] = {}
-        self.resting = False
+        self.resting: bool = False
         """Whether it may not write now."""
-        self.busy = False
+        self.busy: bool = False
         self._rate = rate
         self._number = 0
 

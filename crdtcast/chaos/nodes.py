@@ -53,21 +53,21 @@ class ChaosHost:
     ) -> None:
         self.name = name
         self.place = place
-        self.address = format_address(proxy)
+        self.address: str = format_address(proxy)
         self.disk = disk
-        self.journal = disk.path / "journal"
-        self.events = disk.path / "events"
-        self.admin = f"{disk.path}.sock"
-        self.log = Path(f"{disk.path}.log")
+        self.journal: Path = disk.path / "journal"
+        self.events: Path = disk.path / "events"
+        self.admin: str = f"{disk.path}.sock"
+        self.log: Path = Path(f"{disk.path}.log")
         self._flag = f"{disk.path}.fails"
         self.present = True
         self.skew_ms = 0
         self.lies = 0
         """The seed of the lies that it tells; 0: none."""
-        self.starts = 0
+        self.starts: int = 0
         self.crashes: list[str] = []
         """Ends of the process that nobody had asked for."""
-        self.refusals = 0
+        self.refusals: int = 0
         """Ends with a line that says what is to be done, when that was to be expected."""
         self._program = program
         self._saved = Path()

@@ -38,10 +38,10 @@ class Place:
     the bytes: see `spaces.Space`, which is the same for a node in a namespace.
     """
 
-    words = ()
+    words: tuple[str, ...] = ()
 
     def __init__(self, network: "Network", name: str) -> None:
-        self.address = ("127.0.0.1", free_ports(1)[0])
+        self.address: tuple[str, int] = ("127.0.0.1", free_ports(1)[0])
         self._network = network
         self._name = name
 

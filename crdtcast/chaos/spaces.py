@@ -72,7 +72,7 @@ class Space:
 
     def __init__(self, number: int) -> None:
         here, gateway = f"10.93.{number}.2", f"10.93.{number}.1"
-        self.address = here, _PORT
+        self.address: tuple[str, int] = here, _PORT
         self._device = device = f"node{number}"
         holder = f"{shutil.which('unshare')} --net /bin/sh -c".split()
         self._holder = Popen(
@@ -81,7 +81,7 @@ class Space:
         assert self._holder.stdout is not None
         self._holder.stdout.readline()  # it is in its namespace
         pid = self._holder.pid
-        self.words = [f"{shutil.which('nsenter')}", f"--net=/proc/{pid}/ns/net"]
+        self.words: list[str] = [f"{shutil.which('nsenter')}", f"--net=/proc/{pid}/ns/net"]
         """What runs the words behind them in the namespace."""
         _run(f"ip link add {device} type veth peer name eth0 netns {pid}")
         _run(f"ip address add {gateway}/30 dev {device}")

@@ -44,16 +44,16 @@ class Load:
 
     def __init__(self, streams: Mapping[str, Stream], connections: int) -> None:
         self.streams = streams
-        self.stopping = threading.Event()
-        self.finished = threading.Event()
+        self.stopping: threading.Event = threading.Event()
+        self.finished: threading.Event = threading.Event()
         self.failures: list[BaseException] = []
-        self.threads = [
+        self.threads: list[threading.Thread] = [
             threading.Thread(target=self.write, args=(name,), name=f"load-{name}-{number}")
             for name in streams
             for number in range(connections)
         ]
-        self.running = len(self.threads)
-        self.lock = threading.Lock()
+        self.running: int = len(self.threads)
+        self.lock: threading.Lock = threading.Lock()
 
     def __enter__(self) -> "Load":
         for thread in self.threads:

@@ -95,11 +95,11 @@ class Demo:
         self.scratch = scratch
         self.view = view
         self.timeout = timeout
-        self.logs = scratch / "logs"
-        self.outcome = Outcome()
-        self.began = time.monotonic()
+        self.logs: Path = scratch / "logs"
+        self.outcome: Outcome = Outcome()
+        self.began: float = time.monotonic()
         view.scene("Reading the standard library's source files")
-        self.thirds = corpus.thirds(words)
+        self.thirds: list[list[str]] = corpus.thirds(words)
         self.clean_up = plan.plan_clean_up(self.thirds)
         self.expected = plan.expected(self.thirds, self.clean_up)
 

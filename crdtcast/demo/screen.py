@@ -27,7 +27,7 @@ class Screen:
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
-        self.began = time.monotonic()
+        self.began: float = time.monotonic()
         self.bars: Progress | None = None
         self.tasks: dict[str, TaskID] = {}
 

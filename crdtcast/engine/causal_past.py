@@ -34,8 +34,8 @@ class Segment:
     __slots__ = ("base", "dots", "first")
 
     def __init__(self, first: int, base: dict[str, int]) -> None:
-        self.first = first
-        self.base = base
+        self.first: int = first
+        self.base: dict[str, int] = base
         self.dots: list[Dot] = []
 
 
@@ -140,14 +140,16 @@ class Pasts:
         self._segment = Segment(store.sequence + 1, dict(delivered))
         self._recent = [self._segment]
         self._span: tuple[Segment, ...] = ()  # the last stretch of them that a past needed
-        self.base = store.sequence + 1
+        self.base: int = store.sequence + 1
         self.window: list[Stored] = []
         self.covers: dict[Dot, int | None] = {}
-        self.full = self.stable = self.heads = 0
+        self.full: int = 0
+        self.stable: int = 0
+        self.heads: int = 0
         self.old_heads: dict[Dot, None] = {}  # from before the window
         self._context: tuple[Dot, ...] | None = None  # as long as no heads come or go
-        self.limit = 0  # size of the window at which it moves
-        self.truncated = False  # whether something before the window may be unstable
+        self.limit: int = 0  # size of the window at which it moves
+        self.truncated: bool = False  # whether something before the window may be unstable
         # Dropped origins are in every past, though `stable` names them no more. What is stored may still lack them.
         self._forgotten: dict[str, int] = {}
         self._forgotten_at = 0

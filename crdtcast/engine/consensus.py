@@ -42,11 +42,11 @@ class Consensus:
     """One member's part. view, own, decided: what it has saved; see `GroupState`."""
 
     def __init__(self, view: View, own: Record, decided: Iterable[Decided], ground: Ground) -> None:
-        self.view = view
-        self.own = own
-        self.decided = {each.epoch: each for each in decided}
+        self.view: View = view
+        self.own: Record = own
+        self.decided: dict[int, Decided] = {each.epoch: each for each in decided}
         """What has ended the last epochs: others may not know it yet."""
-        self.records = {own.member: own}
+        self.records: dict[str, Record] = {own.member: own}
         """The newest that is known of each member."""
         self._told: list[Decided] = []  # what follows the view of this member
         self.ground = ground

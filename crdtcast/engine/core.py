@@ -48,7 +48,7 @@ class Core:
         """Whether a former process of this incarnation may have sent more than is known here. Only then is a peer
         believed that says so.
         """
-        self.blames = Blames()
+        self.blames: Blames = Blames()
         self._peers: dict[str, Peer] = {}
         self._outbox: list[Transmit] = []
         self._tick = 0

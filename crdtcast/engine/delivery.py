@@ -43,7 +43,7 @@ class Line(deque[Message]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = 0
+        self.bytes: int = 0
 
 
 def _size(message: Message) -> int:
@@ -91,10 +91,10 @@ class Inbox:
         """By origin; none of them is empty."""
         self.refused: dict[str, Message] = {}
         """Origin -> its next message, which is deliverable, and which this member's program cannot read."""
-        self.duplicates = 0
-        self.bytes = 0
+        self.duplicates: int = 0
+        self.bytes: int = 0
         """Of what waits."""
-        self.crowded_out = 0
+        self.crowded_out: int = 0
         """Messages that were not kept, since too much of their origin waited."""
         self._of: dict[str, Waiting] = {}
         self._crowded: set[str] = set()

@@ -38,10 +38,10 @@ class Pacer:
 
     def __init__(self, fixed: float | None, now: float) -> None:
         self.fixed = fixed
-        self.period = USUAL if fixed is None else fixed
-        self.due = now + (SHORTEST if fixed is None else fixed)
-        self.resting = False
-        self.round_trip = 0.0
+        self.period: float = USUAL if fixed is None else fixed
+        self.due: float = now + (SHORTEST if fixed is None else fixed)
+        self.resting: bool = False
+        self.round_trip: float = 0.0
         """Seconds until the slowest peer has acknowledged an own message, smoothed."""
         self._last = now
         self._rate = 0.0

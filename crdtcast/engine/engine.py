@@ -53,7 +53,7 @@ class Engine(Core):
         self._members = Members(me, names)
         self._recovering = False
         self._superseded = 0
-        self.resumed = state is not None and state.vector.get(me, 0) == state.counter
+        self.resumed: bool = state is not None and state.vector.get(me, 0) == state.counter
         self._resume(state or EngineState())
         self._told = self.told_type(self.vector, self._members, durable)
         self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)

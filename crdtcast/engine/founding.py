@@ -79,7 +79,7 @@ class FoundingRound:
         reads: Span = PROGRAM,
     ) -> None:
         self.name = name
-        self.names = tuple(sorted({name, *names}))
+        self.names: tuple[str, ...] = tuple(sorted({name, *names}))
         self.outcome: Begun | Late | None = None
         self._fresh = fresh
         self._renewals = 0

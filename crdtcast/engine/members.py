@@ -17,9 +17,9 @@ class Members:
     def __init__(self, me: str, names: Iterable[str]) -> None:
         if not valid_incarnation(me):
             raise ConfigurationError(f"{me!r} is not an incarnation id (see `new_incarnation`)")
-        self.me = me
-        self.name = name_of(me)
-        self.names = tuple(sorted(set(names)))
+        self.me: str = me
+        self.name: str = name_of(me)
+        self.names: tuple[str, ...] = tuple(sorted(set(names)))
         for name in self.names:
             if not valid_name(name):
                 raise ConfigurationError(
@@ -31,7 +31,7 @@ class Members:
             )
         self.current: dict[str, str] = {}
         self.ended: dict[str, None] = {}
-        self.changes = 0  # of `current`
+        self.changes: int = 0  # of `current`
 
     @property
     def complete(self) -> bool:

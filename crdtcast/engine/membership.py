@@ -116,14 +116,18 @@ class Membership:
     def __init__(self, me: str, vector: Vector, state: GroupState) -> None:
         self.me = me
         self.vector = vector
-        self.members = {member.incarnation: member for member in state.members}
-        self.replaced = dict(state.replaced)
-        self.ended = dict(state.ended)
-        self.cuts = dict(state.cuts)
-        self.frozen = dict(state.frozen)
-        self.swept = dict(state.swept)
-        self.early = {who: list(early) for who, early in state.early.items()}
-        self.tombs = dict(state.tombs)
+        self.members: dict[str, MemberInfo] = {
+            member.incarnation: member for member in state.members
+        }
+        self.replaced: dict[str, str] = dict(state.replaced)
+        self.ended: dict[str, Cut] = dict(state.ended)
+        self.cuts: dict[str, Cut] = dict(state.cuts)
+        self.frozen: dict[str, int] = dict(state.frozen)
+        self.swept: dict[str, Dot] = dict(state.swept)
+        self.early: dict[str, list[Early]] = {
+            who: list(early) for who, early in state.early.items()
+        }
+        self.tombs: dict[str, Cut] = dict(state.tombs)
         self._by_base = {base_of(i): i for i in (*self.members, *self.ended)}
 
     def incarnation(self, base: str) -> str | None:

@@ -46,46 +46,50 @@ class Peer:
     )
 
     def __init__(self, incarnation: str) -> None:
-        self.incarnation = incarnation
-        self.met = False  # whether a digest of it has been seen
-        self.known_width = 0  # number of keys of its largest vector that was checked
-        self.named = (
+        self.incarnation: str = incarnation
+        self.met: bool = False  # whether a digest of it has been seen
+        self.known_width: int = 0  # number of keys of its largest vector that was checked
+        self.named: int = (
             -1
         )  # the change of members up to which its digests name all current incarnations
-        self.acknowledging = True  # whether its messages acknowledge, as its digests say
-        self.frozen = False  # whether it is a victim: nothing it says acknowledges any more
+        self.acknowledging: bool = True  # whether its messages acknowledge, as its digests say
+        self.frozen: bool = False  # whether it is a victim: nothing it says acknowledges any more
         # Stability. What it has acknowledged is its newest digest in use, if that is newer than its last message
         # delivered here; otherwise that message and its past. `covers` are bits (`engine.pasts`): all of it in the
         # second case, some of it in the first.
         self.told: Vector | None = None
         self.last: Tag | None = None
-        self.covers = 0
-        self.sent_then = (
+        self.covers: int = 0
+        self.sent_then: int = (
             0  # its own messages as of the newest of all, and the sum of that digest's counters
         )
-        self.weight = 0
+        self.weight: int = 0
         self.aside: Vector | None = None  # the newest digest, while it may not be used yet
         # Pacing
-        self.linked = False
-        self.linked_at = 0
-        self.mark = 0  # what was stored up to this place never went out on this link
-        self.acknowledged = 0
-        self.delay = 0.0  # ticks until an own message was acknowledged: rises at once, falls slowly
-        self.hold = HOLD_MIN  # ticks after which an unacknowledged message may be taken for lost
+        self.linked: bool = False
+        self.linked_at: int = 0
+        self.mark: int = 0  # what was stored up to this place never went out on this link
+        self.acknowledged: int = 0
+        self.delay: float = (
+            0.0  # ticks until an own message was acknowledged: rises at once, falls slowly
+        )
+        self.hold: int = (
+            HOLD_MIN  # ticks after which an unacknowledged message may be taken for lost
+        )
         self.sent: dict[str, int] = {}
         self.sent_before: dict[str, int] = {}
-        self.resend_at = 0
+        self.resend_at: int = 0
         self.repairing: Vector | None = (
             None  # what it told; there is more to send again than went out
         )
         # Origins of which it lacked something at its last digest: the tick at which it had got on last by what others
         # sent, behind how much it had then.
         self.progress: dict[str, tuple[int, int]] = {}
-        self.told_at = 0
-        self.batches = 0
-        self.backoff = HOLD_MIN
-        self.ask_at = 0
-        self.ask_delay = HOLD_MIN
+        self.told_at: int = 0
+        self.batches: int = 0
+        self.backoff: int = HOLD_MIN
+        self.ask_at: int = 0
+        self.ask_delay: int = HOLD_MIN
 
     @property
     def row(self) -> Vector | None:

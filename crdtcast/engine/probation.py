@@ -20,7 +20,7 @@ class Probation:
 
     def __init__(self, sent: int) -> None:
         self.sent = sent
-        self.is_over = False
+        self.is_over: bool = False
         self._answered: set[str] = set()
         self._until: int | None = None
         self._ask_at = 0

@@ -37,10 +37,10 @@ class Proposer:
         self._consensus = consensus
         self._exchange = exchange
         self._ground = ground
-        self.wants = wants
+        self.wants: Wants = wants
         self.waits_for: tuple[str, ...] = ()
         """Whom the own want waits for."""
-        self.since = 0
+        self.since: int = 0
         """The tick at which the epoch began, or its newest ballot last got on."""
         self._epoch: int | None = None  # a restart may follow a decision at once
         self._progress = consensus.progress()

@@ -69,7 +69,7 @@ class Reception(Core):
         self._restore(state)
         self._dropped = state.dropped
         self._told: Vector | None = None
-        self.is_plain = False
+        self.is_plain: bool = False
         """True: it sends and takes, and nothing has happened that could change that. Looked at for each message."""
         self._strangers: dict[str, Peer] = {}
         self._evicted = False
@@ -78,7 +78,7 @@ class Reception(Core):
         """Whether it leaves, and takes nothing for a while."""
         self._disputed: dict[str, int] = {}  # who has cut us off, as they said last, in which tick
         self._cut: int | None = None
-        self.resumed = state.record is not None  # which no contact gives to a joiner
+        self.resumed: bool = state.record is not None  # which no contact gives to a joiner
         self._probation = Probation(state.counter)
         self._claims = self.claims_type(membership, self.vector)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits

@@ -8,7 +8,7 @@ anything of x, it would let later messages be stable before those of x.
 from collections.abc import Mapping
 
 from crdtcast.causality.member_id import joined_by
-from crdtcast.causality.tags import Vector
+from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.membership import Membership
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
@@ -28,7 +28,7 @@ class SweptRows(Stability):
     ) -> None:
         super().__init__(vector, peers, stable)
         self._membership = membership
-        self.swept = membership.swept
+        self.swept: dict[str, Dot] = membership.swept
 
     def may_adopt(self, peer: Peer, vector: Vector) -> bool:
         """Late adoption; and nothing dropped that is not swept here."""

@@ -39,11 +39,13 @@ class Stability:
         self._vector = vector
         self._peers = peers
         self.stable: dict[str, int] = {origin: stable.get(origin, 0) for origin in vector}
-        self.messages_acknowledge = True  # those of this member itself
+        self.messages_acknowledge: bool = True  # those of this member itself
         self.holder: Peer | None = None  # one whose row lacks the oldest unstable message, if known
-        self.waiting = 0  # digests kept aside now
-        self.held = 0  # digests that had to wait, in all
-        self.entries = 0  # entries of rows, or words of bits, looked at in all evaluations, at most
+        self.waiting: int = 0  # digests kept aside now
+        self.held: int = 0  # digests that had to wait, in all
+        self.entries: int = (
+            0  # entries of rows, or words of bits, looked at in all evaluations, at most
+        )
 
     # Rows
 

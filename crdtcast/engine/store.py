@@ -48,7 +48,8 @@ class Run(list[Stored | None]):
 
     def __init__(self, stored: Stored) -> None:
         super().__init__((stored,))
-        self.base = self.first = stored.message.dot.counter
+        self.base: int = stored.message.dot.counter
+        self.first: int = self.base
 
     @property
     def last(self) -> int:
@@ -74,9 +75,9 @@ class Store:
     def __init__(self) -> None:
         self.by_origin: dict[str, Run] = {}
         self._order: deque[Stored] = deque()
-        self.sequence = 0
-        self.size = 0
-        self.bytes = 0
+        self.sequence: int = 0
+        self.size: int = 0
+        self.bytes: int = 0
 
     @property
     def spilled_bytes(self) -> int:

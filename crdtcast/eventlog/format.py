@@ -247,7 +247,7 @@ class LogReader:
     """
 
     def __init__(self, directory: Path | str) -> None:
-        self.torn = 0
+        self.torn: int = 0
         self._directory = Path(directory)
 
     def __iter__(self) -> Iterator[Event]:

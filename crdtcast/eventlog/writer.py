@@ -115,7 +115,7 @@ class EventLog:
         log: Callable[[str], object] = lambda message: None,
         buffer_bytes: int = 8 * 2**20,
     ) -> None:
-        self.lost = 0
+        self.lost: int = 0
         """Events dropped so far because the buffer was full."""
         self._directory = Path(directory)
         self._group = group

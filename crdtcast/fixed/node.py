@@ -57,9 +57,9 @@ class Node(Endpoint, EngineDriver):
     ) -> None:
         Endpoint.__init__(self, options, connect, logger or logging.getLogger("crdtcast.node"))
         EngineDriver.__init__(self, options.digest_interval, on_work)
-        self.engine = engine
+        self.engine: Engine = engine
         engine.repair_at_once = REPAIR_AT_ONCE
-        self.fence_epoch = fence_epoch
+        self.fence_epoch: int = fence_epoch
         self.databases = databases
         self._on_rolled_back = on_rolled_back
         self._clock_ms = clock_ms

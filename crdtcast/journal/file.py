@@ -73,7 +73,7 @@ class FileJournal(Journal):
         trusted: bool = False,
         directory: Callable[[Path], Directory] = RealDirectory,
     ) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._trusted = trusted
         self._make_directory = directory
         self._directory: Directory | None = None

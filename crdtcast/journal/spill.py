@@ -25,7 +25,7 @@ class _File:
 
     def __init__(self, directory: Path) -> None:
         with tempfile.TemporaryFile(dir=directory) as file:
-            self.descriptor = os.dup(file.fileno())
+            self.descriptor: int = os.dup(file.fileno())
         self.close = weakref.finalize(self, os.close, self.descriptor)
         self.end = 0
         self.needed = 0
@@ -67,7 +67,7 @@ class Spill:
 
     def __init__(self, directory: Path, above: int) -> None:
         self.above = above
-        self.bytes = 0
+        self.bytes: int = 0
         """Of all payloads that are here."""
         self.failure: OSError | None = None
         """Why the last payload is not here."""
@@ -113,7 +113,7 @@ class SpillingStore(Store):
 
     def __init__(self, spill: Spill | None = None) -> None:
         super().__init__()
-        self.spill = spill
+        self.spill: Spill | None = spill
 
     @property
     def spilled_bytes(self) -> int:

@@ -60,15 +60,15 @@ class ObjectMachine(StateMachine):
         on_news: Callable[[Collection[Key] | None], None] = lambda keys: None,
     ) -> None:
         self.name = name
-        self.clock = HLC(clock_ms)
-        self.unreadable = 0
+        self.clock: HLC = HLC(clock_ms)
+        self.unreadable: int = 0
         """Operations that are none, for this program and all older ones."""
-        self.yielded = 0
+        self.yielded: int = 0
         """Own operations that were not sent again after an eviction: see `reissue`."""
-        self.torn = False
+        self.torn: bool = False
         """A type has failed amid an operation, so that something may be half applied. Nobody gets that."""
         self._site = Site("", self.clock)  # nothing is issued before there is a member
-        self.objects = Objects(types, self._site)
+        self.objects: Objects = Objects(types, self._site)
         self._pasts = Pasts(name)
         self._home = Pasts(name)
         """Of the incarnation before, which was evicted."""
@@ -77,7 +77,7 @@ class ObjectMachine(StateMachine):
         self._copies = Copies()
         self._rebasing: Rebasing | None = None
         self._said = ""
-        self.comparing = Comparing(name, self._digests, self._say)
+        self.comparing: Comparing = Comparing(name, self._digests, self._say)
         self._on_news = on_news
         self._logger = logger or logging.getLogger("crdtcast.replica")
         self.clock.on_ahead = ahead(self._logger, time.monotonic)

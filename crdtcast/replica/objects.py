@@ -147,7 +147,7 @@ class Presence:
     def __init__(self) -> None:
         self.latest: dict[str, tuple[int, int]] = {}
         """Origin -> counter and index of its newest operation, while that is not stable."""
-        self.settled = False
+        self.settled: bool = False
         """A stable operation is there; every later deletion has seen it."""
 
     def __bool__(self) -> bool:
@@ -186,17 +186,17 @@ class Held:
     )
 
     def __init__(self, key: Key) -> None:
-        self.key = key
-        self.presence = Presence()
+        self.key: tuple[str, str] = key
+        self.presence: Presence = Presence()
         self.crdt: CRDT | None = None
         """None: of a type, or in a version, that this program does not know."""
         self.base: bytes | None = None
         """Snapshot that `backlog` goes on from; None: from nothing."""
-        self.version = 1
+        self.version: int = 1
         """Of the type when `base` was taken."""
         self.backlog: list[Step] = []
         """Everything since the first operation of a newer program, or all of an unknown type."""
-        self.unread = 0
+        self.unread: int = 0
         """Operations in `backlog` that only a newer program understands."""
         self._waiting: set[Dot] = set()
         """Messages in `backlog` that are not stable."""

@@ -75,13 +75,13 @@ class Replica(TypedObjects):
         types: Iterable[type[PureOpCRDT[Any]]] = (),
         logger: logging.Logger | None = None,
     ) -> None:
-        self.revision = 0
+        self.revision: int = 0
         """Rises with each message that takes effect here."""
         self._logger = logger or logging.getLogger("crdtcast.replica")
         self._news = trio.lowlevel.ParkingLot()
         self._watched: dict[Key, trio.lowlevel.ParkingLot] = {}
         self._ended = False
-        self.machine = ObjectMachine(
+        self.machine: ObjectMachine = ObjectMachine(
             name, clock_ms, self._logger, types=types, on_news=self._happened
         )
         self.machine.comparing.on_news = self._answered

@@ -49,7 +49,7 @@ class NodeProcess:
         directory: Callable[[Path], Directory] = RealDirectory,
     ) -> None:
         self.settings = settings
-        self.copied = (0, 0)
+        self.copied: tuple[int, int] = (0, 0)
         self._journal: FileJournal | None = None
         if settings.journal is not None:
             self._journal = FileJournal(

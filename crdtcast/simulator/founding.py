@@ -108,7 +108,7 @@ class FoundingWorld(GroupWorld):
         """By name, of the machines in `Phase.FOUNDING`."""
         self.lines: dict[tuple[str, str], Line] = {}
         """Links that have a founder at one end or both; those of two members are in `wires`."""
-        self.group = ""
+        self.group: str = ""
         """The id of the group that has begun."""
         self.in_memory: set[str] = set()
         self._first: tuple[MemberInfo, ...] = ()

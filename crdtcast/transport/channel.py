@@ -54,12 +54,12 @@ class Channel(EngineDriver):
         self.on_founding: Callable[[Link, Announcement], None] = _no_founder
         self.on_here: Callable[[Link, Here], None] = _not_yet
         self.on_rolled_back: Callable[[RolledBackError], None] = self.ended
-        self.closed = False
+        self.closed: bool = False
         self.here: dict[str, str] = {}
         """Name -> incarnation, of those who are linked and say that they are in the group."""
         self._backlog = 0
         self._scope = trio.CancelScope()
-        self.number = shared.open(self)
+        self.number: int = shared.open(self)
 
     def driven(self) -> Core:
         """The present engine."""

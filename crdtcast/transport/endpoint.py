@@ -36,7 +36,7 @@ class Endpoint(LinkHost):
         self, options: NodeOptions, connect: Connect | None, logger: logging.Logger
     ) -> None:
         self.options = options
-        self.process = secrets.token_bytes(8)
+        self.process: bytes = secrets.token_bytes(8)
         self._transport = TRANSPORT.get()
         self._connect = connect or partial(self._transport.connect, options.name)
         self._logger = logger

@@ -55,7 +55,7 @@ class EngineDriver(ABC):
         self.on_work = on_work
         self._is_due = False
         self._waiting = 0
-        self.ticking = Ticker(interval, self.driven, self._tick)
+        self.ticking: Ticker = Ticker(interval, self.driven, self._tick)
 
     @abstractmethod
     def driven(self) -> Core:

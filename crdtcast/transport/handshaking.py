@@ -49,9 +49,9 @@ class Conversation:
     """
 
     def __init__(self, stream: trio.abc.Stream, *, dialled: bool, secrets: Sequence[bytes]) -> None:
-        self.stream = stream
-        self.decoder = FrameDecoder(MAX_HANDSHAKE_FRAME)
-        self.trusted = not secrets
+        self.stream: trio.abc.Stream = stream
+        self.decoder: FrameDecoder = FrameDecoder(MAX_HANDSHAKE_FRAME)
+        self.trusted: bool = not secrets
         self.name = ""
         """What the other end calls itself, once it has said so."""
         self._secrets = secrets

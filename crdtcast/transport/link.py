@@ -44,7 +44,7 @@ class Gate:
     """Open most of the time; readers wait while it is closed."""
 
     def __init__(self) -> None:
-        self.closed = False
+        self.closed: bool = False
         self._waiting = trio.lowlevel.ParkingLot()
 
     def close(self) -> None:
@@ -92,17 +92,19 @@ class Link:
         logger: logging.Logger,
     ) -> None:
         self.peer = peer
-        self.name = peer.name
-        self.incarnation = peer.incarnation
+        self.name: str = peer.name
+        self.incarnation: str = peer.incarnation
         self.number = number
         self.zstd = zstd
         self.told = 0
         self.traffic = traffic
-        self.queue = OutgoingQueue(queue_bytes, lambda: fill(self))
-        self.since = self.last_heard = self.last_sent = trio.current_time()
-        self.paused = False
+        self.queue: OutgoingQueue = OutgoingQueue(queue_bytes, lambda: fill(self))
+        self.since: float = trio.current_time()
+        self.last_heard: float = self.since
+        self.last_sent: float = self.since
+        self.paused: bool = False
         self.closed: str | None = None
-        self.objection = False
+        self.objection: bool = False
         """Ended because one side sent what the other cannot accept, which it may well do again."""
         self.wrong: str | None = None
         """What the peer has sent that no peer may send, if that is why."""

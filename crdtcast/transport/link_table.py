@@ -45,7 +45,7 @@ class Links(Greeting):
         self, host: LinkHost, options: NodeOptions, connect: Connect, logger: logging.Logger
     ) -> None:
         super().__init__(host, options, logger)
-        self.gate = Gate()
+        self.gate: Gate = Gate()
         self._connect = connect
         self._quietly = Throttle(logger)
         # Rooms of their own: what strangers say takes no line of a peer's.

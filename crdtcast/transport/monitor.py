@@ -42,7 +42,7 @@ class Monitor:
     """Of one endpoint, for all of its groups. interval: of keep-alives, in seconds."""
 
     def __init__(self, interval: float, logger: logging.Logger) -> None:
-        self.period = interval / LOOKS
+        self.period: float = interval / LOOKS
         self._detector = FailureDetector(interval)
         self._holding: dict[str, Holding] = {}
         self._held: dict[str, Held] = {}

@@ -73,9 +73,9 @@ class LinkLife(Lifecycle[LinkPhase, LinkEvent]):
 
     def __init__(self, start: LinkPhase) -> None:
         super().__init__(TRANSITIONS, start)
-        self.since = trio.current_time()
+        self.since: float = trio.current_time()
         self.error: str | None = None
-        self.changed = trio.lowlevel.ParkingLot()
+        self.changed: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
 
     def move(self, event: LinkEvent, error: str | None = None) -> LinkPhase:
         """See `Lifecycle.move`. error: what has gone wrong."""
@@ -116,10 +116,10 @@ class Peer:
         self.address = address
         self.backoff = backoff
         self.life = life
-        self.born = trio.current_time()
+        self.born: float = trio.current_time()
         self.times_up = 0
-        self.traffic = Traffic()
-        self.nudged = trio.Event()
+        self.traffic: Traffic = Traffic()
+        self.nudged: trio.Event = trio.Event()
 
     @property
     def label(self) -> str:

@@ -31,8 +31,8 @@ class OutgoingQueue:
     def __init__(self, limit: int, fill: Callable[[], None] = _nothing) -> None:
         self.limit = limit
         self._fill = fill
-        self.queued_bytes = 0
-        self.overflowing = False
+        self.queued_bytes: int = 0
+        self.overflowing: bool = False
         self._pieces: deque[bytes | LongFrame] = deque()
         self._taken = 0
         """Sections of the first piece."""

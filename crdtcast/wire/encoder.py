@@ -35,8 +35,10 @@ class Encoder:
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
-        self.numbering = Numbering()
-        self.compressor = compression.Compressor() if compression.available() else None
+        self.numbering: Numbering = Numbering()
+        self.compressor: compression.Compressor | None = (
+            compression.Compressor() if compression.available() else None
+        )
 
     def pieces(
         self,

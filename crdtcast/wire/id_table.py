@@ -25,8 +25,8 @@ class Numbering(dict[str, int]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.oldest = 0
-        self.following = 0
+        self.oldest: int = 0
+        self.following: int = 0
         self._in_order: list[str] = []
 
     def __missing__(self, incarnation: str) -> int:

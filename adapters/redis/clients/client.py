@@ -96,12 +96,12 @@ class Request:
     begun: bytes
 
     def __init__(self, client: Client, args: Args, command: Command) -> None:
-        self.client = client
-        self.args = args
-        self.command = command
-        self.protocol = client.protocol
-        self.answered = False
-        self.has_begun = False
+        self.client: Client = client
+        self.args: list[bytes] = args
+        self.command: Command = command
+        self.protocol: int = client.protocol
+        self.answered: bool = False
+        self.has_begun: bool = False
 
     def encoded(self) -> bytes:
         """The reply as it goes out, or what is left of it."""
@@ -284,18 +284,18 @@ class Client:
     )
 
     def __init__(self, front: ClientHost, sock: socket.socket, address: str, number: int) -> None:
-        self.id = number
-        self.name = b""
+        self.id: int = number
+        self.name: bytes = b""
         self.info: dict[str, bytes] = {}  # what CLIENT SETINFO told
-        self.protocol = 2
-        self.address = address
-        self.local_address = shown_address(sock.getsockname())
-        self.connected_at = time.monotonic()
-        self.heard_at = front.now
-        self.last_command = _UNRESOLVED
+        self.protocol: int = 2
+        self.address: str = address
+        self.local_address: str = shown_address(sock.getsockname())
+        self.connected_at: float = time.monotonic()
+        self.heard_at: float = front.now
+        self.last_command: Command = _UNRESOLVED
         self.pending: deque[Request] = deque()
-        self.relayed_together = 16  # reads that may be relayed at once; see `passthrough`
-        self.touched = False
+        self.relayed_together: int = 16  # reads that may be relayed at once; see `passthrough`
+        self.touched: bool = False
         self.touch = front.touch
         self._front = front
         self._socket = sock
@@ -303,7 +303,7 @@ class Client:
         self._send = sock.send
         self.over_since: float | None = None  # when its unread replies exceeded the soft limit
         self._parser = RequestParser(front.fast_reader, UNAUTHENTICATED, self._note_high)
-        self.unread = bytearray()  # encoded replies that the kernel has not taken
+        self.unread: bytearray = bytearray()  # encoded replies that the kernel has not taken
         self._events = READ
         self._paused = False
         self._ending = False  # close when everything pending is answered and sent
@@ -311,19 +311,21 @@ class Client:
         self._closed = False
         self._pushed = 0  # bytes of what was pushed behind requests that are not answered
         self._received = 0  # bytes since nothing was pending
-        self.authenticated = False
-        self.db = 0  # that it has selected
-        self.next_db = 0  # what its next command is for: another one while a SELECT is queued
+        self.authenticated: bool = False
+        self.db: int = 0  # that it has selected
+        self.next_db: int = 0  # what its next command is for: another one while a SELECT is queued
         self.held: list[Request] | None = None  # while it is not known what the next command is for
-        self.is_high = (
+        self.is_high: bool = (
             False  # whether a key that it has named may need another name: see `databases`
         )
-        self.phase = Phase.OPEN
-        self.replies = Replies.ON
+        self.phase: Phase = Phase.OPEN
+        self.replies: Replies = Replies.ON
         self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
         self.subscribed: Subscribed | None = None  # what it has subscribed to, if it ever has
         self.watch: Watch | None = None  # what its next EXEC depends on
-        self.direct = False  # whether reads and writes go to the core without the session's look
+        self.direct: bool = (
+            False  # whether reads and writes go to the core without the session's look
+        )
 
     def trust(self, authenticated: bool) -> None:
         """Whether the client may use commands, and send requests of the full size."""

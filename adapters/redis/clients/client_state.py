@@ -30,7 +30,8 @@ class Queue:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Args, Command]] = []
-        self.size = self.steps = 0
+        self.size: int = 0
+        self.steps: int = 0
         self._arguments = 0
 
     def add(self, args: Args, command: Command) -> ReplyError | None:
@@ -76,9 +77,10 @@ class Watch:
         self._note_queued = note_queued
         self.keys: dict[bytes, tuple[int, int]] = {}
         """Round and place in its plan from which on a write of the key marks; `NOT_YET` while WATCH is on its way."""
-        self.size = 0
-        self.marked = self.ended = False
-        self.until = NEVER
+        self.size: int = 0
+        self.marked: bool = False
+        self.ended: bool = False
+        self.until: int = NEVER
         """The first deadline of these keys."""
         self.registered: Marks | None = None
 
@@ -131,7 +133,7 @@ class Subscribed:
 
     def __init__(self, hub: Hub, client: Subscriber) -> None:
         self._hub = hub
-        self.client = client
+        self.client: Subscriber = client
         self.names: Names = {family: {} for family in Family}
 
     def count(self, family: Family) -> int:

@@ -79,7 +79,7 @@ class Conversation:
         refuse_elsewhere: Callable[[], ReplyError | None],
     ) -> None:
         self.submit = submit
-        self.databases = Databases(USUAL, USUAL - 1)
+        self.databases: Databases = Databases(USUAL, USUAL - 1)
         self._refuse_elsewhere = refuse_elsewhere
         self._hang_up = hang_up
         self._table = table

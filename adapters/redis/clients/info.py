@@ -35,7 +35,7 @@ class Info:
     ) -> None:
         self.server: Sections = {}
         """What the server told last."""
-        self.databases = Databases(USUAL, USUAL - 1)
+        self.databases: Databases = Databases(USUAL, USUAL - 1)
         self.front: Front | None = None
         self._table = table
         self._identity = identity

@@ -38,10 +38,10 @@ class LargeArgs(list[bytes]):
     __slots__ = ("_folding", "db", "sent", "size", "slots", "words")
 
     def __init__(self) -> None:
-        self.size = 0
-        self.words = b""
+        self.size: int = 0
+        self.words: bytes = b""
         self.slots: ManySlots | None = None
-        self.db = 0
+        self.db: int = 0
         self.sent: list[bytes] | None = None
         self._folding: Folding | None = None
 
@@ -88,7 +88,7 @@ class LargeRequest:
     )
 
     def __init__(self, count: int, limit: int) -> None:
-        self.count = count
+        self.count: int = count
         self._limit = limit
         self._words: list[bytes] = []
         """The arguments so far, as they came."""
@@ -98,7 +98,7 @@ class LargeRequest:
         self._args = LargeArgs()
         self._raw = 0
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
-        self.rest = b""
+        self.rest: bytes = b""
         """What came behind the request, once it is complete."""
 
     def is_plain(self, chunk: bytes) -> bool:

@@ -101,8 +101,8 @@ class Session:
         refuse_growth: Callable[[], ReplyError | None] = lambda: None,
         refuse_elsewhere: Callable[[], ReplyError | None] = lambda: None,
     ) -> None:
-        self.server = ServerIdentity()
-        self.info = Info(table, identity=lambda: self.server.fields(), status=status)
+        self.server: ServerIdentity = ServerIdentity()
+        self.info: Info = Info(table, identity=lambda: self.server.fields(), status=status)
         self._table = table
         self._admin = admin
         self._subscriptions = subscriptions

@@ -48,10 +48,10 @@ class _Topic:
     __slots__ = ("clients", "confirmed", "family", "last", "matches", "name")
 
     def __init__(self, family: Family, name: bytes) -> None:
-        self.family = family
-        self.name = name
+        self.family: Family = family
+        self.name: bytes = name
         self.clients: dict[Subscriber, None] = {}
-        self.confirmed = False
+        self.confirmed: bool = False
         """Whether the gateway is subscribed, as far as the server has told."""
         self.last: _Change | None = None
         """What was asked for last, and is not confirmed yet."""
@@ -64,8 +64,8 @@ class _Change:
     __slots__ = ("begins", "topic", "waiting")
 
     def __init__(self, topic: _Topic, *, begins: bool) -> None:
-        self.topic = topic
-        self.begins = begins
+        self.topic: _Topic = topic
+        self.begins: bool = begins
         self.waiting: list[_Waiting] = []
 
 

@@ -92,12 +92,13 @@ class Transaction(Request):
         super().__init__(request.client, request.args, request.command)
         self._all = [Call(self, args, command) for args, command in queue.calls]
         self._missing = len(self._all)
-        self.watch = watch
+        self.watch: Watch | None = watch
         self._waits = watch is not None
         self._silent = silent
         self._on_refused = on_refused
         self._on_answered = on_answered
-        self.size, self.steps = queue.size, queue.steps
+        self.size: int = queue.size
+        self.steps: int = queue.steps
         self.calls: list[Call] = []
         self.uncertain: Uncertain = {}
         """Keys that it may make empty before it writes another type under them, and the slots that it names, by type.

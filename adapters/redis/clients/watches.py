@@ -48,8 +48,8 @@ class WatchRequest(Request):
 
     def __init__(self, request: Request, watch: Watch, new: list[bytes], *, silent: bool) -> None:
         super().__init__(request.client, request.args, request.command)
-        self.watch = watch
-        self.new = new
+        self.watch: Watch = watch
+        self.new: list[bytes] = new
         """Keys that the client does not watch already."""
         self._silent = silent
 

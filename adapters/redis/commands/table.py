@@ -25,6 +25,7 @@ from crdtcast.adapters.redis.commands.write_command import (
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.server.resp import ReplyError, Status
+from crdtcast.adapters.redis.store.effects import RedisType
 
 MOST_KEYS = 4096
 """That are removed at once, but inside MULTI: as many as the operations of a message (`divided`)."""
@@ -98,49 +99,49 @@ class Command:
         write: WriteCommand | None = None,
     ) -> None:
         """write: the row of a write."""
-        self.name = name
-        self.kind = kind
-        self.arity = arity
-        self.low = abs(arity)
-        self.high = arity if arity > 0 else 1 << 62
-        self.keys = keys
-        self.write = write
-        self.is_recorded = write is not None and write.plain is None
+        self.name: str = name
+        self.kind: Kind = kind
+        self.arity: int = arity
+        self.low: int = abs(arity)
+        self.high: int = arity if arity > 0 else 1 << 62
+        self.keys: tuple[int, int, int] = keys
+        self.write: WriteCommand | None = write
+        self.is_recorded: bool = write is not None and write.plain is None
         """Whether the server decides what it does, and the gateway tells the others from its reply."""
         self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
         if kind is Kind.PUBSUB:
             self.prepare = _ask_and_count
-        self.is_read = kind is Kind.READ
-        self.publishes = kind is Kind.PUBSUB and name.endswith("PUBLISH")
-        self.level = 0 if write is None else write.level
+        self.is_read: bool = kind is Kind.READ
+        self.publishes: bool = kind is Kind.PUBSUB and name.endswith("PUBLISH")
+        self.level: int = 0 if write is None else write.level
         """The format level that the group must have reached."""
-        self.type = None if write is None else write.type
-        self.looks = write is not None and write.looks
-        self.removes_slots = write is not None and write.removes_slots
-        self.removes_keys = write is not None and write.removes_keys
-        self.grows = write is not None and write.grows
-        self.counts = write is not None and write.counts
-        self.counts_in = None if write is None else write.counts_in
-        self.is_list = write is not None and write.is_list
-        self.writes_one_key = (
+        self.type: RedisType | None = None if write is None else write.type
+        self.looks: bool = write is not None and write.looks
+        self.removes_slots: bool = write is not None and write.removes_slots
+        self.removes_keys: bool = write is not None and write.removes_keys
+        self.grows: bool = write is not None and write.grows
+        self.counts: bool = write is not None and write.counts
+        self.counts_in: RedisType | None = None if write is None else write.counts_in
+        self.is_list: bool = write is not None and write.is_list
+        self.writes_one_key: bool = (
             write is not None
             and write.keys == ONE_KEY
             and not self.removes_keys
             and self.counts_in is None
         )
         """And nothing has to be known but the key's type."""
-        self.flags = frozenset(flags)
-        self.hides_keys = kind is Kind.READ and "movablekeys" in self.flags
-        self.crosses = write is not None and write.crosses
-        self.forwarded = kind in (Kind.READ, Kind.WRITE, Kind.PUBSUB)
-        self.tells_deadline = name in _TELL_DEADLINES
+        self.flags: frozenset[str] = frozenset(flags)
+        self.hides_keys: bool = kind is Kind.READ and "movablekeys" in self.flags
+        self.crosses: bool = write is not None and write.crosses
+        self.forwarded: bool = kind in (Kind.READ, Kind.WRITE, Kind.PUBSUB)
+        self.tells_deadline: bool = name in _TELL_DEADLINES
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
         is_direct = self.forwarded and not self.crosses
-        self.taken = range(self.low, most + 1) if is_direct else range(0)
+        self.taken: range = range(self.low, most + 1) if is_direct else range(0)
         self.denied: ReplyError | None = None
         """What the server says to the gateway's user, who may not use it."""
-        self.calls = 0  # taken since the start
-        self.rejected = 0  # refused since the start
+        self.calls: int = 0  # taken since the start
+        self.rejected: int = 0  # refused since the start
         self.subcommands: dict[bytes, Command] | None = None
 
     @classmethod

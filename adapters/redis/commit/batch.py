@@ -78,9 +78,9 @@ class LocalBatch:
     ) -> None:
         self.plan = plan
         self.keyspace = keyspace
-        self.increments = OpenIncrements(plan, keyspace)
+        self.increments: OpenIncrements = OpenIncrements(plan, keyspace)
         self.sent: list[tuple[Tag, bytes, Event]] = []
-        self.bounded = True
+        self.bounded: bool = True
         """Whether a message is closed when it is full; one that is sent again stays one."""
         self._engine = engine
         self._timestamp = timestamp

@@ -173,7 +173,7 @@ class Committer:
         self._guard = _fence_guard(metadata_db)
         self._clock = clock
         self._formats = formats
-        self.refusals = Refusals(formats)
+        self.refusals: Refusals = Refusals(formats)
         self._observer = observer
         self._relay = relay
         self._flush_clients = flush_clients
@@ -195,7 +195,7 @@ class Committer:
         self._last: list[Callable[[Commit], None]] = []
         self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
         self._watches = Watches()
-        self.recorded = RecordedWork()
+        self.recorded: RecordedWork = RecordedWork()
         self._records_first = False  # what is recorded has waited for reads of our own
         self._advance_ms = 0
         """What the clock of the deadlines is to be moved by, for tests."""
@@ -210,7 +210,7 @@ class Committer:
         self.engine: Engine | GroupEngine | None = None
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
-        self.keyspace = Keyspace(metadata_db)
+        self.keyspace: Keyspace = Keyspace(metadata_db)
         self._messages = MessageIntake(clock, formats, later, self.kick, self.keyspace)
         self._intake = RequestIntake(
             relay, self._reads, self.refusals, self._repairs, self.keyspace
@@ -221,8 +221,8 @@ class Committer:
         """Called for each key that the server was asked about, and has."""
         self.counted: Callable[[Sequence[bytes], object], object] = lambda words, reply: reply
         """What is told of a reply that counts subscribers."""
-        self.commits = 0
-        self.changed_behind = 0
+        self.commits: int = 0
+        self.changed_behind: int = 0
         """Keys found changed past the gateway, since start."""
 
     # The server comes and goes

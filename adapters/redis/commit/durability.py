@@ -61,7 +61,7 @@ class DurabilityProbe:
         self._log = logger
         self._latest: Mark | None = None
         self._news = trio.Event()
-        self.level = Durability.VOLATILE
+        self.level: Durability = Durability.VOLATILE
 
     def begin(self, level: Durability) -> None:
         """Start anew: the engine is another one, so what waited for an answer means nothing to it."""

@@ -41,7 +41,7 @@ class Refusals:
         """Whether neither the level nor the member's standing can hinder a write: what is fixed."""
         self.growth: ReplyError | None = None
         """Answer to writes that need memory, while the server has none to spare."""
-        self.writes = 0
+        self.writes: int = 0
         """Refused since the start, for a reason that is not the request's own."""
 
     def resume(self, engine: Engine | GroupEngine, keyspace: Keyspace) -> None:

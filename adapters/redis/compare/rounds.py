@@ -109,11 +109,12 @@ class CompareRounds:
         self._fresh: dict[bytes, None] = {}
         self._urgent: dict[bytes, None] = {}
         self._wake = trio.Event()
-        self.rounds = 0
-        self.put_right = 0
+        self.rounds: int = 0
+        self.put_right: int = 0
         """Keys, since start."""
         self._ended_at: float | None = None
-        self.current, self.last = Round(), Round()
+        self.current: Round = Round()
+        self.last: Round = Round()
         self._not_replicated = NotReplicated()
         """As of the last time that all own keys were looked at."""
 

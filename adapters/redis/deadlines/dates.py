@@ -50,27 +50,27 @@ class Orphan:
     __slots__ = ("at", "is_mine", "until")
 
     def __init__(self, at: int, until: Vector, *, is_mine: bool) -> None:
-        self.at = at
-        self.until = until
-        self.is_mine = is_mine
+        self.at: int = at
+        self.until: Mapping[str, int] = until
+        self.is_mine: bool = is_mine
 
 
 class Dates:
     """By key. me: this incarnation, whose deadlines are its own."""
 
     def __init__(self) -> None:
-        self.me = ""
-        self.offset_ms = 0
+        self.me: str = ""
+        self.offset_ms: int = 0
         """What an administrator has moved the clock by."""
-        self.in_use = False
+        self.in_use: bool = False
         """Whether the server may hold deadlines: then a look at a key is one at its deadline, too."""
         self._ahead_ms = 0
         """How far the server's clock is ahead of this machine's."""
         self.touched: dict[bytes, Dated] = {}
         self.orphans: dict[bytes, Orphan] = {}
-        self.looks_on = BEGINNING
+        self.looks_on: Place = BEGINNING
         """Where the next look for what the server has dropped begins; elsewhere than there, there may be more."""
-        self.none_of_mine = 0
+        self.none_of_mine: int = 0
         """Buckets up to this second have been looked at, and have no deadline that this member has set."""
         self._may_have_none = 0
         """The same, of the round under way, as far as it has come."""

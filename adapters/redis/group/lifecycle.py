@@ -97,7 +97,7 @@ class Belonging:
         self._options = options
         self._log = logger
         committer = gateway.committer
-        self.peers = GroupPeers(
+        self.peers: GroupPeers = GroupPeers(
             gateway.options.node,
             advertise=options.advertise,
             behind=lambda: committer.behind,
@@ -117,7 +117,7 @@ class Belonging:
         self._evicted: GroupEngine | None = None
         self._is_whole = True
         """Whether its server has all that the evicted incarnation had."""
-        self.stored = 0
+        self.stored: int = 0
         """`Committer.order` at the last answer."""
         self._resumed_at = 0
         self._entering: JoinClient | None = None
@@ -128,9 +128,9 @@ class Belonging:
         self._change_told = ""
         self._noted_level = 0
         self._told_at = 0.0
-        self.changed = trio.lowlevel.ParkingLot()
+        self.changed: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
         """Unparked when the members, or the standing of this one, may be others."""
-        self.left = trio.Event()
+        self.left: trio.Event = trio.Event()
         """Set when this gateway has left the group, in order."""
         self.peers.channel.on_asked = self._asked
         self.peers.channel.on_gone = self._gone

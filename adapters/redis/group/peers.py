@@ -34,12 +34,12 @@ class GroupPeers:
         on_work: Callable[[], None],
         logger: logging.Logger,
     ) -> None:
-        self.shared = SharedLinks(options, advertise=advertise, logger=logger)
+        self.shared: SharedLinks = SharedLinks(options, advertise=advertise, logger=logger)
         self.shared.will_own()
-        self.channel = Channel(self.shared, options.group)
+        self.channel: Channel = Channel(self.shared, options.group)
         self.channel.hold = True  # the gate takes the outbox
         self.channel.on_work = on_work
-        self.gate = Gate(self.channel.send_effects)
+        self.gate: Gate = Gate(self.channel.send_effects)
         self.hold = True
         self._behind = behind
         self._number = number

@@ -83,7 +83,7 @@ class Aside:
     def __init__(self, metadata_db: int) -> None:
         self._db = b"%d" % metadata_db
         self._names: dict[Dot, list[bytes]] = {}
-        self.has_room = True
+        self.has_room: bool = True
         """Otherwise it is only noted that something was taken away."""
 
     def found(self, dot: Dot, effects: Iterable[Effect]) -> None:

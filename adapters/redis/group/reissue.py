@@ -114,7 +114,7 @@ class GatewayReissue:
         """What slots hold of which the commit at hand sends something again."""
         self._begun: set[bytes] = set()
         """Keys that were not there before what was sent again."""
-        self.yielded = 0
+        self.yielded: int = 0
         """Writes that were not sent again, since start."""
 
     def resume(self, raw: bytes | None) -> None:

@@ -20,7 +20,7 @@ class HeldLog(EventLog):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.number = 0
-        self.written = 0
+        self.written: int = 0
         """Lines of the commits up to this one are written."""
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._known = dict(super().vector)

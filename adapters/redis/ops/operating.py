@@ -41,7 +41,9 @@ class Operated:
         self.gateway = self._gateway = gateway
         self._probes = probes
         self._answers: trio.Event | None = None
-        self.settings = SimpleNamespace(name=gateway.options.node.name, leave_seconds=leave_seconds)
+        self.settings: SimpleNamespace = SimpleNamespace(
+            name=gateway.options.node.name, leave_seconds=leave_seconds
+        )
 
     # The process
 

@@ -74,10 +74,10 @@ class Recorder:
         first_of: Callable[[Dot], Dot | None] = lambda dot: None,
         quiet_seconds: float = 0.3,
     ) -> None:
-        self.log = log
+        self.log: EventLog | None = log
         self.group: GroupLog | None = None
         self.first_of = first_of
-        self.keyspace = Keyspace(metadata_db)
+        self.keyspace: Keyspace = Keyspace(metadata_db)
         self.metadata_db = metadata_db
         self._clock = clock
         self._store_bytes = store_bytes

@@ -108,7 +108,7 @@ class ServerConnection:
         self._outgoing: deque[memoryview] = deque()
         self.error: ServerError | None = None
         self.on_lost: Callable[[ServerError], None] | None = None
-        self.lost = trio.Event()
+        self.lost: trio.Event = trio.Event()
         # Whatever goes wrong in a callback must be seen as a loss: else its users would wait for ever.
         poller.register(sock, READ, self._on_event, self._on_error)
 

@@ -21,8 +21,8 @@ class Pending:
     """Reads at one instant: `done` when all are answered, or `lost` with the connection."""
 
     def __init__(self, reads: Iterable[Read]) -> None:
-        self.lost = False
-        self.done = trio.Event()
+        self.lost: bool = False
+        self.done: trio.Event = trio.Event()
         self.reads: list[Read] = [
             (command, partial(self._take, callback)) for command, callback in reads
         ]

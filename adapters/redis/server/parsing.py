@@ -108,7 +108,7 @@ class RequestParser:
         self._limits = limits
         self._on_high = on_high
         self.error: str | None = None
-        self.missing = 0
+        self.missing: int = 0
         """Bytes of the bulk string in progress that are still to come: a hint for the next read."""
         self._fast = fast
         self._busy = True  # unless hiredis may have the next chunk: no request is in progress, and no limit is tight
@@ -334,9 +334,9 @@ class ReplySplitter:
     __slots__ = ("_buffer", "_open", "_position", "_start", "dropped", "most")
 
     def __init__(self) -> None:
-        self.most = 0
+        self.most: int = 0
         """Bytes of the reply in progress that are kept; 0: all. Of one with more only the end comes out."""
-        self.dropped = 0
+        self.dropped: int = 0
         """Bytes of the reply in progress, or just complete, that were not kept."""
         self._buffer = bytearray()
         self._start = 0  # of the reply in progress

@@ -25,11 +25,11 @@ class RawClient:
 
     def __init__(self, port: int, timeout: float = 30.0) -> None:
         try:
-            self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+            self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), timeout)
         except OSError as error:
             raise ServerError(f"no server answers on port {port}: {error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.reader = hiredis.Reader()
+        self.reader: hiredis.Reader = hiredis.Reader()
 
     def call(self, *words: bytes | str) -> Reply:
         """The reply to one command. Raises ServerError if none comes."""

@@ -89,9 +89,9 @@ class Keyspace:
     """Native state of the clients' databases, as far as it matters, and the log over it; keys by name (`databases`)."""
 
     def __init__(self, metadata_db: int) -> None:
-        self.log = UnstableLog()
+        self.log: UnstableLog = UnstableLog()
         self.metadata_db = metadata_db
-        self.databases = Databases(USUAL, metadata_db)
+        self.databases: Databases = Databases(USUAL, metadata_db)
         self.hidden: dict[bytes, set[RedisType]] = {}
         """Types that another one hides, by key."""
         self.damaged: set[bytes] = set()
@@ -102,18 +102,18 @@ class Keyspace:
         """Large keys of which some slots are put right, and others not yet."""
         self.refused: set[bytes] = set()
         """All of them: commands on them are answered with an error."""
-        self.restored = 0
+        self.restored: int = 0
         """How often a key was restored, since start."""
         self.rewritten: set[bytes] = set()
         """Keys that were put right since the committer has looked."""
-        self.conflicts = 0
+        self.conflicts: int = 0
         """How often two types met under one key, since start."""
         self.aside: Aside | None = None
         """Where members come and go: what own removals take away is kept."""
         self.types: dict[bytes, Known] = {}
         """What keys are known to hold. To be read only."""
         self._numbers = SlotNumbers()
-        self.dates = Dates()
+        self.dates: Dates = Dates()
         self.unsettled: dict[bytes, None] = {}
         """Keys of which it is not known which type is visible: one that hid others may have become empty."""
 

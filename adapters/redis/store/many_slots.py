@@ -30,8 +30,8 @@ class ManySlots(list[bytes]):
         self, slots: Iterable[bytes] = (), encoded: bytes = b"", words: bytes | memoryview = b""
     ) -> None:
         super().__init__(slots)
-        self.encoded = encoded
-        self.words = words
+        self.encoded: bytes = encoded
+        self.words: bytes | memoryview[int] = words
 
     @classmethod
     def of(cls, slots: Sequence[bytes]) -> ManySlots:
@@ -46,7 +46,7 @@ class Folding:
     """Slots of a client's request; words: as they came. Once `step` has returned True `slots` are complete."""
 
     def __init__(self, slots: Sequence[bytes], words: bytes | memoryview) -> None:
-        self.slots = ManySlots(slots, words=words)
+        self.slots: ManySlots = ManySlots(slots, words=words)
         self._at = 0
         self._pieces: list[bytes] = []
 
@@ -66,7 +66,7 @@ class Unfolding:
 
     def __init__(self, slots: ManySlots, each: int = 1) -> None:
         """each: their number is a multiple of it."""
-        self.slots = slots
+        self.slots: ManySlots = slots
         self._each = each
         self._lists = msgpack.Unpacker(max_buffer_size=len(slots.encoded), max_array_len=PIECE)
         self._lists.feed(slots.encoded)

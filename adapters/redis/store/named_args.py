@@ -19,8 +19,8 @@ class NamedArgs(list[bytes]):
 
     def __init__(self, args: Sequence[bytes], db: int, sent: list[bytes]) -> None:
         super().__init__(args)
-        self.db = db
-        self.sent = sent
+        self.db: int = db
+        self.sent: list[bytes] = sent
 
 
 def sent_of(args: list[bytes]) -> list[bytes]:

@@ -312,7 +312,7 @@ class UnstableLog:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyLog] = {}
-        self.deadlines = DeadlineLog()
+        self.deadlines: DeadlineLog = DeadlineLog()
         self._by_dot: defaultdict[Dot, list[_Written]] = defaultdict(list)
 
     def __len__(self) -> int:

@@ -24,12 +24,13 @@ class ValuePages:
         start: bytes = BEGINNING,
         most: int | None = None,
     ) -> None:
-        self.native, self.home = native, home
+        self.native: type[NativeType] = native
+        self.home: Home = home
         self.following: bytes | None = start
         """Where the next page is; None behind the last one."""
-        self.slots = 0
+        self.slots: int = 0
         """Of the next page, about; 0 before they were counted."""
-        self.count = 0
+        self.count: int = 0
         """How many there were then; of the one slot its bytes."""
         self._most = MOST_SLOTS if most is None else most
 

@@ -70,7 +70,7 @@ class Figures:
     __slots__ = ("text",)
 
     def __init__(self, text: bytes) -> None:
-        self.text = text
+        self.text: bytes = text
 
     def __repr__(self) -> str:
         return f"<figures {self.text!r:.40}>"

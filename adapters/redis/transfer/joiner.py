@@ -173,10 +173,10 @@ class Arriving(Joining):
         ask_first: str = "",
     ) -> None:
         super().__init__(channel, effects.READS)
-        self.source = ask_first
-        self.ask_first = ask_first
+        self.source: str = ask_first
+        self.ask_first: str = ask_first
         """Empty as soon as that contact has said what it leaves out."""
-        self.refused_by = ""
+        self.refused_by: str = ""
         """The contact that leaves out what the operator has not said."""
         self.ending: Ending | None = None
         """Of the last attempt, if it succeeded."""

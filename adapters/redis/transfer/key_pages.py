@@ -43,9 +43,9 @@ class KeyPages:
 
     def __init__(self, key: bytes, homes: Mapping[RedisType, Home], keyspace: Keyspace) -> None:
         self.key = key
-        self.is_stale = False
+        self.is_stale: bool = False
         """What was read is worth nothing: the key has to be read from its beginning."""
-        self.hides = frozenset(list(homes)[1:])
+        self.hides: frozenset[RedisType] = frozenset(list(homes)[1:])
         """Types that are hidden, as long as this is not stale."""
         self._types = homes.keys()
         self._walks = [ValuePages(TYPES[type_], home) for type_, home in homes.items()]

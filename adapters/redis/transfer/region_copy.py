@@ -34,7 +34,7 @@ class RegionCopy:
     """Of what one keyspace's server holds."""
 
     def __init__(self, keyspace: Keyspace) -> None:
-        self.is_flushed = False
+        self.is_flushed: bool = False
         """All keys of some database were removed since some were read: nobody knows which of them the joiner has."""
         self._keyspace = keyspace
         self._cursor: bytes | None = BEGIN

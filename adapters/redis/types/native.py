@@ -37,9 +37,9 @@ class Holds:
     __slots__ = ("is_sure", "type", "word")
 
     def __init__(self, word: str, type_: RedisType | None, *, is_sure: bool = True) -> None:
-        self.word = word
-        self.type = type_
-        self.is_sure = is_sure
+        self.word: str = word
+        self.type: RedisType | None = type_
+        self.is_sure: bool = is_sure
 
     def __repr__(self) -> str:
         return f"<holds {self.word}>"

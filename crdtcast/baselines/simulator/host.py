@@ -30,10 +30,10 @@ class Host:
         self.names = names
         self.durability = durability
         self.engine_type = engine_type
-        self.life = 1
-        self.incarnations = 1
-        self.engine = engine_type(new_incarnation(name, 1, 0), names, durable=durability)
-        self.commits = [Commit(self.engine.state(), 0)]
+        self.life: int = 1
+        self.incarnations: int = 1
+        self.engine: Engine = engine_type(new_incarnation(name, 1, 0), names, durable=durability)
+        self.commits: list[Commit] = [Commit(self.engine.state(), 0)]
         self.held: list[Transmit] = []
         self.ended_counters: list[EngineCounters] = []
 

@@ -44,8 +44,8 @@ class BaselineWorld:
         self.engines: dict[str, CausalEngine] = {
             name: BASELINES[engine](name, names) for name in names
         }
-        self.network = Network(names)
-        self.checker = Checker(names)
+        self.network: Network = Network(names)
+        self.checker: Checker = Checker(names)
         self.counts: Counter[str] = Counter()
         for a, b in permutations(names, 2):
             self.network.set_link(a, b, True)

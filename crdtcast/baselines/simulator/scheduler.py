@@ -18,14 +18,14 @@ class Temper:
     def __init__(self, chance: random.Random, names: tuple[str, ...], faults: Faults) -> None:
         self.steps = chance.choice((60, 120, 200, 300))
         self.sends = chance.choice((3, 8, 20, 40))
-        self.send = {name: chance.choice((0, 2, 10, 10)) for name in names}
+        self.send: dict[str, int] = {name: chance.choice((0, 2, 10, 10)) for name in names}
         if not any(self.send.values()):
             self.send[names[0]] = 10
-        self.poll = {name: chance.choice((4, 20, 60, 90)) for name in names}
-        self.stable = {name: chance.choice((4, 20)) for name in names}
-        self.tick = {name: chance.choice((3, 10, 25)) for name in names}
-        self.sync = {name: chance.choice((2, 10, 30, 60)) for name in names}
-        self.faults = _scaled(faults, chance)
+        self.poll: dict[str, int] = {name: chance.choice((4, 20, 60, 90)) for name in names}
+        self.stable: dict[str, int] = {name: chance.choice((4, 20)) for name in names}
+        self.tick: dict[str, int] = {name: chance.choice((3, 10, 25)) for name in names}
+        self.sync: dict[str, int] = {name: chance.choice((2, 10, 30, 60)) for name in names}
+        self.faults: Faults = _scaled(faults, chance)
 
 
 def _scaled(faults: Faults, chance: random.Random) -> Faults:

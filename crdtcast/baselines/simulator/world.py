@@ -36,9 +36,13 @@ class World:
     ) -> None:
         self.names = names
         self.durability = durability
-        self.hosts = {name: Host(name, names, durability, engine_type) for name in names}
-        self.network = Network(names)
-        self.checker = Checker(names, unsynced_sends_survive=durability is Durability.DECLARED)
+        self.hosts: dict[str, Host] = {
+            name: Host(name, names, durability, engine_type) for name in names
+        }
+        self.network: Network = Network(names)
+        self.checker: Checker = Checker(
+            names, unsynced_sends_survive=durability is Durability.DECLARED
+        )
         self.counts: Counter[str] = Counter()
         for a, b in combinations(names, 2):
             self._link(a, b)

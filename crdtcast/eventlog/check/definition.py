@@ -45,12 +45,12 @@ class Definition:
         newest: dict[str, str] = {}
         for log in logs:
             newest[log.replica] = max(newest.get(log.replica, ""), log.incarnation)
-        self.members = {
+        self.members: dict[str, LoggedMember] = {
             log.incarnation: LoggedMember(log, current=newest[log.replica] == log.incarnation)
             for log in logs
         }
-        self.messages = Messages()
-        self.roll = Roll(self.members, self._report)
+        self.messages: Messages = Messages()
+        self.roll: Roll = Roll(self.members, self._report)
         self.violations: list[Violation] = []
         self.counts: Counter[str] = Counter()
         self._live = live

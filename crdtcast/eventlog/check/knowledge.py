@@ -26,7 +26,7 @@ class Message:
     __slots__ = ("before", "truth")
 
     def __init__(self, truth: dict[str, int] | None) -> None:
-        self.truth = truth
+        self.truth: dict[str, int] | None = truth
         self.before: dict[str, int] = {}
 
 
@@ -67,13 +67,13 @@ class LoggedMember:
 
     def __init__(self, log: Log, *, current: bool) -> None:
         start = log.start
-        self.log = log
-        self.incarnation = log.incarnation
-        self.current = current
+        self.log: Log = log
+        self.incarnation: str = log.incarnation
+        self.current: bool = current
         """Whether no newer incarnation of its name has a log."""
         self.base: Vector = (start and start.vector) or {}
         self.start_stable: Vector = self.base if start is None else told_stable(start, self.base)
-        self.named = {*self.base, *listed_members(start)}
+        self.named: set[str] = {*self.base, *listed_members(start)}
         """Origins that its beginning knew; a vector in a log leaves zeros out."""
         self.view: LoggedView | None = None
         """The view that it is in, if members come and go."""
@@ -108,8 +108,11 @@ class LoggedMember:
         """What was not told stable before a later one of its origin was."""
         self.claim: Place | None = None
         """The line that says that everything is stable, if nothing was delivered since."""
-        self.begun = self.exhausted = self.stopped = False
-        self.left = self.over = False
+        self.begun: bool = False
+        self.exhausted: bool = False
+        self.stopped: bool = False
+        self.left: bool = False
+        self.over: bool = False
         """Whether it sends nothing any more; whether that is since it was evicted, so that nothing of it counts."""
 
     def is_told_stable(self, origin: str, counter: int) -> bool:
@@ -128,8 +131,8 @@ class Messages:
     def __init__(self) -> None:
         self._by_origin: dict[str, dict[int, Message]] = {}
         self._low: dict[str, int] = {}
-        self.held = 0
-        self.peak = 0
+        self.held: int = 0
+        self.peak: int = 0
 
     def get(self, origin: str, counter: int) -> Message | None:
         messages = self._by_origin.get(origin)

@@ -23,7 +23,7 @@ class Roll:
         self.ended: dict[str, int] = {}
         self.names: set[str] = set()
         """Of all that some START lists."""
-        self.views = Views(members, report)
+        self.views: Views = Views(members, report)
         self._members = members
         self._report = report
         self._ends: dict[str, dict[str, int]] = {}  # who -> at whom -> how many messages count
@@ -33,7 +33,7 @@ class Roll:
         self._expected = {let_in: one for one in members if (let_in := joined_by(one)) is not None}
         self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
         self._first_dot: dict[Dot, Dot] = {}
-        self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
+        self.counts: dict[str, int] = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
 
     # --- what a member counts as having ---------------------------------------------------------
 

@@ -46,7 +46,7 @@ class Merge:
         definition: Definition,
         progress: Callable[[int], object] = lambda events: None,
     ) -> None:
-        self.events = 0
+        self.events: int = 0
         self._definition = definition
         self._progress = progress
         self._cursors = [_Cursor(log) for log in logs]

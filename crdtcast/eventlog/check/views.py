@@ -27,7 +27,7 @@ class Views:
     """Judges the VIEW lines of one group, and the views that its members begin in."""
 
     def __init__(self, members: Mapping[str, LoggedMember], report: Report) -> None:
-        self.counts = {"views": 0, "raises": 0}
+        self.counts: dict[str, int] = {"views": 0, "raises": 0}
         self._members = members
         self._report = report
         self._decisions: dict[str, dict[str, _Decision]] = {}

@@ -58,8 +58,8 @@ class Where:
     """Which node to ask."""
 
     def __init__(self, node: str | None, admin: str | None, secret_file: Path | None) -> None:
-        self.place = find(node, admin)
-        self.secrets = read_secrets(secret_file)
+        self.place: str = find(node, admin)
+        self.secrets: tuple[bytes, ...] = read_secrets(secret_file)
 
     def ask(self, do: str, **more: Any) -> Any:
         """One request. See `Operator.ask`. What it waits for is told on stderr."""

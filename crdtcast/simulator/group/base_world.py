@@ -47,13 +47,15 @@ class BaseWorld(ABC):
         engine_type: type[GroupEngine] = GroupEngine,
         observer: Observer | None = None,
     ) -> None:
-        self.observer = observer or Observer()
+        self.observer: Observer = observer or Observer()
         self.founders = founders
         self.engine_type = engine_type
-        self.machines = {name: Machine(name, name in witnesses) for name in founders}
-        self.wires = Wires()
-        self.ledger = Ledger()
-        self.formats = Formats()
+        self.machines: dict[str, Machine] = {
+            name: Machine(name, name in witnesses) for name in founders
+        }
+        self.wires: Wires = Wires()
+        self.ledger: Ledger = Ledger()
+        self.formats: Formats = Formats()
         self.counts: Counter[str] = Counter()
         self.set_back: set[str] = set()
         """Incarnations that have gone on from an older state of their disk."""
@@ -61,7 +63,7 @@ class BaseWorld(ABC):
         """The name of the view of each epoch."""
         self.settling = False
         """Whether the run is over but for what follows from it: see `crdtcast.simulator.group.drain`."""
-        self.checker = Checker(())
+        self.checker: Checker = Checker(())
         self.begin()
 
     def begin(self) -> None:

@@ -26,12 +26,14 @@ class GroupTemper:
         self._chance = chance
         self.steps = chance.choice((60, 120, 200, 300))
         self.sends = chance.choice((3, 8, 20, 40))
-        self.limits = replace(limits, joins=chance.randint(0, limits.joins) if limits.joins else 0)
+        self.limits: RunLimits = replace(
+            limits, joins=chance.randint(0, limits.joins) if limits.joins else 0
+        )
         weights = {
             name: max(int(getattr(faults, name) * chance.choice((0.25, 1, 1, 3))), 1)
             for name in faults.names
         }
-        self.faults = Faults(**weights)
+        self.faults: Faults = Faults(**weights)
         self._eager: dict[tuple[str, str], int] = {}
         self._slow: dict[tuple[str, str], bool] = {}
 
@@ -68,12 +70,14 @@ class GroupScheduler:
     def __init__(self, chance: random.Random, world: GroupWorld, campaign: Campaign) -> None:
         self.chance = chance
         self.world = world
-        self.temper = GroupTemper(chance, campaign.faults, campaign.limits)
-        self.calm = campaign.calm
-        self.exodus = campaign.exodus
+        self.temper: GroupTemper = GroupTemper(chance, campaign.faults, campaign.limits)
+        self.calm: int = campaign.calm
+        self.exodus: bool = campaign.exodus
         names = list(world.founders)
         pairs = [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
-        self.apart = [p for p in pairs if campaign.apart and chance.random() < campaign.apart]
+        self.apart: list[tuple[str, str]] = [
+            p for p in pairs if campaign.apart and chance.random() < campaign.apart
+        ]
         """Pairs without a link until the group settles."""
 
     def actions(self) -> Iterator[Action]:

@@ -87,7 +87,7 @@ class HostileWorld(GroupWorld):
     ) -> None:
         super().__init__(founders, (), engine_type, observer)
         self.hostile = hostile
-        self.void = False
+        self.void: bool = False
         """Whether what no check can tell has happened: see the head of this file."""
         self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
         self._told_of_end: set[str] = set()
@@ -97,7 +97,7 @@ class HostileWorld(GroupWorld):
         liar = self.liar
         self.observer.stopped(liar, cleanly=True)
         liar.ghost = True  # nothing of it is judged, nobody asks it to be let in
-        self.checker = HonestChecker(m.me for m in self.living())
+        self.checker: HonestChecker = HonestChecker(m.me for m in self.living())
         self.disconnect_all(liar)
         bases = [m.me for m in self.machines.values()]
         liar.start(LyingEngine.found(liar.me, bases), liar.application)
