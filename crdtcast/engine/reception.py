@@ -250,7 +250,7 @@ class Reception(Core):
         incarnation than it does itself, which has lost something: it is over then. The state is unchanged in either
         case, but for `blamed`.
         """
-        if (self._left or self._evicted) and not (self._evicted and type(message) is Views):
+        if not self.is_plain and self._over and not (self._evicted and type(message) is Views):
             return
         try:
             if type(message) is Message:

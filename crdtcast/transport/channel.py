@@ -244,9 +244,10 @@ class Channel(EngineDriver):
         for frame in frames:
             try:
                 if type(frame) is Message:
-                    if engine is not None and sender is not None:
+                    # While there is no engine, nobody is here.
+                    if sender is not None:
                         self._backlog += len(frame.payload) + 64
-                        engine.receive(sender, frame)
+                        engine.receive(sender, frame)  # type: ignore[union-attr]
                     continue
                 self._received(link, frame)
             except RolledBackError as error:

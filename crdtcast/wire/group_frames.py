@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from crdtcast.causality.member_id import joined_by, name_of, valid_name
 from crdtcast.causality.messages import Digest, Ended, Message
-from crdtcast.causality.tags import MAX_COUNTER, make_tuple
+from crdtcast.causality.tags import make_tuple
 from crdtcast.engine.founding import Announcement, Founder
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
@@ -212,8 +212,7 @@ def read_grouped(fields: list[Any], names: Names) -> Grouped:
     inner = fields[2:]
     if not inner or type(kind := inner[0]) is not int:
         raise RemoteProtocolError("an empty grouped frame")
-    number = fields[1]
-    if type(number) is not int or not 0 <= number <= MAX_COUNTER:
+    if type(number := fields[1]) is not int:
         raise RemoteProtocolError(f"not a group's number: {number!r:.40}")
     if kind == _MESSAGE:
         # One a message: without the Python call that making it by its name takes.
