@@ -9,6 +9,7 @@ from crdtcast.engine import PROGRAM, Admission, GroupEngine, GroupState, MemberI
 from crdtcast.engine.views import Views
 from crdtcast.eventlog.group_log import GroupLog
 from crdtcast.eventlog.writer import EventLog, Rotation
+from crdtcast.group.phase import MemberPhase
 from crdtcast.journal.file import FileJournal
 from crdtcast.journal.interface import Journal
 from crdtcast.journal.memory import MemoryJournal
@@ -36,6 +37,7 @@ __all__ = [
     "LinkPhase",
     "LinkStatus",
     "MemberInfo",
+    "MemberPhase",
     "MemoryJournal",
     "Message",
     "NodeOptions",

@@ -9,6 +9,7 @@ import pytest
 
 from crdtcast.adapters.redis.commit import phase as server
 from crdtcast.exceptions import TransitionError
+from crdtcast.group import phase as member
 from crdtcast.phases import Lifecycle, diagram
 from crdtcast.transport import peers
 
@@ -67,9 +68,10 @@ def test_the_diagram_has_every_arrow_the_start_and_the_end() -> None:
     ("page", "module", "start"),
     [
         ("node.md", peers, peers.LinkPhase.DOWN),
+        ("node.md", member, member.MemberPhase.OUTSIDE),
         ("redis-internals.md", server, server.ServerPhase.WAITING),
     ],
-    ids=["link", "server"],
+    ids=["link", "member", "server"],
 )
 def test_the_page_shows_the_table_as_it_is(page: str, module: Any, start: Enum) -> None:
     table: Mapping[tuple[Enum, Enum], Enum] = module.TRANSITIONS

@@ -23,10 +23,12 @@ _logger = logging.getLogger("crdtcast.group")
 class Logged(Protocol):
     """The member that is told of: its engine changes when it begins a new life."""
 
-    group: str
-    name: str
-    parked: Parked | None
-
+    @property
+    def group(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def parked(self) -> Parked | None: ...
     @property
     def engine(self) -> GroupEngine:
         """Of its life now."""

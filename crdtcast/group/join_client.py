@@ -64,12 +64,12 @@ class Joining:
         self._reported = (0, 1)
 
     def heard(self, link: Link, frame: InGroup) -> None:
-        """(For the channel.)"""
+        """A frame of the dialogue came."""
         if link is self._link and isinstance(frame, Offer | Unable | Part):
             self._fetcher.heard(frame)
 
     def gone(self, link: Link) -> None:
-        """(For the channel.)"""
+        """The other end of that link is not in the dialogue any more, or has become a member."""
         if link is self._link:
             self._fetcher.lost()
 
@@ -154,11 +154,11 @@ class JoinClient:
         return "; ".join(dict.fromkeys(self._said.values())) or None
 
     def heard(self, link: Link, frame: InGroup) -> None:
-        """(For the channel.)"""
+        """A frame of the dialogue came."""
         self._joining.heard(link, frame)
 
     def gone(self, link: Link) -> None:
-        """(For the channel.)"""
+        """The other end of that link is not in the dialogue any more, or has become a member."""
         self._joining.gone(link)
 
     async def enter(

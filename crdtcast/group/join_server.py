@@ -9,12 +9,12 @@ the joiner's application becomes what this member's was at the instant of the jo
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import trio
 
 from crdtcast.causality.member_id import base_of, joined_by, name_of
-from crdtcast.causality.tags import Vector
+from crdtcast.causality.tags import Tag, Vector
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import (
     CrdtcastError,
@@ -24,15 +24,13 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     ServerError,
 )
+from crdtcast.group.application import Application
+from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import PART_BYTES, Fetch, Unable
 from crdtcast.wire.offers import Offered, part_of
 from crdtcast.wire.state import Entry, Happened, pack_entry
-
-if TYPE_CHECKING:
-    from crdtcast.group.member import Member
-
 
 MOST_UNHEARD = 2
 """So many joiners that a member has let in may be unheard of before it lets another one in."""
@@ -203,40 +201,61 @@ class _Guest(Guest):
 
 
 class JoinServer(Hosting[_Guest]):
-    """Answers joiners on behalf of one member. `answer` sends a frame on a link."""
+    """Answers joiners on behalf of one member.
 
-    def __init__(self, member: "Member", answer: Callable[[Link, InGroup], None]) -> None:
+    answer: sends a frame on a link. in_memory: whether the member has no journal.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        application: Application,
+        answer: Callable[[Link, InGroup], None],
+        *,
+        in_memory: bool,
+    ) -> None:
         super().__init__(answer)
-        self._member = member
+        self._channel = channel
+        self._application = application
+        self._in_memory = in_memory
+        application.on_happened = self._happened
 
-    def happened(self, happened: Happened) -> None:
+    def _happened(self, tag: Tag, payload: bytes | None) -> None:
         """Something happens to the application."""
+        if not self._guests:
+            return
         for guest in self.guests():
             if guest.lapsed:
                 continue
-            guest.since.append(happened)
-            guest.noted += _NOTE_OVERHEAD + len(happened.payload or b"")
+            guest.since.append(Happened(tag, payload))
+            guest.noted += _NOTE_OVERHEAD + len(payload or b"")
             if guest.noted > MOST_NOTED:
                 guest.lapsed = True
                 guest.since.clear()
                 guest.offered = None  # what it has not fetched yet is worth nothing any more
 
+    def asked(self, link: Link, frame: InGroup) -> None:
+        """A frame of the dialogue came; who is no member has no answer to it."""
+        if self._channel.engine is not None:
+            super().asked(link, frame)
+
     @property
-    def is_busy(self) -> bool:
-        """Whether anybody has to be told what happens."""
-        return bool(self._guests)
+    def _engine(self) -> GroupEngine:
+        engine = self._channel.engine
+        assert engine is not None
+        return engine
 
     def _copy(self, link: Link, frame: Copy) -> None:
-        engine = self._member.engine
+        engine = self._engine
         engine.check_reader(link.name, frame.reads)
         if not engine.standing.can_send:
             raise HandshakeError(f"{engine.me} is leaving the group: ask another member")
-        if self._member.witness:
+        if self._application.witness:
             raise HandshakeError(
                 f"{engine.me} is a witness and has no state to transfer: ask another member"
             )
         try:
-            state = self._member.application_state()
+            state = self._application.state()
         except Exception as error:
             raise self._machine_failed(error) from error
         if state is None:
@@ -250,13 +269,13 @@ class JoinServer(Hosting[_Guest]):
         guest = self._guest(link)
         if guest is not None and guest.lapsed:
             raise NotReadyError("this copy is too old: start again")
-        engine = self._member.engine
+        engine = self._engine
         check_crowd(engine, frame.base)
-        if self._member.is_in_memory:
+        if self._in_memory:
             check_begun(engine, frame.base)
         try:
             # What is reported stable has to have reached the application that is copied.
-            self._member.settle()
+            self._application.settle()
         except Exception as error:
             raise self._machine_failed(error) from error
         try:
@@ -264,7 +283,7 @@ class JoinServer(Hosting[_Guest]):
                 frame.base,
                 covered=None if guest is None else guest.vector,
                 copied_from=engine.me,
-                replaces=whose_place(engine, frame.base, frame.replaces, self._member.channel.here),
+                replaces=whose_place(engine, frame.base, frame.replaces, self._channel.here),
                 witness=frame.witness,
                 reads=frame.reads,
             )
@@ -274,19 +293,15 @@ class JoinServer(Hosting[_Guest]):
             raise HandshakeError(str(error)) from error
         if guest is None:
             guest = self._receive(_Guest(link, {}))
-        entry = Entry(
-            admission.incarnation,
-            self._member.channel.group_id,
-            admission.state,
-            tuple(guest.since),
-        )
+        group_id, since = self._channel.group_id, tuple(guest.since)
+        entry = Entry(admission.incarnation, group_id, admission.state, since)
         self._offer(guest, frame.serial, pack_entry(entry))
 
     def _machine_failed(self, error: Exception) -> HandshakeError:
         """The failure of this member's own application, not of the joiner."""
-        self._member.machine_failed(error)
+        self._application.fail(error)
         return HandshakeError(
-            f"the state machine of {self._member.incarnation} has failed: ask another member"
+            f"the state machine of {self._engine.me} has failed: ask another member"
         )
 
 

@@ -5,12 +5,13 @@ engine knew when it was said is durable. Many changes share one sync, which runs
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import trio
 
-from crdtcast.engine import GroupEngine, GroupState
+from crdtcast.engine import GroupEngine, GroupState, Parked
 from crdtcast.exceptions import ConfigurationError, EndedError, JournalError, UnusableInputError
+from crdtcast.group.application import Application
 from crdtcast.journal.interface import Journal
 from crdtcast.journal.noting import Changes, NotingStore, noted
 from crdtcast.journal.saved import (
@@ -26,12 +27,10 @@ from crdtcast.journal.saved import (
 )
 from crdtcast.journal.spill import Spill
 from crdtcast.journal.tagging import Tagging
+from crdtcast.transport.channel import Channel
 from crdtcast.transport.engine_driver import SENT_AT_ONCE
 from crdtcast.transport.options import format_address
 from crdtcast.wire.state import Happened as Told
-
-if TYPE_CHECKING:
-    from crdtcast.group.member import Member
 
 COMPACT_BYTES = 64 * 2**20
 """A snapshot is taken when the journal has grown by so much since the last one, or by twice its size."""
@@ -79,24 +78,33 @@ class Resumed:
 
 
 class MemberJournal:
-    """One member's journal. spill: where payloads go beyond a limit. compact_bytes: see `COMPACT_BYTES`."""
+    """One member's journal.
+
+    parked: says what the member has to send again. spill: where payloads go beyond a limit. compact_bytes: see
+    `COMPACT_BYTES`. observer: follows all of it.
+    """
 
     def __init__(
         self,
         journal: Journal,
-        member: "Member",
+        channel: Channel,
+        application: Application,
+        parked: Callable[[], Parked | None],
         *,
-        spill: Spill | None = None,
-        compact_bytes: int = COMPACT_BYTES,
-        observer: Callable[["Member"], Observer] | None = None,
+        spill: Spill | None,
+        compact_bytes: int,
+        observer: Observer | None,
     ) -> None:
         self._journal = journal
-        self._member = member
+        self._channel = channel
+        self._application = application
+        self._parked = parked
+        self._compact_at = compact_bytes
+        self._observer = observer
         self._spill = spill
         self._store = NotingStore(spill)
-        self._channel = member.channel
-        self._compact_at = compact_bytes
-        self._observer = None if observer is None else observer(member)
+        self._engine: GroupEngine | None = None
+        self._is_over = False  # the incarnation that the journal holds; a process that starts from it joins anew
         self._asked: tuple[str, ...] = ()
         self._resumed: Resumed | None = None
         self._kept = ""  # the incarnation whose state the journal holds
@@ -193,8 +201,9 @@ class MemberJournal:
             self.start()
             await self.synced()
 
-    def begin_anew(self) -> None:
-        """The member has another engine, or none of its own any more: all of it is to be written."""
+    def begin_anew(self, engine: GroupEngine, *, is_over: bool = False) -> None:
+        """The member has another engine: all of it is to be written. is_over: its incarnation `ends` at once."""
+        self._engine, self._is_over = engine, is_over
         self._changes = None
         self._snapshot_due = True
         if self._observer is not None:
@@ -208,8 +217,13 @@ class MemberJournal:
         if resumed is not None and resumed.saved.incarnation:
             observer.resumed(resumed.happened)
             own = resumed.saved.state.counter
-        if not self._member.is_over:
+        if not self._is_over:
             observer.begun(own)
+
+    def ends(self) -> None:
+        """The incarnation is over: a process that starts from this journal joins anew."""
+        self._is_over = True
+        self.wake()
 
     def is_member(self) -> None:
         """It was let in: what it has asked before is settled."""
@@ -307,15 +321,14 @@ class MemberJournal:
 
     def _to_write(self) -> Sequence[Callable[[], None]]:
         """What is to be done, one after the other. All of it is as of now."""
-        member = self._member
         # What is not stable would be in the snapshot, too, and nothing gained.
-        held = 0 if member.is_outside else 2 * member.engine.held_bytes
+        held = 0 if self._engine is None else 2 * self._engine.held_bytes
         limit = max(self._compact_at, 2 * self._snapshot_bytes, held)
         if self._snapshot_due or self._journal.grown > limit:
             return self._rewrite()
         if self._changes is None:
             return ()
-        batch = self._changes.take(member.parked, self._life())
+        batch = self._changes.take(self._parked(), self._life())
         if batch.is_empty:
             return ()
         if self._observer is not None:
@@ -342,25 +355,25 @@ class MemberJournal:
 
     def _snapshot(self) -> tuple[Saved, Sequence[Happened]]:
         """All of the member, and what has happened since that was last written."""
-        member, channel = self._member, self._channel
+        channel, engine = self._channel, self._engine
         self._snapshot_due = False
         life = self._life()
-        if member.is_outside:
+        if engine is None:
             return Saved(channel.group, channel.name, life=life), ()
         # First, as it may let the application say something.
-        application = None if member.witness else member.application_state()
-        engine = member.engine
+        state = self._application.state()
+        parked = self._parked()
         happened = self._store.take_happened()
-        self._changes = Changes(engine, self._store, member.parked, life)
+        self._changes = Changes(engine, self._store, parked, life)
         saved = Saved(
             channel.group,
             channel.name,
             channel.group_id,
             engine.me,
-            member.witness,
+            self._application.witness,
             engine.state(),
-            application,
-            member.parked,
+            state,
+            parked,
             life,
         )
         return saved, happened
@@ -368,7 +381,7 @@ class MemberJournal:
     def _life(self) -> Life:
         known = self._channel.shared.known.items()
         addresses = {name: format_address(address) for name, address in known}
-        return Life(self._member.is_over, self._asked, addresses)
+        return Life(self._is_over, self._asked, addresses)
 
     def _write_batch(self, batch: Batch) -> None:
         self._journal.append([pack_batch(batch)])

@@ -1,97 +1,171 @@
-"""One member of a group, as programs see it. What the group agrees on is
-`GroupEngine`'s matter; `group/lifecycle.py` lets it happen on links.
+"""One member of a group, as programs see it. `crdtcast.group.lifecycle` moves it, `crdtcast.group.application` has its
+events, and what the group agrees on is `GroupEngine`'s matter.
 
 With a journal (`crdtcast.group.journaling`) it survives its process.
 """
 
-import logging
-from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import trio
 
 from crdtcast.causality.member_id import member_named, name_of
-from crdtcast.causality.tags import Dot, Tag
-from crdtcast.engine import MemberInfo, Parked, Standing
+from crdtcast.causality.tags import Tag
+from crdtcast.engine import GroupEngine, MemberInfo, Parked, Standing
+from crdtcast.engine.waits import Notion
 from crdtcast.exceptions import (
+    CrdtcastError,
     EndedError,
     LocalProtocolError,
     NotReadyError,
     StoreFullError,
 )
-from crdtcast.group.events import Delivered, Event, Evicted, Joined, Stable
-from crdtcast.group.join_client import JoinClient
-from crdtcast.group.join_server import JoinServer
-from crdtcast.group.journaling import COMPACT_BYTES, MemberJournal, Observer
-from crdtcast.group.lifecycle import Living
-from crdtcast.group.limits import Bound, Limits
-from crdtcast.group.reissue import Reissue
-from crdtcast.group.state_machine import StateMachine, checked
-from crdtcast.journal import FileJournal, Journal
-from crdtcast.journal.spill import Spill
-from crdtcast.transport.channel import Channel
-from crdtcast.transport.link import Link
-from crdtcast.wire.group_frames import Admit, Copy, InGroup
-from crdtcast.wire.offer_frames import Fetch
-from crdtcast.wire.state import Happened
+from crdtcast.group.events import Event
+from crdtcast.group.lifecycle import MemberLife
+from crdtcast.group.phase import ENDED, MemberPhase
+from crdtcast.group.state_machine import StateMachine
+from crdtcast.transport.options import Address
+from crdtcast.transport.peers import LinkStatus
+from crdtcast.wire.offers import Progress
+
+_MEMBER = MemberPhase.MEMBER
 
 
-class Member(Living):
-    """One member of a group. Iterate over it for events, or pass a state machine.
-
-    `tcbroadcast` raises EndedError once this incarnation is leaving, has left or was evicted (see `ready`), and
-    NotReadyError inside a state machine that is receiving the past of the group.
+class Member:
+    """One member: causal broadcast (`tcbroadcast`, `tcdeliver`, `tcstable`), and its place in the group. Iterate over
+    it for events (one task at a time), or give it a machine; all of it belongs to the Trio thread.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        *,
-        machine: StateMachine | None = None,
-        witness: bool = False,
-        journal: Journal | None = None,
-        compact_bytes: int = COMPACT_BYTES,
-        limits: Limits | None = None,
-        observer: Callable[["Member"], Observer] | None = None,
-        logger: logging.Logger | None = None,
-    ) -> None:
-        super().__init__(channel)
-        self._founding = None
-        self.witness = witness
-        self.parked: Parked | None = None
-        self.is_over = False
-        self._logger = logger or logging.getLogger("crdtcast.group")
-        self._machine = checked(machine, channel.name)
-        self._started = False
-        self._catching_up = False
+    def __init__(self, life: MemberLife) -> None:
+        self.channel = life.channel
         self.refused_writes = 0
         """Since it began, because it is not, or no more, in a place to send."""
-        self._contact = JoinServer(self, self._answer)
-        self._entering = JoinClient(channel, self._logger)
-        self._returning = Reissue(self)
-        self._news: deque[Evicted | Joined] = deque()
-        self._members: tuple[str, ...] = ()
-        self._change_told = ""
-        self._standing = Standing.MEMBER
-        self._is_leaving = self._asks_first = False
-        self._join_scope = trio.CancelScope()
-        self._left = trio.Event()
-        self._changed = trio.lowlevel.ParkingLot()
-        self._looked = trio.lowlevel.ParkingLot()
-        channel.on_asked = self._asked
-        channel.on_gone = self._gone
-        self._bound = Bound(limits or Limits(), self._logger)
-        self._recording: MemberJournal | None = None
-        if journal is not None:
-            spill = None
-            if isinstance(journal, FileJournal):
-                spill = Spill(journal.path, self._bound.limits.memory_bytes)
-            self._recording = MemberJournal(
-                journal, self, spill=spill, compact_bytes=compact_bytes, observer=observer
-            )
-            self._entering.before_asking = self._recording.asks
-            channel.on_rolled_back = self._rolled_back
+        self._life = life
+        self._application = life.application
+
+    @property
+    def name(self) -> str:
+        return self.channel.name
+
+    @property
+    def group(self) -> str:
+        return self.channel.group
+
+    @property
+    def address(self) -> Address:
+        """Host and port where the other members reach this one."""
+        return self.channel.address
+
+    @property
+    def engine(self) -> GroupEngine:
+        """Of its incarnation now. NotReadyError, EndedError: it is in no group yet, or never was."""
+        return self._life.engine
+
+    @property
+    def incarnation(self) -> str:
+        """This member's id now. It changes when it comes back from an eviction."""
+        return self.engine.me
+
+    @property
+    def phase(self) -> MemberPhase:
+        """Where it is in its life."""
+        return self._life.phase
+
+    @property
+    def standing(self) -> Standing:
+        """What this incarnation is, as far as it knows."""
+        return self.engine.standing
+
+    @property
+    def witness(self) -> bool:
+        """Whether it votes and stores, and holds no state."""
+        return self._application.witness
+
+    @property
+    def parked(self) -> Parked | None:
+        """What it has to send again after an eviction."""
+        return self._life.parked
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it never was a member."""
+        return self._application.engine is None
+
+    def why_outside(self) -> CrdtcastError:
+        """The error of a member that never was one: it waits for other founders, for instance."""
+        return self._life.refusal()
+
+    @property
+    def kept_out(self) -> str | None:
+        """Why this member is not let in again, if it is on its way back and others have said why not."""
+        return self._life.kept_out
+
+    # Coming and going
+
+    def found(self, founders: Collection[str] = ()) -> None:
+        """Found a new group, with these others; or go on, if there is a journal with a former life.
+
+        Where there are others this returns before the group has begun: see `begun`. If the group has begun without this
+        process, it joins that in its name's place.
+        """
+        self._life.found(founders)
+
+    async def join(
+        self,
+        *,
+        replace: bool = False,
+        replaces: Iterable[str] = (),
+        progress: Progress | None = None,
+    ) -> None:
+        """Join the group through any of its members that is linked; return when this is a member. With
+        a journal that holds a former life, go on from that.
+
+        replace: take the place of a member of the same name, which is evicted: an earlier life of
+            this node. replaces: of these members, by name or incarnation id, which are lost, by the
+            operator's word; one that is alive is not replaced. progress: called with the bytes that
+            are copied, and of how many.
+
+        Raises HandshakeError if no member lets this one in, with the reason; EndedError if it has
+        left, or its links are closed; what the machine raises when it is given the group's state:
+        this member has left the group again then.
+        """
+        await self._life.join(replace=replace, replaces=replaces, progress=progress)
+
+    async def begun(self) -> None:
+        """Return when this is, or was, a member: once all founders have been up at the same time.
+
+        EndedError: its links are closed before that.
+        """
+        await self._life.begun()
+
+    async def ready(self) -> None:
+        """Return when this member can send: at once, unless its group has not begun, or it is on its way back after an
+        eviction.
+
+        EndedError: it has left.
+        """
+        await self._life.ready()
+
+    async def leave(self) -> None:
+        """Leave the group, in order: return when enough others have all that this member has, the group has decided
+        it, and a majority of those who vote from then on knows that.
+
+        Nothing can be sent from the call on. What it still has to send again after an eviction goes out first, and the
+        last member lets those in again whom it has put out, if they are there.
+
+        Those it waits for may be gone for good, so give it a `trio.move_on_after`. If that ends it, `has_left` says
+        whether it was decided. If not, the others take this member for dead; what only it had is in its journal, from
+        which the next start sends it again under a new id, or lost.
+        """
+        await self._life.leave()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the group has decided that this member has left; others may not know it yet."""
+        return self._life.has_left
+
+    def end(self) -> None:
+        """Its links are gone: nothing more comes, and nothing can be sent."""
+        self._life.end()
 
     # Who is in the group
 
@@ -111,9 +185,10 @@ class Member(Living):
 
         Raises EndedError if this member has left, or its host is closed.
         """
-        if self._closed:
-            raise self._is_over()
-        await self._changed.park()
+        life = self._life
+        if life.phase in ENDED:
+            raise life.refusal()
+        await life.changed.park()
 
     async def wait_established(self) -> None:
         """Return when every member's join is stable here, so that all know each other, and each has a vote."""
@@ -126,11 +201,16 @@ class Member(Living):
 
         Raises EndedError if this member has left, or its host is closed.
         """
+        life = self._life
         await trio.lowlevel.checkpoint()
         while not condition():
-            if self._closed:
-                raise self._is_over()
-            await self._looked.park()
+            if life.phase in ENDED:
+                raise life.refusal()
+            await life.looked.park()
+
+    def links(self) -> dict[str, LinkStatus]:
+        """State of the link with each other member."""
+        return self.channel.status()
 
     def cut(self, name: str) -> None:
         """Close the link with the process of that name, for all groups, until `heal`; for operators and tests."""
@@ -143,7 +223,7 @@ class Member(Living):
     def fullness(self) -> str | None:
         """Return why the limit for unstable data refuses new messages; None if there is room."""
         try:
-            self._bound.check(self.engine)
+            self._life.bound.check(self.engine)
         except StoreFullError as error:
             return str(error)
         return None
@@ -162,8 +242,7 @@ class Member(Living):
         """
         victims = [member_named(each, self.engine.evictable, self.group) for each in members]
         self.engine.evict(*victims, force=force)
-        self._tell()
-        self._look()
+        self._life.tell()
 
     def withdraw(self, *members: str) -> None:
         """Take back requests of `evict`; all of them, if no member is named.
@@ -171,8 +250,7 @@ class Member(Living):
         Raises LocalProtocolError if this member has not asked to evict one of them.
         """
         self.engine.withdraw(*members)
-        self._tell()
-        self._look()
+        self._life.tell()
 
     def raise_level(self, level: int) -> None:
         """Ask for a higher format level of the group. When it is in force, all members must run programs that read it.
@@ -180,20 +258,14 @@ class Member(Living):
         Raises LocalProtocolError if some member does not read it, or if there is nothing to raise.
         """
         self.engine.raise_level(level)
-        self._tell()
-        self._look()
+        self._life.tell()
 
     def surrender(self) -> None:
         """Give up this side after a mutual forced eviction, by the operator's word. This member joins the other side
         again, like an evicted one.
         """
         self.engine.surrender()
-        self._look()
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether it has no journal, so that its data is lost with its process."""
-        return self._recording is None
+        self._life.look()
 
     async def wait_durable(self) -> None:
         """Return when everything that this member has sent and delivered so far is in its journal, so that it survives
@@ -201,127 +273,112 @@ class Member(Living):
 
         Raises LocalProtocolError if there is no journal. JournalError ends the member.
         """
-        if self._recording is None:
+        if self._life.journal is None:
             raise LocalProtocolError(
                 f"{self.name!r} has no journal, so nothing becomes durable: open it with "
                 "journal=…, or use wait_delivered"
             )
-        await self._recording.synced()
+        await self._life.journal.synced()
 
-    # Events
+    # Causal broadcast
 
     def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
-        """See `Broadcasting.tcbroadcast`, and the errors above."""
-        try:
-            return self._broadcast(payload, after)
-        except (NotReadyError, EndedError, StoreFullError):
-            self.refused_writes += 1
-            raise
+        """Send `payload` to all; never waits. It counts as delivered here when this returns.
 
-    def _broadcast(self, payload: bytes, after: Sequence[Tag] | None) -> Tag:
-        if not self._started:
-            raise self.why_outside()
-        if self._catching_up:
-            raise NotReadyError(
-                f"cannot send yet: {self.engine.me} is receiving the state of group {self.group!r}"
-            )
-        if not self._closed:
-            standing = self.engine.standing
-            is_put_out = standing is Standing.LEAVING and not self._is_leaving
-            if is_put_out or standing is Standing.EVICTED:
-                raise EndedError(
-                    f"cannot send: {self.engine.me} was evicted from group {self.group!r} and is "
-                    "joining again: send when `ready` returns"
+        after: explicit causality; None means after everything delivered or sent here so far.
+
+        LocalProtocolError: no bytes, or longer than `channel.max_payload`. EndedError: this incarnation leaves, has
+        left or was evicted (see `ready`). NotReadyError: its group has not begun, or its machine is being given the
+        past of the group. StoreFullError: see `Limits`. Nothing was sent then.
+        """
+        life, application, channel = self._life, self._application, self.channel
+        engine = application.engine
+        try:
+            if life.phase is not _MEMBER or engine is None:
+                raise life.refusal()
+            life.bound.check(engine)
+            if not isinstance(payload, bytes):
+                raise LocalProtocolError(
+                    f"cannot send a {type(payload).__name__}: a payload is bytes: encode it first"
                 )
-            if self._is_leaving or standing is Standing.LEAVING:
-                raise self._is_over()
-            self._bound.check(self.engine)
-        tag = super().tcbroadcast(payload, after=after)
-        if self._bound.warns(self.engine):
-            self._look()
+            if len(payload) > channel.max_payload:
+                raise LocalProtocolError(
+                    f"cannot send a payload of {len(payload):,} bytes: at most {channel.max_payload:,} fit into a "
+                    "frame: send smaller payloads, or raise max_frame on all members"
+                )
+            tag = engine.send(payload, after=after)
+        except (NotReadyError, EndedError, StoreFullError) as error:
+            self.refused_writes += 1
+            if life.phase is _MEMBER and isinstance(error, EndedError):
+                raise life.put_out() from None  # so the engine says, at which nobody has looked yet
+            raise
+        try:
+            application.delivered(payload, tag)
+        finally:
+            channel.flush_soon()
+        if life.bound.warns(engine):
+            life.look()
         return tag
 
-    def _take(self) -> Event | None:
-        if self._news:
-            return self._news.popleft()
-        return super()._take() if self._started else None  # its group may not have begun
+    async def wait_delivered(self, tag: Tag, *, count: int) -> None:
+        """Return when `count` members, this one included, have taken the message, as far as they
+        have acknowledged it here. From then on it survives the loss of any `count` - 1 of them;
+        concurrent messages may still come, from any member.
 
-    def _happened(self, event: Event) -> None:
-        if self._contact.is_busy and isinstance(event, Delivered | Stable):
-            payload = event.payload if isinstance(event, Delivered) else None
-            self._contact.happened(Happened(event.tag, payload))
-        super()._happened(event)
+        LocalProtocolError: so many members are not there.
+        """
+        await self._life.waits.wait(tag, Notion.DELIVERED, count)
 
-    def send_again(self, payload: bytes) -> Tag:
-        """(For `Reissue`.) Send without telling anybody yet; `delivered_again` comes next."""
-        return self.engine.send(payload)
+    async def wait_quorum_stable(self, tag: Tag, *, count: int) -> None:
+        """Return when there are `count` members, this one included, from none of which a message
+        concurrent with `tag`'s can be delivered here any more. From the others it still can: this
+        is no ground for dropping what tells the message from concurrent ones.
 
-    def delivered_again(self, payload: bytes, tag: Tag) -> None:
-        """(For `Reissue`.) The new dot has been noted: it may go out."""
-        self._happened(Delivered(payload, tag))
-        self._tell()
+        LocalProtocolError: so many members are not there.
+        """
+        await self._life.waits.wait(tag, Notion.QUORUM_STABLE, count)
 
-    def instead_of(self, payload: bytes, dot: Dot) -> bytes | None:
-        """(For `Reissue`.) What the application wants to go out in the place of that."""
-        return payload if self._machine is None else self._machine.reissue(payload, dot)
+    async def wait_stable(self, tag: Tag) -> None:
+        """Return when no message concurrent with `tag`'s can be delivered here any more: all
+        members have taken it. The notice (`Stable`, `tcstable`) may come a moment later.
+        """
+        await self._life.waits.wait(tag, Notion.STABLE)
+
+    @property
+    def waiting(self) -> int:
+        """Waits that have not returned yet."""
+        return len(self._life.waits)
+
+    async def run(self, machine: StateMachine) -> None:
+        """Let `machine` take all events of this member, until cancelled.
+
+        Messages that this member has sent before are not delivered to it again. LocalProtocolError if it has a machine
+        already.
+        """
+        await self._application.run(machine)
+
+    def next_event(self) -> Event | None:
+        """The next event if there is one now."""
+        return self._application.next_event()
+
+    def __aiter__(self) -> "Member":
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event; waits for it. Ends when this member has left its group, and by
+        cancellation when the node is closed.
+        """
+        event = await self._application.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    # What runs on it
 
     def look_again(self) -> None:
-        """(For `Replica`.) What the application was not ready to send again it may be ready for now."""
-        self._returning.look()
-
-    def lost(self, origin: str, beyond: int) -> None:
-        """(For `Reissue`.) The group has only so many messages of that former incarnation."""
-        text = (
-            f"{origin} was evicted before this message was in group {self.group!r}; it is sent "
-            "again"
-        )
-        self._waits.fail(origin, beyond, EndedError(text))
-
-    # Others that join
-
-    def _asked(self, link: Link, frame: InGroup) -> None:
-        if not isinstance(frame, Copy | Admit | Fetch):
-            self._entering.heard(link, frame)
-        elif self._started:
-            self._contact.asked(link, frame)
-
-    def _gone(self, link: Link) -> None:
-        self._entering.gone(link)
-        if self._founding is not None:
-            self._founding.gone(link)
-        self._contact.gone(link)
-
-    def _answer(self, link: Link, frame: InGroup) -> None:
-        send = partial(self.channel.send_to, [link.name], frame)
-        if self._recording is None:
-            send()
-        else:
-            self._recording.later(send)  # what it tells of may not be durable yet
-
-    def application_state(self) -> bytes | None:
-        """(For `JoinServer`.) What a joiner gets; None without a machine. Raises what that raises."""
-        if self._machine is None:
-            return None
-        self.settle()
-        state = self._machine.get_state()
-        if not isinstance(state, bytes):
-            raise LocalProtocolError(
-                f"{type(self._machine).__name__}.get_state of {self.name} returned "
-                f"{type(state).__name__}: return bytes; `set_state` of a joining member receives "
-                "them"
-            )
-        return state
+        """Ask the machine again for what it was not ready to send again (`StateMachine.reissue`)."""
+        self._life.reissue.look(self.engine)
 
     def machine_failed(self, error: Exception) -> None:
-        """(For `JoinServer`.) The node ends with that error, once what was just answered is on its way."""
-
-        async def fail() -> None:
-            await trio.lowlevel.checkpoint()
-            raise error
-
-        self.channel.shared.spawn(fail)
-
-    def settle(self) -> None:
-        """(For `JoinServer`.) Let the machine have what was polled for it."""
-        while self._machine is not None and self._stable:
-            self._happened(Stable(self._stable.popleft()))
+        """The node ends with that error of its machine."""
+        self._application.fail(error)

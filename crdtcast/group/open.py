@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TypeAlias, TypedDict, Unpack
 
 from crdtcast.causality.member_id import valid_name
-from crdtcast.eventlog.durable_log import DurableLog
+from crdtcast.eventlog.durable_log import DurableLog, Logged
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.group.journaling import COMPACT_BYTES
+from crdtcast.group.lifecycle import MemberLife
 from crdtcast.group.limits import Limits
 from crdtcast.group.member import Member
 from crdtcast.group.running import running
@@ -183,7 +184,7 @@ class Host:
         checked(machine, self.name)
         journal = kept.get("journal")
         observer = _observer(journal, kept.get("event_logs"), kept.get("rotation", ROTATION))
-        member = Member(
+        life = MemberLife(
             self._open(name),
             machine=machine,
             witness=witness,
@@ -192,7 +193,7 @@ class Host:
             limits=kept.get("limits"),
             observer=observer,
         )
-        self._opened[name] = member
+        self._opened[name] = member = Member(life)
         return member
 
     def _open(self, group: str) -> Channel:
@@ -203,8 +204,8 @@ class Host:
             )
         return Channel(self.shared, group)
 
-    def end(self) -> None:
-        """(For `open_host`.) The links are gone, and the groups with them."""
+    def _end(self) -> None:
+        """The links are gone, and the groups with them."""
         self._over = True
         for member in self._opened.values():
             member.end()
@@ -245,7 +246,7 @@ async def open_host(
         async with running(shared):
             yield opened
     finally:
-        opened.end()
+        opened._end()
 
 
 @asynccontextmanager
@@ -343,7 +344,7 @@ def _journal(given: AnyJournal | None) -> Journal | None:
 
 def _observer(
     journal: AnyJournal | None, event_logs: str | os.PathLike[str] | None, rotation: Rotation
-) -> Callable[[Member], DurableLog] | None:
+) -> Callable[[Logged], DurableLog] | None:
     if event_logs is None:
         return None
     if journal is None:

@@ -4,46 +4,67 @@ not have, in order; then it says that this was all (`settle`).
 Each is noted under its new dot before that leaves. See `crdtcast.engine.reissue`.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import trio
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation
-from crdtcast.exceptions import NotReadyError
-
-if TYPE_CHECKING:
-    from crdtcast.group.member import Member
+from crdtcast.exceptions import EndedError, NotReadyError
+from crdtcast.group.application import Application
+from crdtcast.transport.channel import Channel
 
 _TURN = 32
 
 
 class Reissue:
-    """Sends again for one member. `look` is to be called whenever the engine may have got on."""
+    """Sends again for one member. `look` is to be called whenever the engine may have got on.
 
-    def __init__(self, member: "Member") -> None:
-        self._member = member
+    tell: lets out what is sent, and looks at what has come of it. lost: called with a former incarnation and the number
+    of its messages that the group has, and with the error of those that wait for others.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        application: Application,
+        *,
+        tell: Callable[[], None],
+        lost: Callable[[str, int, Exception], None],
+    ) -> None:
+        self.parked: Parked | None = None
+        """What there is to be sent again. With a journal, it is durable before what has changed it leaves: both go into
+        one sync.
+        """
+        self._channel = channel
+        self._application = application
+        self._tell = tell
+        self._lost = lost
         self._progress = trio.lowlevel.ParkingLot()
 
-    def look(self) -> None:
-        """Something may be decided, or stable."""
-        parked = self._member.parked
-        if parked is not None and (met := parked.meeting(self._member.engine)) is not parked:
-            self._save(met)
+    def park(self, engine: GroupEngine) -> None:
+        """This incarnation is over: put aside what may have to be sent again."""
+        self.parked = Parked.of(engine.state(), engine.me, self.parked)
+
+    def look(self, engine: GroupEngine) -> None:
+        """Something may be decided, or stable; or the machine may be ready for what it was not."""
+        if self.parked is not None:
+            self.parked = self.parked.meeting(engine)
         self._progress.unpark_all()
 
-    async def send_again(self) -> None:
-        """Until nothing is left to be said; or until the member has another incarnation."""
-        member = self._member
-        engine = member.engine
-        while member.engine is engine and engine.standing.can_send:
-            parked = member.parked
-            if parked is not None and parked.is_decided(engine):
+    async def send_again(self, engine: GroupEngine) -> None:
+        """Until nothing is left to be said; or until that incarnation is over."""
+        while engine.standing.can_send:
+            parked = self.parked
+            if parked is None:
+                self._settle(engine)
+                return
+            if parked.is_decided(engine):
                 self._tell_lost(engine, parked)
                 try:
                     for number, operation in enumerate(parked.uncovered(engine), 1):
-                        self._send(operation)
+                        self._send(engine, operation)
                         if number % _TURN == 0:
                             await trio.lowlevel.checkpoint()
                             if not engine.standing.can_send:
@@ -52,40 +73,39 @@ class Reissue:
                     await self._progress.park()
                     continue
                 self._settle(engine)
-                if member.parked is not None and member.parked.may_be_dropped(engine):
-                    self._save(None)
+                if self.parked is not None and self.parked.may_be_dropped(engine):
+                    self.parked = None
+                    self._tell()
                     return
-            elif parked is None:
-                self._settle(engine)
-                return
             await self._progress.park()
 
     def _tell_lost(self, engine: GroupEngine, parked: Parked) -> None:
         for incarnation in parked.ended:
             fate = engine.fate(incarnation)
             if isinstance(fate, int):
-                self._member.lost(incarnation, fate)
+                where = f"in group {self._channel.group!r}"
+                text = (
+                    f"{incarnation} was evicted before this message was {where}; it is sent again"
+                )
+                self._lost(incarnation, fate, EndedError(text))
 
-    def _send(self, operation: ParkedOperation) -> None:
-        member, parked = self._member, self._member.parked
+    def _send(self, engine: GroupEngine, operation: ParkedOperation) -> None:
+        parked = self.parked
         assert parked is not None
-        payload = member.instead_of(operation.payload, operation.dot)
+        payload = self._application.reissue(operation.payload, operation.dot)
         if payload is None:
             left = tuple(o for o in parked.operations if o.dot != operation.dot)
-            self._save(replace(parked, operations=left))
+            self.parked = replace(parked, operations=left)
             return
-        tag = member.send_again(payload)
-        self._save(parked.reissued(operation, tag.dot))
-        member.delivered_again(payload, tag)
+        tag = engine.send(payload)
+        self.parked = parked.reissued(operation, tag.dot)  # before anybody is told of it
+        self._application.delivered(payload, tag)
+        self._tell()
 
     def _settle(self, engine: GroupEngine) -> None:
         for incarnation in sorted(engine.tombs):
-            if name_of(incarnation) == self._member.name:
+            if name_of(incarnation) == self._channel.name:
                 tag = engine.settle(incarnation)
-                if self._member.parked is not None:
-                    self._save(self._member.parked.settled(incarnation, tag.dot))
-                self._member.channel.flush()
-
-    def _save(self, parked: Parked | None) -> None:
-        # With a journal, it is durable before the new dot leaves: both go into one sync.
-        self._member.parked = parked
+                if self.parked is not None:
+                    self.parked = self.parked.settled(incarnation, tag.dot)
+                self._channel.flush()

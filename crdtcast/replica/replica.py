@@ -21,6 +21,7 @@ from crdtcast.datatypes.shown import shown
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError, NotReadyError
 from crdtcast.group.member import Member
+from crdtcast.group.phase import MemberPhase
 from crdtcast.replica.batch import Batch
 from crdtcast.replica.comparison import Comparison
 from crdtcast.replica.handles import TypedObjects
@@ -284,7 +285,9 @@ class Replica(TypedObjects):
     def _is_quiet(self) -> bool:
         member = self.member
         parked, engine = member.parked, member.engine
-        comes_back = member.is_over or not (parked is None or parked.may_be_dropped(engine))
+        comes_back = member.phase is MemberPhase.REJOINING or not (
+            parked is None or parked.may_be_dropped(engine)
+        )
         return engine.quiet and not comes_back
 
     async def wait_durable(self) -> None:

@@ -162,7 +162,7 @@ async def test_nothing_leaves_before_it_is_durable() -> None:
         journal = Monitor()
         a.member = a.links.found("g", machine=a.ledger, journal=journal)
         kinds = watch(a.member, journal)
-        recording = a.member._recording
+        recording = a.member._life.journal
         assert recording is not None
 
         async def slowly(work: Callable[[], None]) -> None:

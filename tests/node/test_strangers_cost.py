@@ -63,7 +63,7 @@ async def test_a_contact_with_two_unheard_joiners_sends_the_next_to_another() ->
                 copied_from=engine.me,
                 reads=engine.reads,
             )
-            a.up._tell()
+            a.up.channel.after()
         assert {name_of(i) for i in a.up.engine.unheard} == {"d", "e"}
         with pytest.raises(NotReadyError, match="has admitted d, e"):
             check_crowd(a.up.engine, "f.1")
