@@ -40,7 +40,7 @@ class MemberSettings(ABC):
     )
     replaces: tuple[str, ...] = option(
         Kind.NAMES,
-        "Replace this lost member and evict it; also an earlier life of this node.",
+        "Replace and evict this lost member; it may be an earlier life of this node.",
         (),
     )
     evict_after: float | None = option(
