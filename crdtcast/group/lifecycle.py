@@ -474,8 +474,8 @@ class Living(Broadcasting):
             elif standing is Standing.DISPUTED:
                 self._logger.warning(
                     "group %s is disputed: this side and another one have evicted each other, at "
-                    "least one of them by force: decide which side goes on, and surrender the "
-                    "members of the other one",
+                    "least one of them by force: decide which side goes on, and let the "
+                    "members of the other side surrender",
                     self.group,
                 )
             elif self._standing is Standing.SPLIT:

@@ -197,8 +197,8 @@ class NodeSettings(MemberSettings):
     )
     trust_journal: bool = option(
         Kind.FLAG,
-        "Trust an incomplete journal, once: you know that nothing newer exists and no other node "
-        "uses it.",
+        "Trust a journal that looks damaged or copied, once: nothing newer exists, and no other "
+        "node uses it.",
         False,
     )
     event_logs: str | None = option(
