@@ -1,7 +1,6 @@
-"""Pure operation-based CRDTs: replicated objects that know tags, not networks.
+"""Pure operation-based CRDTs: replicated objects that use tags, and do not know the network.
 
-Subclass `PureOpCRDT` to define your own (docs/datatypes.md); test it with
-`crdtcast.testing.check_crdt`.
+Subclass `PureOpCRDT` to define your own type (docs/datatypes.md); test it with `crdtcast.testing.check_crdt`.
 """
 
 from crdtcast.datatypes.counters import (

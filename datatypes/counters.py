@@ -89,9 +89,8 @@ class DeltaCounter(PureOpCRDT[int]):
 class GCounter(DeltaCounter):
     """A counter that only grows.
 
-    Operation: `increment(by=1)` with an integer from 0 to 2^63 - 1. The value is exact and
-    unbounded. Every delta stays in the log by itself until it is stable, so that the reset which a
-    container gives to what it holds takes back exactly what it has seen.
+    Operation: `increment(by=1)` with an integer from 0 to 2^63 - 1. The value is exact and unbounded. Every delta stays
+    separate in the log until it is stable, so that the reset of a container removes exactly what it has seen.
     """
 
     TYPE: ClassVar[str] = "counter_go"
@@ -117,12 +116,11 @@ class PNCounter(DeltaCounter):
 
 
 class ResettableCounter(DeltaCounter):
-    """A counter whose reset takes back exactly the deltas that it has seen; concurrent ones stay.
+    """A counter whose reset removes exactly the deltas that it has seen; concurrent ones stay.
 
-    Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers, `reset()`. The
-    value is exact and unbounded. Every delta stays in the log by itself until it is stable: only
-    then has every reset to come seen it, so that folding it into one sum with the others is safe.
-    Resets are never stored.
+    Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers, `reset()`. The value is exact and
+    unbounded. Every delta stays separate in the log until it is stable: only then every later reset has seen it, so
+    that it can be added to the others. Resets are never stored.
     """
 
     TYPE: ClassVar[str] = "counter_resettable"
@@ -135,24 +133,23 @@ class ResettableCounter(DeltaCounter):
 
 
 class Rights(TypedDict):
-    """The value of a bounded counter: the sum, and what each owner has of it."""
+    """The value of a bounded counter: the total, and the rights of each owner."""
 
     total: int
     rights: dict[str, int]
 
 
 class BoundedCounter(PureOpCRDT[Rights]):
-    """A counter that never goes below zero: who decrements needs the rights to, and spends them.
+    """A counter that never goes below zero: a decrement needs rights, and spends them.
 
-    Operations: `increment(by=1)` makes as many rights for its issuer, `decrement(by=1)` spends the
-    issuer's, `transfer(amount, to)` hands some of them to another owner. Amounts are from 1 to
-    2^63 - 1. Without the rights, an operation is refused at the source, without asking anybody,
-    however large the value is; the sum of all rights is the value.
+    Operations: `increment(by=1)` gives that many rights to its issuer, `decrement(by=1)` spends the issuer's,
+    `transfer(amount, to)` gives some of them to another owner. Amounts are from 1 to 2^63 - 1. Without the rights, an
+    operation is refused at its source, without asking another replica, however large the value is. The value is the sum
+    of all rights.
 
-    Every operation ships its owner (`Site.owner`), so that it keeps its meaning when a successor
-    issues it again. `value` is {"total": n, "rights": {owner: n}}; owners once named stay listed.
-    A container's reset of a bounded counter takes rights away that others may be spending: a value
-    may fall below zero then.
+    Every operation ships its owner (`Site.owner`), so that it keeps its meaning when a successor issues it again.
+    `value` is {"total": n, "rights": {owner: n}}; owners that were named stay in it. A container's reset of a bounded
+    counter removes rights that other replicas may be spending: then a value may fall below zero.
     """
 
     TYPE: ClassVar[str] = "counter_b"
@@ -242,7 +239,7 @@ class BoundedCounter(PureOpCRDT[Rights]):
         self._stable[owner] = self._stable.get(owner, 0) + entry.content
 
     def rights(self, owner: str) -> int:
-        """How much `owner` may decrement or hand over."""
+        """How much `owner` may decrement or transfer."""
         return self._stable.get(owner, 0) + self._unstable.get(owner, 0)
 
     @property

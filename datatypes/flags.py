@@ -13,7 +13,7 @@ from crdtcast.datatypes.shown import shown
 
 
 class EWFlag(PureOpCRDT[bool]):
-    """A flag where enabling wins: a disable takes back only the enables that it has seen.
+    """A flag where enabling wins: a disable removes only the enables that it has seen.
 
     Operations: `enable()`, `disable()` (also `reset()`, `clear()`). Disables are never stored.
     """
@@ -66,11 +66,10 @@ class EWFlag(PureOpCRDT[bool]):
 
 
 class DWFlag(PureOpCRDT[bool]):
-    """A flag where disabling wins: on when it has been enabled, and each disable has been seen by
-    some enable.
+    """A flag where disabling wins: on if it was enabled, and each disable was seen by some enable.
 
-    Operations: `enable()`, `disable()`, `reset()` (also `clear()`) forgets what it has seen of
-    both. Disables stay in the log until they are stable.
+    Operations: `enable()`, `disable()`; `reset()` (also `clear()`) forgets what it has seen of both. Disables stay in
+    the log until they are stable.
     """
 
     TYPE: ClassVar[str] = "flag_dw"

@@ -11,14 +11,14 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Former(Generic[C]):
-    """For `PureOpCRDT.rebase_blind` and `rebase_behind`.
+    """What is known of a former life, for `PureOpCRDT.rebase_blind` and `rebase_behind`.
 
     dot, index: of the operation, as it was issued.
-    home: the object at the end of that life, behind all own operations, or, where it is known, before this one; None
-        after a restart.
-    renamed: gives dot and index under which an own operation was sent again, None if it was not.
-    remembered: what `PureOpCRDT.remember` gave before the operation; None: nothing, or it is lost.
-    noted: what the type notes, for the next operations on the same object.
+    home: the object at the end of that life, after all own operations, or, if known, before this one; None after a
+        restart.
+    renamed: returns dot and index under which an own operation was sent again, None if it was not.
+    remembered: the result of `PureOpCRDT.remember` before the operation; None: nothing, or it is lost.
+    noted: data that the type keeps for the next operations on the same object.
     """
 
     dot: Dot

@@ -584,10 +584,10 @@ def _key(given: Any) -> Key | None:
 
 
 class GOMap(NestedMap):
-    """A map whose keys only come; a key stays, however empty its value becomes.
+    """A map that only gains keys; a key stays, however empty its value becomes.
 
-    Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to
-    the value at that name and type. `crdt_type` is a class or its TYPE.
+    Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to the value at that
+    name and type. `crdt_type` is a class or its TYPE.
     """
 
     TYPE: ClassVar[str] = "map_go"
@@ -605,14 +605,13 @@ class GOMap(NestedMap):
 
 
 class AWMap(NestedMap):
-    """A map where an update wins over a concurrent removal of its key, and a removal resets what it
-    has seen of the value and nothing else. A key whose value is that of a new object is not there.
+    """A map where an update wins over a concurrent removal of its key. A removal resets only what it has seen of the
+    value. A key whose value equals that of a new object is not shown.
 
-    Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to
-    the value at that name and type, `remove(name, crdt_type)` resets it, `batch(updates, removals)`
-    with `[[name, type, operation], ...]` and `[[name, type], ...]` does several at once, each to
-    another key; `reset()` removes all that it has seen. A type is a class or its TYPE. Types
-    without a `reset` cannot be removed: that has no effect.
+    Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to the value at that
+    name and type. `remove(name, crdt_type)` resets it. `batch(updates, removals)` with `[[name, type, operation], ...]`
+    and `[[name, type], ...]` does several at once, each for another key. `reset()` removes all that it has seen. A type
+    is a class or its TYPE. A removal of a type without `reset` has no effect.
     """
 
     TYPE: ClassVar[str] = "map_aw"

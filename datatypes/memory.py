@@ -9,10 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of the stable part, of the log (its tags included) and of the retained log; entries of
-    the log.
+    """Bytes of the stable part, of the log (with its tags) and of the retained log; entries of the log.
 
-    What two parts share counts for the first. Interned values count as if they were ours.
+    Data that two parts share counts for the first. Interned values count in full.
     """
 
     stable: int

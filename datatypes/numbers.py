@@ -241,12 +241,12 @@ def _recency(entry: Entry) -> tuple[Any, ...]:
 
 
 class Number(NumberSlots[Decimal | None]):
-    """A number with `SET`, `INCR` and `DEL`: of concurrent assignments the last one wins, every
-    increment that no assignment or removal has seen counts.
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every increment that no
+    assignment or removal has seen counts.
 
-    Operations: `set(number)`, `increment(by=1)`, `remove()` (also `reset()`). The value is an exact
-    Decimal of any size, None when absent; an increment of an absent number starts from 0. `set`
-    ships a time of the hybrid logical clock; the others are pure.
+    Operations: `set(number)`, `increment(by=1)`, `remove()` (also `reset()`). The value is an exact Decimal of any
+    size, None when absent; an increment of an absent number starts from 0. `set` ships a time of the hybrid logical
+    clock; the others are pure.
     """
 
     TYPE: ClassVar[str] = "number"

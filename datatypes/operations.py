@@ -69,16 +69,16 @@ _MAX_UNSIGNED: Final = 2**64 - 1
 
 
 class Operation:
-    """Declares one operation: what it does, and a check for each argument, by the argument's name.
+    """Declares one operation: a sentence, and a check for each argument, by the argument's name.
 
-    defaults: values of trailing arguments that are left out.
-    sent_as: makes it another name for an operation of the same type (`clear` for `reset`).
-    ships: checks of what the type sends behind the arguments, from `PureOpCRDT.ship` (a time, an
-        identity). A pure operation ships nothing.
-    additive: means the same wherever it is issued again, since it takes nothing away and overwrites
-        nothing (`PureOpCRDT.rebase`).
-    since: the type's VERSION that has it first. A message that claims an older one is skipped by every program, as
-        the older ones skip it.
+    defaults: values of trailing arguments that may be omitted.
+    sent_as: another operation of the same type that this name stands for (`clear` for `reset`).
+    ships: checks of the data that the type sends after the arguments, from `PureOpCRDT.ship` (a time, an identity). A
+        pure operation ships nothing.
+    additive: it has the same meaning wherever it is issued again, since it removes and overwrites nothing
+        (`PureOpCRDT.rebase`).
+    since: the first VERSION of the type that has it. Every program skips a message that claims an older one, as older
+        programs do.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Operation:
         self._only_is_exact = self._only in _EXACT_CHECKS
 
     def check(self, given: tuple[Any, ...]) -> list[Any]:
-        """The arguments to send for those given. Raises ValueError with the reason."""
+        """Return the arguments to send. Raises ValueError with the reason."""
         only = self._only
         if only is not None and len(given) == 1:
             sent = only(given[0])
@@ -143,9 +143,7 @@ class Operation:
         return [exact(check(value)) for check, value in zip(self.arguments, given, strict=True)]
 
     def check_arrived(self, arguments: list[Any]) -> tuple[Any, ...]:
-        """The arguments of an operation off the wire, where none is left out. Raises ValueError
-        with the reason.
-        """
+        """Return the arguments of a received operation, where none is omitted. Raises ValueError with the reason."""
         only = self._only
         if only is not None and len(arguments) == 1:
             return (only(arguments[0]),)
@@ -162,11 +160,11 @@ class Operation:
 
 
 def exact(value: PlainLike) -> Plain:
-    """A copy of `value`, which msgpack gives back unchanged at every replica; else ValueError.
+    """A copy of `value`, which msgpack returns unchanged at every replica; otherwise ValueError.
 
-    Allowed: None, bool, int from -2^63 to 2^64 - 1, float but NaN (it differs from itself), str,
-    bytes, list, and dict with str or bytes keys. Subclasses count as other types: they would come
-    back as their base. A copy, because what the caller changes later must not change the log.
+    Allowed: None, bool, int from -2^63 to 2^64 - 1, float except NaN (it is not equal to itself), str, bytes, list, and
+    dict with str or bytes keys. Subclasses count as other types, since they would arrive as their base. It is a copy,
+    because a later change by the caller must not change the log.
     """
     copy: Plain = _exact(value, 0)
     return copy
@@ -208,8 +206,8 @@ def _exact_key(key: Any) -> Any:
 def element(value: Element) -> Element:
     """A set element or map key: str, bytes or a signed 64-bit integer.
 
-    Not float, bool or None: 1, 1.0 and True are one element to Python but three to msgpack, and the
-    one that stays would depend on the order of arrival.
+    Not float, bool or None: 1, 1.0 and True are one element to Python but three to msgpack, and the order of arrival
+    would decide which one stays.
     """
     if type(value) is str:
         if not value.isascii():
@@ -224,7 +222,7 @@ def element(value: Element) -> Element:
 
 
 def integer(value: int) -> int:
-    """A signed 64-bit integer; a bool is none."""
+    """A signed 64-bit integer, but not a bool."""
     if type(value) is not int:
         raise ValueError(f"{shown(value)} is a {type(value).__name__}, not an int")
     if not MIN_INTEGER <= value <= MAX_INTEGER:
@@ -259,11 +257,9 @@ _EXACT_CHECKS: Final = frozenset({exact, element, integer, natural, positive, te
 
 
 def collection_of(check: Callable[[T], T]) -> Callable[[Several[T]], list[T]]:
-    """Several values, from a list, tuple, set or frozenset; sent as a list without repetitions, in
-    the order given.
+    """Several values, from a list, tuple, set or frozenset; sent as a list without duplicates, in the given order.
 
-    A set has no order of its own: its values are sent in the order of their encodings, the same for
-    every hash seed.
+    A set has no order: its values are sent in the order of their encodings, the same for every hash seed.
     """
     return _Collection(check)
 

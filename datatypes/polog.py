@@ -46,8 +46,8 @@ class Entry:
 class POLog:
     """The unstable entries of one object.
 
-    Messages of one origin must come in the order of their counters (causal delivery does that):
-    then what a tag has in its past is a prefix of every origin's messages.
+    Messages of one origin must arrive in the order of their counters (causal delivery guarantees it): then the past of
+    a tag is a prefix of every origin's messages.
     """
 
     __slots__ = ("_origins", "_size", "_slots")
@@ -79,14 +79,14 @@ class POLog:
         return self._slots.get(slot, ())
 
     def of_message(self, dot: Dot) -> list[Entry]:
-        """The entries that a message's operations left and that are still here."""
+        """The remaining entries of a message's operations."""
         messages = self._origins.get(dot.origin)
         return [] if messages is None else list(messages.get(dot.counter, {}))
 
     def before(self, tag: Tag, index: int) -> list[Entry]:
         """All entries that happened before operation `index` of the message tagged `tag`.
 
-        Costs what it finds plus one step an origin.
+        The cost is the entries that it finds, plus one step for each origin.
         """
         found: list[Entry] = []
         for origin, messages in self._origins.items():

@@ -47,11 +47,11 @@ class Arrived:
 
 
 class Arrival(NamedTuple):
-    """What an arriving operation does: the slots where it makes redundant what came before it, and
-    what it leaves.
+    """The effect of an arriving operation: the slots in which it makes earlier operations redundant, and what it
+    leaves.
 
-    `leaves` gives (slot, content) pairs. A slot is a str, bytes, int or None, or a tuple of them;
-    the content is anything that `exact` accepts.
+    `leaves` has (slot, content) pairs. A slot is a str, bytes, int or None, or a tuple of them; the content is anything
+    that `exact` accepts.
     """
 
     clears: Iterable[Hashable] | Everything = ()
@@ -59,7 +59,7 @@ class Arrival(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What an observer is told: the operation as it arrived, and the slots it may have changed."""
+    """What an observer gets: the operation as it arrived, and the slots that it may have changed."""
 
     operation: Arrived
     slots: tuple[Hashable, ...] | Everything
@@ -69,15 +69,15 @@ Observer: TypeAlias = Callable[[Change], None]
 
 
 class PureOpCRDT(ABC, Generic[V]):
-    """A replicated object. Subclasses declare `TYPE` and `OPERATIONS` and answer the two questions.
+    """A replicated object. Subclasses declare `TYPE` and `OPERATIONS` and answer two questions.
 
-    The middleware promises, and this class relies on: operations of a message arrive together, in
-    the order of their indices; messages arrive once, in causal order; `stable` comes after the
-    arrival, and then only when nothing concurrent can arrive any more.
+    The middleware guarantees, and this class relies on: operations of a message arrive together, in the order of their
+    indices; messages arrive once, in causal order; `stable` comes after the arrival, and only when no concurrent
+    message can arrive any more.
 
-    **Everything stable comes before every later arrival.** So an arrival that clears a slot clears
-    the whole stable part of it, never a piece, and the stable part needs no tags to decide that. An
-    unstable entry may be concurrent with the arrival, and goes only if it came before.
+    **Everything stable comes before every later arrival.** So an arrival that clears a slot clears the whole stable
+    part of it, and the stable part needs no tags to decide that. An unstable entry may be concurrent with the arrival;
+    it is removed only if it came before.
     """
 
     TYPE: ClassVar[str]
@@ -112,7 +112,7 @@ class PureOpCRDT(ABC, Generic[V]):
                 )
 
     def __init__(self, *, retain: int = 0) -> None:
-        """retain: how many operations to keep beyond their stability, as by `retain()`."""
+        """retain: how many operations to keep after they are stable, as by `retain()`."""
         self.log: POLog = POLog()
         self.site: Site | None = None
         """Set by whatever holds the object, for types that ship a time or an identity."""
@@ -133,18 +133,16 @@ class PureOpCRDT(ABC, Generic[V]):
         """
 
     def obsolete(self, old: Entry, new: Arrived) -> bool:
-        """Whether `old`, in a slot that `new` clears, is redundant now. By default: iff it came
-        before.
+        """Whether `old`, in a slot that `new` clears, is redundant now. By default: if it came before.
 
         A type that overrides this pays a scan of the log for operations that clear everything.
         """
         return old.before(new.tag, new.index)
 
     def redundant(self, new: Entry) -> bool:
-        """Whether `new` says nothing that log and stable part do not say already: then it is not
-        stored.
+        """Whether `new` adds nothing to the log and the stable part; then it is not stored.
 
-        Asked after the clearing. Must be true at every replica, or change no value.
+        Called after the clearing. The result must be the same at every replica, or change no value.
         """
         return False
 
@@ -154,8 +152,7 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @abstractmethod
     def stabilise(self, entry: Entry) -> None:
-        """Question two: `entry` is stable and has just left the log; keep what it still means,
-        without its tag.
+        """Question two: `entry` is stable and has just left the log; store what it means without its tag.
 
         Other entries of its slot may still be unstable: they are concurrent with it.
         """
@@ -163,35 +160,34 @@ class PureOpCRDT(ABC, Generic[V]):
     @property
     @abstractmethod
     def value(self) -> V:
-        """What the object is worth now: immutable, or a fresh copy."""
+        """The present value of the object: immutable, or a fresh copy."""
 
     def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
-        """Refuse, with InvalidOperationError, an operation that this state, followed by the
-        operations `after`, does not allow to issue.
+        """Raise InvalidOperationError for an operation that this state, followed by the operations `after`, does not
+        allow.
         """
 
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
-        """What to send behind the arguments of an operation that declares `ships`."""
+        """Return what to send after the arguments of an operation that declares `ships`."""
         raise NotImplementedError(f"{self.TYPE}.{name} ships a value: define `ship`")
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """Fewer operations with the same effect, when they are sent as one message: deltas summed,
-        what a later one overwrites dropped.
+        """Return fewer operations with the same effect, for one message: deltas added up, overwritten values dropped.
 
-        By default they stay as they are; `without_overwritten` serves most types.
+        By default they stay as they are; `without_overwritten` fits most types.
         """
         return list(operations)
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
-        """What to issue, behind `theirs`, for an operation that was issued at `base` and that
-        nobody got; none if it yields.
+        """Return what to issue, after `theirs`, for an operation that was issued at `base` and that no other replica
+        got; an empty list drops it.
 
-        An eviction separates a replica from the group: its operation was concurrent with what the
-        group did since, and issued again it would come after that, and remove or overwrite what it
-        has never seen. So an additive operation goes out as it is, another only where `theirs`
-        still is what `base` was. A type may look closer. For one of several operations:
-        `rebase_behind`.
+        An eviction separates a replica from the group: its operation was concurrent with the operations of the group.
+        Issued again it would come after them, and remove or overwrite what it has never seen. So an additive operation
+        is issued unchanged, and another one only if `theirs` still equals `base`. A type may compare in more detail.
+        For one of several
+        operations: `rebase_behind`.
         """
         if cls.OPERATIONS[operation[0]].additive or theirs == base:
             return [operation]
@@ -207,14 +203,13 @@ class PureOpCRDT(ABC, Generic[V]):
         present: Self,
         former: Former[Self],
     ) -> list[list[Any]]:
-        """As `rebase`, for an operation that followed other own ones, which `base` and `theirs`
-        lack. `home` is `base` with their effect, `present` is `theirs` with that of what was issued
-        for them. A type whose operations name others finds them under their new names by
-        `former.renamed`.
+        """As `rebase`, for an operation that followed other own ones, which `base` and `theirs` lack. `home` is `base`
+        with their effect, `present` is `theirs` with the effect of what was issued for them. A type whose operations
+        name others finds them under their new names by `former.renamed`.
 
-        What an operation would take away has to be what it was without those before it, too: they
-        would hide what the group has written behind what the replica itself has. A type that looks
-        closer does it here, too, if an operation of it has parts.
+        What an operation would remove must be the same as without those before it, too: they would hide what the group
+        has written in the meantime. A type that compares in more detail does so here, too, if its operations have
+        parts.
         """
         issued = cls.rebase(operation, home, present)
         if cls.OPERATIONS[operation[0]].additive or cls.rebase(operation, base, theirs):
@@ -225,27 +220,25 @@ class PureOpCRDT(ABC, Generic[V]):
     def rebase_blind(
         cls, operation: list[Any], present: Self, former: Former[Self]
     ) -> list[list[Any]]:
-        """What to issue, behind `present`, for an own operation that the group does not have, where nobody knows what
-        the object was before: it was large, or that knowledge was lost.
+        """Return what to issue, after `present`, for an own operation that the group does not have, when the former
+        state of the object is unknown: it was large, or that knowledge was lost.
 
-        What only adds goes out all the same; what takes away or overwrites yields, since nobody knows what it has seen.
-        So by default an additive operation goes out as it is, another yields.
+        By default an additive operation is issued unchanged. Any other is dropped, since it is unknown what it had
+        seen.
         """
         return [operation] if cls.OPERATIONS[operation[0]].additive else []
 
     def remember(self, operation: list[Any]) -> Any:
-        """What `rebase_blind` has to know of this object as it is before an own operation on it: something small that
-        `exact` accepts, kept until that is stable. None, the default: nothing.
+        """Return what `rebase_blind` has to know of this object as it is before an own operation on it: a small value
+        that `exact` accepts, kept until the operation is stable. None, the default: nothing.
         """
         return None
 
     def entered(self, entry: Entry) -> None:
-        """`entry` was stored in the log: a place to keep running totals up."""
+        """Called when `entry` was stored in the log, to update running totals."""
 
     def reentered(self, entry: Entry) -> None:
-        """`entry` is back in the log after a restore, behind `load_stable`. By default as if it had
-        just entered.
-        """
+        """Called when `entry` is back in the log after a restore, after `load_stable`. By default as `entered`."""
         self.entered(entry)
 
     def left(self, entry: Entry) -> None:
@@ -253,22 +246,21 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @abstractmethod
     def dump_stable(self) -> Any:
-        """The stable part as something that `exact` accepts, equal for equal stable parts."""
+        """Return the stable part as a value that `exact` accepts, equal for equal stable parts."""
 
     @abstractmethod
     def load_stable(self, dumped: Any, version: int) -> None:
-        """Take over what `dump_stable` of that `VERSION`, or an older one, gave. Raises
-        ValueError for anything else.
-        """
+        """Load the result of `dump_stable` of that `VERSION`, or an older one. Raises ValueError for anything else."""
 
     # ---- what a replica calls -----------------------------------------------------------------
 
     def prepare(self, name: str, *args: Any, after: Sequence[Sequence[Any]] = ()) -> list[Any]:
-        """The operation to send, `[name, argument, ...]`; the state stays as it is.
+        """Return the operation to send, `[name, argument, ...]`; the state does not change.
 
-        `after`: operations prepared already for the same message, which have not taken effect.
-        Raises InvalidOperationError for an unknown name, arguments of the wrong number or type,
-        such as would not arrive as they are, or what `permit` refuses.
+        after: operations prepared already for the same message, which are not applied yet.
+
+        Raises InvalidOperationError for an unknown name, arguments of the wrong number or type, arguments that would
+        not arrive unchanged, or an operation that `permit` refuses.
         """
         declared = self.OPERATIONS.get(name) if type(name) is str else None
         if declared is None:
@@ -289,10 +281,11 @@ class PureOpCRDT(ABC, Generic[V]):
     def effect(
         self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
     ) -> None:
-        """Deliver operation number `index` of the message tagged `tag`, as `prepare` made it, here
-        or elsewhere. `version`: of the type at its sender, if that is not this one's.
+        """Apply operation number `index` of the message tagged `tag`, as `prepare` made it, at this or another replica.
 
-        The state is unchanged if it raises: NewerOperationError if only a newer program knows the operation,
+        version: of the type at its sender, if it differs from this one's.
+
+        If it raises, the state does not change: NewerOperationError if only a newer program knows the operation,
         RemoteProtocolError if no program does.
         """
         name, args = self._checked(operation, version)
@@ -319,8 +312,8 @@ class PureOpCRDT(ABC, Generic[V]):
         self._checked(operation, version)
 
     def compressed(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """What `compress` makes of operations. Raises TypeError if a replica would refuse any of it: nothing is sent
-        then.
+        """Return what `compress` makes of operations. Raises TypeError if a replica would refuse any of it; then
+        nothing is sent.
         """
         made = self.compress(operations)
         for operation in made:
@@ -333,9 +326,7 @@ class PureOpCRDT(ABC, Generic[V]):
         return made
 
     def stable(self, tag: Tag) -> None:
-        """Every operation of the message tagged `tag` is stable. Harmless if it left nothing
-        here.
-        """
+        """Every operation of the message tagged `tag` is stable. No effect if it left nothing here."""
         for entry in self.log.of_message(tag.dot):
             self.log.discard(entry)
             self.left(entry)
@@ -351,32 +342,29 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @property
     def untouched(self) -> bool:
-        """Whether this is as good as a new object: nothing in the log, and nothing stable."""
+        """Whether this equals a new object: nothing in the log, and nothing stable."""
         return not self.log and canonical(self.dump_stable()) == canonical(
             type(self)().dump_stable()
         )
 
     @property
     def slight(self) -> bool:
-        """Whether the stable part is so small that a map may pack it while the log is empty, and
-        unpack it for the next operation: some numbers, up to `SLIGHT` elements. By default it stays
-        an object.
+        """Whether the stable part is so small that a map may pack it while the log is empty, and unpack it for the next
+        operation: some numbers, up to `SLIGHT` elements. By default it stays an object.
         """
         return False
 
     @property
     def blank(self) -> bool:
-        """Whether the value is that of a new object: then an add-wins map does not show the key.
-        Override it where the value is costly.
+        """Whether the value is that of a new object: then an add-wins map does not show the key. Override it where
+        computing the value is slow.
         """
         return canonical(self.value) == canonical(type(self)().value)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Call `observer` after each operation's effect, here or from elsewhere, until the function
-        returned is called.
+        """Call `observer` after each operation, of this or another replica, until the returned function is called.
 
-        Stability changes no value, so nobody is told of it. An observer must not raise, nor issue
-        operations.
+        Stability changes no value, so it causes no call. An observer must not raise, nor issue operations.
         """
         self._observers[observer] = None
         self._followed = True
@@ -388,18 +376,19 @@ class PureOpCRDT(ABC, Generic[V]):
         return stop
 
     def retain(self, most: int, vector: Vector | None = None) -> None:
-        """Keep the next `most` operations beyond their stability, for `clone`; costs a second copy
-        of the state. `vector`: what this object has delivered so far, if it is not new.
+        """Keep the next `most` operations after they are stable, for `clone`; costs a second copy of the state.
+
+        vector: what this object has delivered so far, if it is not new.
         """
         self._retained = Retained(most, self.clone(), vector)
         self._followed = True
 
     def clone(self, since: Vector | None = None, until: Vector | None = None) -> Self:
-        """A copy; with `until`, as this object was (or would have been) with only the operations
-        under that vector; with `since`, of only those that are not under that one.
+        """Return a copy. With `until`: this object with only the operations under that vector. With `since`: with only
+        those that are not under it.
 
-        Both need an object that retains, and vectors that cover what it retains no longer:
-        LocalProtocolError otherwise. Observers and the retained log are not copied.
+        Both need an object that retains, and vectors that are not too old; otherwise they raise LocalProtocolError.
+        Observers and the retained log are not copied.
         """
         if since is None and until is None:
             copy = self.restore(self.snapshot())
@@ -416,7 +405,7 @@ class PureOpCRDT(ABC, Generic[V]):
         return copy
 
     def memory(self) -> Memory:
-        """Bytes that this object occupies; walks all of it."""
+        """Return the bytes that this object occupies; visits all of it."""
         seen: set[int] = set()
         ours = ("log", "site", "_observers", "_retained", "_followed", "_cleared_by")
         stable = occupied([part for name, part in vars(self).items() if name not in ours], seen)
@@ -426,15 +415,11 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @property
     def log_size(self) -> int:
-        """Entries in the PO-Log: 0 when everything is stable. An `add_all` counts one an
-        element.
-        """
+        """Entries in the PO-Log: 0 when everything is stable. An `add_all` counts one for each element."""
         return len(self.log)
 
     def digest(self) -> str:
-        """128 bits, in hex, of type and value only: equal wherever the same operations were
-        delivered.
-        """
+        """Return 128 bits, in hex, of type and value only: equal wherever the same operations were delivered."""
         return digest_of(self.TYPE, self.value)
 
     def __eq__(self, other: object) -> bool:
@@ -454,7 +439,7 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Self:
-        """The object that `snapshot` was taken of; it goes on exactly where that one stood.
+        """Return the object of which `snapshot` was made, in the same state.
 
         Raises UnusableInputError for another type's snapshot, a newer version, or damaged bytes.
         """

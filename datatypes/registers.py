@@ -97,15 +97,14 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
 
 
 class LWWRegister(PureOpCRDT[Plain]):
-    """A register that shows, of the values written concurrently, the one written last by the clock.
+    """A register that shows, of the values written concurrently, the last one by the clock.
 
-    Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`);
-    None before the first write. `assign` ships the time of the site's hybrid logical clock; of
-    equal times the greater value wins (`rank`).
+    Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`); None before the first
+    write. `assign` ships the time of the site's hybrid logical clock; of equal times the greater value wins (`rank`).
 
-    A write replaces all that it has seen, whatever the times say: a clock that runs ahead wins over
-    concurrent writes only, and no other clock follows it farther than the bound of `HLC`. A loser
-    stays in the log until it is stable: a reset that saw only the winner brings it out.
+    A write replaces all that it has seen, whatever the times say. So a fast clock wins only over concurrent writes, and
+    no other clock follows it farther than the bound of `HLC`. A loser stays in the log until it is stable: a reset that
+    saw only the winner shows it.
     """
 
     TYPE: ClassVar[str] = "register_lww"

@@ -18,13 +18,13 @@ from crdtcast.datatypes.shown import shown
 
 
 class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
-    """Members with scores, lowest first; of concurrent assignments to a member the last one wins,
-    and increments that none of them has seen count.
+    """Members with scores, lowest first. The last of concurrent assignments to a member wins, and increments that none
+    of them has seen count.
 
-    Operations: `set(member, score)`, `increment(member, by=1)`, `remove(member)`, `reset()`. An
-    increment of an absent member starts from 0; a removal removes what it has seen. Scores are
-    exact decimals or an infinity, which stays one whatever is added. Equal scores are ordered by
-    member: bytes, then integers, then text. `set` ships a time; the others are pure.
+    Operations: `set(member, score)`, `increment(member, by=1)`, `remove(member)`, `reset()`. An increment of an absent
+    member starts from 0; a removal removes what it has seen. Scores are exact decimals or an infinity, which increments
+    do not change. Equal scores are ordered by member: bytes, then integers, then text. `set` ships a time; the others
+    are pure.
     """
 
     TYPE: ClassVar[str] = "map_sorted"
@@ -96,7 +96,7 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
         return self._numbers.get(member)
 
     def rank(self, member: Element) -> int | None:
-        """How many members come before this one; None if it is not here. Logarithmic."""
+        """How many members come before this one; None if it is absent. Logarithmic."""
         if member not in self._numbers:
             return None
         return self._order.rank(*self._order.search(self._key(member), self._key))

@@ -630,15 +630,14 @@ def _recency(entry: Entry) -> tuple[Any, ...]:
 
 
 class SharedList(Positions[list[Plain], Plain]):
-    """A list that many edit at once: what somebody inserts in one go stays together, and an element
-    goes when anybody who saw it deletes it.
+    """A list that many replicas edit at once: values inserted together stay together, and a deletion by any replica
+    that saw an element removes it.
 
-    Operations: `insert(index, value)`, `insert_all(index, values)` as list.insert takes indices,
-    `replace(index, value)`, `delete(index, count=1)`, `reset()` deletes all that it has seen. By
-    identity: `place(parent, side, values)`, `write(identity, value)`, `kill(runs)`. Values
-    are anything that arrives unchanged (`exact`). A replacement survives a deletion that had not
-    seen it; of several, that of the greatest Lamport stamp is shown, which every replica works out for itself
-    (crdtcast.datatypes.stamps). An element's identity is its message's dot.
+    Operations: `insert(index, value)`, `insert_all(index, values)` as list.insert takes indices, `replace(index,
+    value)`, `delete(index, count=1)`; `reset()` deletes all that it has seen. By identity: `place(parent, side,
+    values)`, `write(identity, value)`, `kill(runs)`. Values are anything that arrives unchanged (`exact`). A
+    replacement survives a deletion that had not seen it. Of several, the one with the greatest Lamport stamp is shown,
+    which every replica computes itself (crdtcast.datatypes.stamps). An element's identity is its message's dot.
     """
 
     TYPE: ClassVar[str] = "sequence"

@@ -123,13 +123,12 @@ class GSet(AddSet):
 
 
 class AWSet(AddSet):
-    """A set where an add wins over a concurrent remove: a removal removes only the adds that it has
-    seen.
+    """A set where an add wins over a concurrent remove: a removal removes only the adds that it has seen.
 
-    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`,
-    `reset()` (also `clear()`) removes all that it has seen. Adding what is present counts: it
-    survives a remove that did not see it. Removals are never stored; when everything is stable the
-    state is a plain Python set. Elements are str, bytes or signed 64-bit integers.
+    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`; `reset()` (also
+    `clear()`) removes all that it has seen. Adding a present element counts: it survives a remove that did not see it.
+    Removals are never stored; when everything is stable the state is a plain Python set. Elements are str, bytes or
+    signed 64-bit integers.
     """
 
     TYPE: ClassVar[str] = "set_aw"
@@ -224,14 +223,13 @@ class RemovalKeepingSet(ElementSet):
 
 
 class RWSet(RemovalKeepingSet):
-    """A set where a remove wins over a concurrent add: an element is in when it has been added and
-    each removal of it has been seen by some add.
+    """A set where a remove wins over a concurrent add: an element is present if it was added and each removal of it was
+    seen by some add.
 
-    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`,
-    `reset()` (also `clear()`). Removing what is absent counts: it wins over an add that did not see
-    it. `reset` forgets the adds and removals that it has seen; it cannot name others, so a
-    concurrent add survives it.
-    Removals stay in the log until they are stable; then the state is a plain Python set.
+    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`, `reset()` (also
+    `clear()`). Removing an absent element counts: it wins over an add that did not see it. `reset` forgets the adds and
+    removals that it has seen, so a concurrent add survives it. Removals stay in the log until they are stable; then the
+    state is a plain Python set.
     """
 
     TYPE: ClassVar[str] = "set_rw"
@@ -344,11 +342,10 @@ class RWSet(RemovalKeepingSet):
 
 
 class TwoPhaseSet(RemovalKeepingSet):
-    """A set where a remove is final: no add of that element counts any more, whenever it comes.
+    """A set where a remove is final: later and concurrent adds of that element do not count.
 
-    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`. A
-    removed element stays removed for ever, so its name is kept for ever: this is what the type
-    means, and the one thing of it that stability does not free.
+    Operations: `add(element)`, `remove(element)`, `add_all(elements)`, `remove_all(elements)`. A removed element stays
+    removed forever, so its name is kept forever: stability cannot free it.
     """
 
     TYPE: ClassVar[str] = "set_2p"

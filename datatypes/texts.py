@@ -8,10 +8,10 @@ from crdtcast.datatypes.sequence import Positions, side_of_parent
 
 
 class SharedText(Positions[str, str]):
-    """A text: what somebody types in one go, forwards or backwards, stays together.
+    """A text: characters typed together, forwards or backwards, stay together.
 
-    Operations: `insert(index, text)`, `delete(index, count=1)`, `reset()`; by identity
-    `place(parent, side, text)`, `kill(runs)`. Indices count code points, as in Python.
+    Operations: `insert(index, text)`, `delete(index, count=1)`, `reset()`; by identity `place(parent, side, text)`,
+    `kill(runs)`. Indices count code points, as in Python.
     """
 
     TYPE: ClassVar[str] = "text"

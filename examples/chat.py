@@ -1,8 +1,8 @@
-"""A chat in which no reply is shown before what it answers, whatever way the messages take.
+"""A chat that shows no reply before the message that it answers, whatever way the messages take.
 
-Ann's line to Cem is down. Cem gets Bob's reply directly and Ann's question only because Bob passes
-it on; the middleware holds the reply back until then. A program without causal order would have
-shown it at once (Lamport, "Time, Clocks, and the Ordering of Events", 1978).
+Ann's link to Cem is cut. Cem gets Bob's reply directly, and Ann's question only through Bob. The middleware holds the
+reply back until the question arrives. A program without causal order would have shown the reply at once (Lamport,
+"Time, Clocks, and the Ordering of Events", 1978).
 """
 
 import logging

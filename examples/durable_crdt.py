@@ -1,7 +1,7 @@
-"""A data type of your own that survives a crash: one object on a group with a journal.
+"""A data type that survives a crash: one object in a group with a journal.
 
-What `crdt` is told is all that a type needs: operations with their tags, and when they are stable. The
-journal keeps both, and snapshots, and a process that starts again goes on from there.
+`crdt` gets all that a type needs: operations with their tags, and when they are stable. The journal keeps both, and
+snapshots, and a process that starts again continues from there.
 """
 
 import tempfile

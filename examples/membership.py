@@ -1,7 +1,7 @@
-"""A word count that everybody holds, in a group that grows, loses a member and takes it back.
+"""A word count that every member holds, in a group that grows, evicts a member and takes it back.
 
-Three members in one program here; each could be a process of its own. What the cut-off member counted
-meanwhile is not lost: when it comes back it sends again what the others do not have.
+This program runs three members; each could be a separate process. The words that the cut-off member counts are not
+lost: when it comes back it sends again what the others do not have.
 """
 
 import json

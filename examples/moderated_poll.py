@@ -1,8 +1,8 @@
-"""A CRDT from scratch: a poll with moderators, who strike options off, or let them back in.
+"""A CRDT from scratch: a poll with moderators, who remove options or admit them again.
 
-A vote replaces the voter's earlier votes that it has seen; of two that had not seen each other the
-greater option counts. Striking wins over letting in where they are concurrent, and over votes: they
-are kept, and count again should the option come back. Operations travel without any metadata.
+A vote replaces the voter's earlier votes that it has seen; of two concurrent votes of one voter the greater option
+counts. A removal wins over a concurrent admission, and over votes: these are kept, and count again if the option comes
+back. Operations travel without any metadata.
 """
 
 from collections import Counter

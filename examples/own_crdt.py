@@ -1,8 +1,7 @@
-"""A CRDT of one's own: a poll in which everybody has one vote and may change their mind.
+"""How to write a CRDT: a poll in which each voter has one vote and may change it.
 
-A vote replaces the voter's earlier votes that it has seen. Two votes of one voter, cast on two
-devices that had not heard of each other, are in conflict: until the voter votes again, the greater
-option counts, at every replica.
+A vote replaces the voter's earlier votes that it has seen. Two votes of one voter, cast on two devices that had not
+heard of each other, are in conflict: until the voter votes again, the greater option counts, at every replica.
 """
 
 from collections import Counter

@@ -20,8 +20,16 @@ TOO_SLOW = 2
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True)
-@click.option("--minutes", type=click.FloatRange(0.1), default=2.0, show_default=True)
+@click.option(
+    "--nodes", type=click.IntRange(3, 7), default=3, show_default=True, help="Number of nodes."
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.1),
+    default=2.0,
+    show_default=True,
+    help="Duration of the faults.",
+)
 @click.option(
     "--seed",
     type=int,

@@ -190,7 +190,7 @@ class ChaosHost:
         """Lines of its log about operations that were not sent again after an eviction."""
         with suppress(FileNotFoundError):
             text = self.log.read_text(errors="replace")
-            return [line for line in text.splitlines() if "it yields" in line]
+            return [line for line in text.splitlines() if "is not sent again" in line]
         return []
 
     @asynccontextmanager

@@ -522,8 +522,8 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         if standing is Standing.DISPUTED:
             _logger.warning(
                 "group %s is disputed: this side and another one have evicted each other, at "
-                "least one of them by force: decide which side goes on, and surrender the "
-                "members of the other one",
+                "least one of them by force: decide which side goes on, and let the "
+                "members of the other side surrender",
                 self.group,
             )
         elif standing is Standing.SPLIT:

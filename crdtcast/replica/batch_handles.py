@@ -41,8 +41,8 @@ from crdtcast.replica.handle import BatchHandle, BatchOwner, nearest
 
 
 class AWMapBatchHandle(BatchHandle):
-    """A map where an update wins over a concurrent removal of its key, and a removal resets what it
-    has seen of the value and nothing else. A key whose value is that of a new object is not there.
+    """A map where an update wins over a concurrent removal of its key. A removal resets only what
+    it has seen of the value. A key whose value equals that of a new object is not shown.
     """
 
     def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> None:
@@ -95,7 +95,7 @@ class AWSetBatchHandle(BatchHandle):
 
 
 class BoundedCounterBatchHandle(BatchHandle):
-    """A counter that never goes below zero: who decrements needs the rights to, and spends them."""
+    """A counter that never goes below zero: a decrement needs rights, and spends them."""
 
     def increment(self, by: int = 1) -> None:
         """Add a positive number, which gives this member the same number of rights."""
@@ -111,9 +111,7 @@ class BoundedCounterBatchHandle(BatchHandle):
 
 
 class DWFlagBatchHandle(BatchHandle):
-    """A flag where disabling wins: on when it has been enabled, and each disable has been seen by
-    some enable.
-    """
+    """A flag where disabling wins: on if it was enabled, and each disable was seen by some enable."""
 
     def enable(self) -> None:
         """Switch it on. A disable that has not seen this wins."""
@@ -133,7 +131,7 @@ class DWFlagBatchHandle(BatchHandle):
 
 
 class EWFlagBatchHandle(BatchHandle):
-    """A flag where enabling wins: a disable takes back only the enables that it has seen."""
+    """A flag where enabling wins: a disable removes only the enables that it has seen."""
 
     def enable(self) -> None:
         """Switch it on. This survives each disable that has not seen it."""
@@ -161,7 +159,7 @@ class GCounterBatchHandle(BatchHandle):
 
 
 class GOMapBatchHandle(BatchHandle):
-    """A map whose keys only come; a key stays, however empty its value becomes."""
+    """A map that only gains keys; a key stays, however empty its value becomes."""
 
     def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> None:
         """Apply an operation, [name, argument, ...], to the value at a name and type."""
@@ -181,7 +179,7 @@ class GSetBatchHandle(BatchHandle):
 
 
 class LWWRegisterBatchHandle(BatchHandle):
-    """A register that shows, of the values written concurrently, the one written last by the clock."""
+    """A register that shows, of the values written concurrently, the last one by the clock."""
 
     def assign(self, value: PlainLike) -> None:
         """Write a value that replaces all values seen. The last of concurrent ones is shown."""
@@ -215,7 +213,7 @@ class MVRegisterBatchHandle(BatchHandle):
 
 
 class NumberBatchHandle(BatchHandle):
-    """A number with `SET`, `INCR` and `DEL`: of concurrent assignments the last one wins, every
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every
     increment that no assignment or removal has seen counts.
     """
 
@@ -251,8 +249,8 @@ class PNCounterBatchHandle(BatchHandle):
 
 
 class RWSetBatchHandle(BatchHandle):
-    """A set where a remove wins over a concurrent add: an element is in when it has been added and
-    each removal of it has been seen by some add.
+    """A set where a remove wins over a concurrent add: an element is present if it was added and
+    each removal of it was seen by some add.
     """
 
     def add(self, element: Element) -> None:
@@ -281,7 +279,7 @@ class RWSetBatchHandle(BatchHandle):
 
 
 class ResettableCounterBatchHandle(BatchHandle):
-    """A counter whose reset takes back exactly the deltas that it has seen; concurrent ones stay."""
+    """A counter whose reset removes exactly the deltas that it has seen; concurrent ones stay."""
 
     def increment(self, by: int = 1) -> None:
         """Add a number."""
@@ -297,8 +295,8 @@ class ResettableCounterBatchHandle(BatchHandle):
 
 
 class SharedListBatchHandle(BatchHandle):
-    """A list that many edit at once: what somebody inserts in one go stays together, and an element
-    goes when anybody who saw it deletes it.
+    """A list that many replicas edit at once: values inserted together stay together, and a
+    deletion by any replica that saw an element removes it.
     """
 
     def insert(self, index: int, value: PlainLike) -> None:
@@ -337,7 +335,7 @@ class SharedListBatchHandle(BatchHandle):
 
 
 class SharedTextBatchHandle(BatchHandle):
-    """A text: what somebody types in one go, forwards or backwards, stays together."""
+    """A text: characters typed together, forwards or backwards, stay together."""
 
     def insert(self, index: int, text: str) -> None:
         """Insert a text before the character at an index, as list.insert takes indices."""
@@ -361,8 +359,8 @@ class SharedTextBatchHandle(BatchHandle):
 
 
 class SortedMapBatchHandle(BatchHandle):
-    """Members with scores, lowest first; of concurrent assignments to a member the last one wins,
-    and increments that none of them has seen count.
+    """Members with scores, lowest first. The last of concurrent assignments to a member wins, and
+    increments that none of them has seen count.
     """
 
     def set(self, member: Element, score: Numeric) -> None:
@@ -383,7 +381,7 @@ class SortedMapBatchHandle(BatchHandle):
 
 
 class TwoPhaseSetBatchHandle(BatchHandle):
-    """A set where a remove is final: no add of that element counts any more, whenever it comes."""
+    """A set where a remove is final: later and concurrent adds of that element do not count."""
 
     def add(self, element: Element) -> None:
         """Add an element. Has no effect if it was ever removed."""

@@ -44,8 +44,8 @@ C = TypeVar("C", bound=PureOpCRDT[Any])
 
 
 class AWMapHandle(Handle[AWMap]):
-    """A map where an update wins over a concurrent removal of its key, and a removal resets what it
-    has seen of the value and nothing else. A key whose value is that of a new object is not there.
+    """A map where an update wins over a concurrent removal of its key. A removal resets only what
+    it has seen of the value. A key whose value equals that of a new object is not shown.
     """
 
     async def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> Tag:
@@ -98,7 +98,7 @@ class AWSetHandle(Handle[AWSet]):
 
 
 class BoundedCounterHandle(Handle[BoundedCounter]):
-    """A counter that never goes below zero: who decrements needs the rights to, and spends them."""
+    """A counter that never goes below zero: a decrement needs rights, and spends them."""
 
     async def increment(self, by: int = 1) -> Tag:
         """Add a positive number, which gives this member the same number of rights."""
@@ -114,9 +114,7 @@ class BoundedCounterHandle(Handle[BoundedCounter]):
 
 
 class DWFlagHandle(Handle[DWFlag]):
-    """A flag where disabling wins: on when it has been enabled, and each disable has been seen by
-    some enable.
-    """
+    """A flag where disabling wins: on if it was enabled, and each disable was seen by some enable."""
 
     async def enable(self) -> Tag:
         """Switch it on. A disable that has not seen this wins."""
@@ -136,7 +134,7 @@ class DWFlagHandle(Handle[DWFlag]):
 
 
 class EWFlagHandle(Handle[EWFlag]):
-    """A flag where enabling wins: a disable takes back only the enables that it has seen."""
+    """A flag where enabling wins: a disable removes only the enables that it has seen."""
 
     async def enable(self) -> Tag:
         """Switch it on. This survives each disable that has not seen it."""
@@ -164,7 +162,7 @@ class GCounterHandle(Handle[GCounter]):
 
 
 class GOMapHandle(Handle[GOMap]):
-    """A map whose keys only come; a key stays, however empty its value becomes."""
+    """A map that only gains keys; a key stays, however empty its value becomes."""
 
     async def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> Tag:
         """Apply an operation, [name, argument, ...], to the value at a name and type."""
@@ -184,7 +182,7 @@ class GSetHandle(Handle[GSet]):
 
 
 class LWWRegisterHandle(Handle[LWWRegister]):
-    """A register that shows, of the values written concurrently, the one written last by the clock."""
+    """A register that shows, of the values written concurrently, the last one by the clock."""
 
     async def assign(self, value: PlainLike) -> Tag:
         """Write a value that replaces all values seen. The last of concurrent ones is shown."""
@@ -218,7 +216,7 @@ class MVRegisterHandle(Handle[MVRegister]):
 
 
 class NumberHandle(Handle[Number]):
-    """A number with `SET`, `INCR` and `DEL`: of concurrent assignments the last one wins, every
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every
     increment that no assignment or removal has seen counts.
     """
 
@@ -254,8 +252,8 @@ class PNCounterHandle(Handle[PNCounter]):
 
 
 class RWSetHandle(Handle[RWSet]):
-    """A set where a remove wins over a concurrent add: an element is in when it has been added and
-    each removal of it has been seen by some add.
+    """A set where a remove wins over a concurrent add: an element is present if it was added and
+    each removal of it was seen by some add.
     """
 
     async def add(self, element: Element) -> Tag:
@@ -284,7 +282,7 @@ class RWSetHandle(Handle[RWSet]):
 
 
 class ResettableCounterHandle(Handle[ResettableCounter]):
-    """A counter whose reset takes back exactly the deltas that it has seen; concurrent ones stay."""
+    """A counter whose reset removes exactly the deltas that it has seen; concurrent ones stay."""
 
     async def increment(self, by: int = 1) -> Tag:
         """Add a number."""
@@ -300,8 +298,8 @@ class ResettableCounterHandle(Handle[ResettableCounter]):
 
 
 class SharedListHandle(Handle[SharedList]):
-    """A list that many edit at once: what somebody inserts in one go stays together, and an element
-    goes when anybody who saw it deletes it.
+    """A list that many replicas edit at once: values inserted together stay together, and a
+    deletion by any replica that saw an element removes it.
     """
 
     async def insert(self, index: int, value: PlainLike) -> Tag:
@@ -340,7 +338,7 @@ class SharedListHandle(Handle[SharedList]):
 
 
 class SharedTextHandle(Handle[SharedText]):
-    """A text: what somebody types in one go, forwards or backwards, stays together."""
+    """A text: characters typed together, forwards or backwards, stay together."""
 
     async def insert(self, index: int, text: str) -> Tag:
         """Insert a text before the character at an index, as list.insert takes indices."""
@@ -364,8 +362,8 @@ class SharedTextHandle(Handle[SharedText]):
 
 
 class SortedMapHandle(Handle[SortedMap]):
-    """Members with scores, lowest first; of concurrent assignments to a member the last one wins,
-    and increments that none of them has seen count.
+    """Members with scores, lowest first. The last of concurrent assignments to a member wins, and
+    increments that none of them has seen count.
     """
 
     async def set(self, member: Element, score: Numeric) -> Tag:
@@ -386,7 +384,7 @@ class SortedMapHandle(Handle[SortedMap]):
 
 
 class TwoPhaseSetHandle(Handle[TwoPhaseSet]):
-    """A set where a remove is final: no add of that element counts any more, whenever it comes."""
+    """A set where a remove is final: later and concurrent adds of that element do not count."""
 
     async def add(self, element: Element) -> Tag:
         """Add an element. Has no effect if it was ever removed."""

@@ -40,7 +40,7 @@ class MemberSettings(ABC):
     )
     replaces: tuple[str, ...] = option(
         Kind.NAMES,
-        "Replace this lost member and evict it; also an earlier life of this node.",
+        "Replace and evict this lost member; it may be an earlier life of this node.",
         (),
     )
     evict_after: float | None = option(
@@ -197,8 +197,8 @@ class NodeSettings(MemberSettings):
     )
     trust_journal: bool = option(
         Kind.FLAG,
-        "Trust an incomplete journal, once: you know that nothing newer exists and no other node "
-        "uses it.",
+        "Trust a journal that looks damaged or copied, once: nothing newer exists, and no other "
+        "node uses it.",
         False,
     )
     event_logs: str | None = option(

@@ -128,8 +128,8 @@ class Endpoint(LinkHost):
         options = self.options
         if options.certificate is None and not options.secrets and not is_loopback(address[0]):
             self._logger.warning(
-                "%s is open to everyone who reaches it, as a member of group %r: use "
-                "certificates or a shared secret, or listen on 127.0.0.1 (docs/security.md)",
+                "every program that reaches %s can link as a member of group %r: use certificates "
+                "or a shared secret, or listen on 127.0.0.1 (docs/security.md)",
                 format_address(address),
                 options.group,
             )

@@ -55,9 +55,9 @@ def test_what_was_removed_is_gone_unless_the_removal_has_yielded() -> None:
     assert found(["c"], ["c"], "set-x", promised) == (0, 0, 0)
     assert found(["b", "c"], ["b", "c"], "set-x", promised) == (0, 0, 0)
     assert found(["a", "c"], ["a", "c"], "set-x", promised) == (2, 0, 0)
-    line = "it yields: ['set-x', 'set_aw', 'remove', 'a']"
+    line = "is not sent again: ['set-x', 'set_aw', 'remove', 'a']"
     assert found(["a", "c"], ["a", "c"], "set-x", promised, line) == (0, 0, 0)
-    other = "it yields: ['set-y', 'set_aw', 'remove', 'a']"
+    other = "is not sent again: ['set-y', 'set_aw', 'remove', 'a']"
     assert found(["a", "c"], ["a", "c"], "set-x", promised, other) == (2, 0, 0)
 
 

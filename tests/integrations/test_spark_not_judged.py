@@ -31,13 +31,13 @@ def test_groups_whose_members_change_are_named_and_left_out(everything: Any) -> 
     result = everything.result
     judged = result.groups.keys() & partly_judged().keys()
     assert sorted(judged) == ["absent", "faulty", "silent", "whole"]
-    (note,) = [note for note in result.notes if "come and go" in note]
+    (note,) = [note for note in result.notes if "members change" in note]
     assert "changing-evict, changing-join, changing-left" in note and "crdtcast check" in note
 
 
 def test_a_check_without_lines_is_not_judged(everything: Any) -> None:
     result = everything.result
-    (note,) = [note for note in result.notes if "Group silent: without lines" in note]
+    (note,) = [note for note in result.notes if "Group silent: not enough lines" in note]
     assert "convergence (STATE lines) and garbage (STABLE or GC lines)" in note
     assert result.not_judged == {}  # other groups have such lines
 

@@ -433,8 +433,8 @@ class Belonging:
         elif self._standing is Standing.DISPUTED:
             self._log.warning(
                 "group %s is disputed: this side and another one have evicted each other, at "
-                "least one of them by force: decide which side goes on, and surrender the "
-                "members of the other one",
+                "least one of them by force: decide which side goes on, and let the "
+                "members of the other side surrender",
                 self._gateway.options.node.group,
             )
         elif self._standing is Standing.SPLIT:

@@ -147,7 +147,7 @@ class ServerConnection:
                 raise
             shown = address.tls.certificate or "none"
             raise ServerError(
-                f"{error}: the server may reject the certificate {shown}: see the server's log"
+                f"{error}: the server may reject the gateway's certificate ({shown}): see the server's log"
             ) from error
         except BaseException:  # cancelled, above all
             connection.close()

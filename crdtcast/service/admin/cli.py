@@ -227,7 +227,7 @@ def leave(as_json: bool, **where: Any) -> None:
 @asks
 @as_json
 def surrender(yes: bool, as_json: bool, **where: Any) -> None:
-    """Give up this node's side of a DISPUTED or SPLIT group. The node joins the other side again.
+    """Give up this node's side of a DISPUTED or SPLIT group. The node then joins the other side.
 
     Data that is stable on this side alone is lost.
     """

@@ -260,5 +260,5 @@ def test_protected_mode_serves_this_machine_only(mode: str, pytestconfig: pytest
     if mode == "open":
         assert stranger == "b'PONG'"
     else:
-        assert stranger.startswith("-DENIED crdtcast is in protected mode: it has")
+        assert stranger.startswith("DENIED crdtcast is in protected mode: it has no password")
         assert "--no-protected-mode" in stranger

@@ -211,7 +211,7 @@ def test_what_a_client_may_watch_is_bounded() -> None:
     exchange: list[tuple[str, object]] = [
         ("WATCH " + " ".join(map(str, range(MAX_WATCHED))), b"OK"),
         ("WATCH 0 1 2", b"OK"),
-        ("WATCH k", "ERR crdtcast: a client may watch 16384 keys at most"),
+        ("WATCH k", "ERR crdtcast: a client may watch at most 16384 keys"),
         ("MULTI", b"OK"),
         ("CLIENT SETNAME me", b"QUEUED"),
         ("INCRBY n 1", b"QUEUED"),

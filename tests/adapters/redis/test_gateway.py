@@ -210,7 +210,7 @@ def test_refused_commands_change_nothing(cluster: LocalCluster, clients: list[re
     ):
         with pytest.raises(redis.ResponseError, match=f"crdtcast: command '{words[0]}' is not"):
             client.execute_command(*words)
-    with pytest.raises(redis.ResponseError, match="8454144 at most"):
+    with pytest.raises(redis.ResponseError, match="at most 8454144"):
         client.sadd("k", "x" * (9 << 20))
     assert client.dbsize() == 0
 

@@ -111,7 +111,9 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     assert "cannot repair key b'n' of database 3" in operator(
         socket, "repair", "n", "--db", "3", code=2
     )
-    assert "db is 15: the server has 16" in operator(socket, "repair", "n", "--db", "15", code=2)
+    assert "invalid db 15: the server has 16" in operator(
+        socket, "repair", "n", "--db", "15", code=2
+    )
     assert "--db needs a KEY" in operator(socket, "repair", "--db", "3", code=2)
     repaired = operator(socket, "repair", "n", "--db", "3", "--from", "c")
     assert "1 key put right here" in repaired
@@ -134,7 +136,7 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"peer": ("us",)}, "'us' is not a peer: write NAME=HOST:PORT"),
         ({"peer": ("us=127.0.0.1:1", "us=127.0.0.1:2")}, "two peers have the same name"),
         ({"found": True, "replaces": ("us",)}, "replaces needs join"),
-        ({"server_patience": 1.5}, "give 2 s or more"),
+        ({"server_patience": 1.5}, "use 2 s or more"),
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),

@@ -113,10 +113,10 @@ def test_a_server_behind_tls_is_used_like_any_other(tmp_path: Path, files: Files
     ("tls", "reason"),
     [
         (lambda files: TlsFiles(ca=files.stranger[0]), "certificate verify failed"),
-        (lambda files: TlsFiles(ca=files.ca), "may reject the certificate .none."),
+        (lambda files: TlsFiles(ca=files.ca), "may reject the gateway's certificate .none."),
         (
             lambda files: TlsFiles(*files.stranger, files.ca),
-            "may reject the certificate .*stranger",
+            "may reject the gateway's certificate .*stranger",
         ),
     ],
     ids=["foreign server", "no certificate", "foreign certificate"],
@@ -468,7 +468,7 @@ def test_addresses_of_servers_are_understood(url: str, expected: object) -> None
     ],
 )
 def test_a_wrong_address_names_what_is_wrong_and_no_password(url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"write it as|leave the database out") as raised:
+    with pytest.raises(ConfigurationError, match=r"write it as|serves all databases") as raised:
         parse_server(url)
     assert "hidden" not in str(raised.value)
 

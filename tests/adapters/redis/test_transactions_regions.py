@@ -171,7 +171,7 @@ def test_a_transaction_at_a_gateway_that_leaves_is_refused_whole(tmp_path: Path)
             reply = client.call("EXEC")
             assert isinstance(reply, ErrorReply)
             assert reply.text.startswith(
-                "EXECABORT Transaction discarded because of: crdtcast: this gateway is no member"
+                "EXECABORT Transaction discarded because of: crdtcast: this gateway is no longer a member"
             )
             replies = client.pipeline([["MULTI"], ["GET", "n"], ["STRLEN", "n"], ["EXEC"]])
             assert replies[-1] == [b"1", 1], "reads go on"
