@@ -19,6 +19,7 @@ from crdtcast.wire.state import Happened
 
 _STABLE_SLICE = 128
 _TURN = 32
+_APPLICATION = int(Kind.APPLICATION)
 
 
 class Application:
@@ -135,7 +136,7 @@ class Application:
     async def _pump(self) -> None:
         while (event := await self._next()) is not None:
             self._happened(event)
-            while (event := self._at_hand()) is not None:
+            while (event := self.at_hand()) is not None:
                 self._happened(event)
 
     def _happened(self, event: Event) -> None:
@@ -158,17 +159,16 @@ class Application:
     # Its events, taken
 
     async def next(self) -> Event | None:
-        """The next event; waits for it. None: there will be none.
-
-        While events are waiting, only every 32nd is a checkpoint: one each would cost more than the event itself.
-        """
+        """The next event if there is none `at_hand`; waits for it. None: there will be none."""
         if self.machine is not None:
             raise already_taken(self._channel.name)
-        event = self._at_hand()
-        return event if event is not None else await self._next()
+        return await self._next()
 
-    def _at_hand(self) -> Event | None:
-        """The next event, if there is one now, and it is not time to let other tasks have their turn."""
+    def at_hand(self) -> Event | None:
+        """The next event, if there is one now, and it is not time to let other tasks have their turn.
+
+        Only every 32nd is a checkpoint: one each would cost more than the event itself.
+        """
         if (self._events + 1) % _TURN == 0 or (event := self.next_event()) is None:
             return None
         self._events += 1
@@ -200,7 +200,7 @@ class Application:
         while (delivery := engine.poll()) is not None:
             self._delivered_since += 1
             self._untold = True
-            if delivery.kind == Kind.APPLICATION:
+            if delivery.kind == _APPLICATION:
                 return Delivered(delivery.payload, delivery.tag)
             self._operations.add(delivery.tag.dot)
         while not stable and engine.has_stable():

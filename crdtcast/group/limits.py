@@ -53,6 +53,14 @@ class Bound:
         self._logger = logger
         self._warned = 0
         self._linked: set[str] = set()
+        self.attends_from: float = 0.0
+        """Bytes from which on `check` or `warns` may say something."""
+        self._attend()
+
+    def _attend(self) -> None:
+        most = self.limits.most_bytes
+        near = _WARNINGS[self._warned] * most if self._warned < len(_WARNINGS) else most
+        self.attends_from = min(near, most)
 
     def check(self, engine: GroupEngine) -> None:
         """Raise StoreFullError if there is no room for one more message."""
@@ -76,9 +84,11 @@ class Bound:
         self._linked = linked
         if held < _AGAIN_BELOW * most:
             self._warned = 0
+            self._attend()
             return []
         while self._warned < len(_WARNINGS) and held >= _WARNINGS[self._warned] * most:
             self._warned += 1
+            self._attend()
             self._logger.warning(
                 "%s holds %s bytes of unstable messages, %d %% of its limit; not acknowledged by "
                 "%s",

@@ -296,7 +296,9 @@ class Member:
         try:
             if life.phase is not _MEMBER or engine is None:
                 raise life.refusal()
-            life.bound.check(engine)
+            is_near = engine.held_bytes >= life.bound.attends_from
+            if is_near:
+                life.bound.check(engine)
             if not isinstance(payload, bytes):
                 raise LocalProtocolError(
                     f"cannot send a {type(payload).__name__}: a payload is bytes: encode it first"
@@ -316,7 +318,7 @@ class Member:
             application.delivered(payload, tag)
         finally:
             channel.flush_soon()
-        if life.bound.warns(engine):
+        if is_near and life.bound.warns(engine):
             life.look()
         return tag
 
@@ -368,8 +370,10 @@ class Member:
         """The next event; waits for it. Ends when this member has left its group, and by
         cancellation when the node is closed.
         """
-        event = await self._application.next()
-        if event is None:
+        application = self._application
+        # One a delivery: mostly there is one, and nothing to wait for.
+        event = application.at_hand() if application.machine is None else None
+        if event is None and (event := await application.next()) is None:
             raise StopAsyncIteration
         return event
 
