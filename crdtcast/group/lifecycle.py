@@ -183,8 +183,10 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     # Coming and going
 
-    def found(self, founders: Collection[str]) -> None:
+    def found(self, founders: Collection[str], progress: Progress | None) -> None:
         """See `Member.found`."""
+        if progress is not None:
+            self._join_client.report_to(progress)
         if self.journal is not None and self._resume(self.journal, self.journal.load()):
             return
         self._founding = GroupFounding(

@@ -101,13 +101,13 @@ class Member:
 
     # Coming and going
 
-    def found(self, founders: Collection[str] = ()) -> None:
+    def found(self, founders: Collection[str] = (), progress: Progress | None = None) -> None:
         """Found a new group, with these others; or go on, if there is a journal with a former life.
 
         Where there are others this returns before the group has begun: see `begun`. If the group has begun without this
-        process, it joins that in its name's place.
+        process, it joins that in its name's place, and tells `progress` how much of the state is copied.
         """
-        self._life.found(founders)
+        self._life.found(founders, progress)
 
     async def join(
         self,

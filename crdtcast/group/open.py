@@ -38,7 +38,7 @@ from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.group_frames import MAX_FOUNDERS
 from crdtcast.wire.offers import Progress
 
-_OF_FOUNDERS = "founders", "machine", "witness"
+_OF_FOUNDERS = "founders", "machine", "witness", "progress"
 _OF_JOINERS = "machine", "witness", "replace", "replaces", "progress"
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
@@ -122,6 +122,7 @@ class Host:
         founders: Iterable[str] = (),
         machine: StateMachine | None = None,
         witness: bool = False,
+        progress: Progress | None = None,
         **kept: Unpack[KeptOptions],
     ) -> Member:
         """Found a new group, alone or together with others; all other members join it later.
@@ -131,7 +132,7 @@ class Host:
             for that with `Member.ready`. A founder that starts again later returns in its own place. Without `founders`
             this process is the first member alone. Only one process may do this, and only once: a second one has
             another group of the same name, and both log that.
-        machine, witness: see `join`.
+        machine, witness, progress: see `join`.
         journal: if it holds a former life, the member continues from that. It is read at once, while all other tasks of
             this thread wait.
         """
@@ -139,7 +140,7 @@ class Host:
         names = _names(founders)
         member = self._member(name, machine, witness, kept)
         try:
-            member.found(names)
+            member.found(names, progress)
         except BaseException:
             member.channel.close()
             raise
@@ -300,11 +301,21 @@ async def open_member(
             "together, or join='host:port' with the address of any member, or found=True to "
             "found one alone"
         )
+    if (found or founders is not None) and (replace or replaces):
+        raise ConfigurationError(
+            f"node {name!r}: replace= and replaces= are for members that join: leave them out, or set join= instead of "
+            "founders= and found="
+        )
     host: HostOptions = options  # what is left of them
     async with open_host(name, peers=contacts, network=group, **host) as opened:
         if found or founders is not None:
             member = opened.found(
-                group, founders=founders or (), machine=machine, witness=witness, **kept
+                group,
+                founders=founders or (),
+                machine=machine,
+                witness=witness,
+                progress=progress,
+                **kept,
             )
             if founders is None:
                 await member.ready()

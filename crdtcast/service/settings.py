@@ -239,6 +239,10 @@ class NodeSettings(MemberSettings):
             lines += cannot_be_dialled("listen", self.listen, self.contacts)
         if self.found and (self.witness or self.replaces):
             lines.append("found excludes witness and replaces: the first member holds the state")
+        if self.founders and self.replaces:
+            lines.append(
+                "founders excludes replaces: a founder that starts again returns in its own place"
+            )
         if self.event_logs and not self.journal:
             lines.append("event_logs needs a journal: set journal")
         if self.when_full not in [each.value for each in WhenFull]:

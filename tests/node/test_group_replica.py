@@ -554,6 +554,8 @@ async def test_in_memory_members_come_and_go_too() -> None:
         ({}, "set founders="),
         ({"found": True, "join": "h:1", "founders": {"eu": None}}, "together with found= or join="),
         ({"found": True, "witness": True}, "unknown option 'witness'"),
+        ({"found": True, "replace": True}, "replace= and replaces= are for members that join"),
+        ({"founders": {"eu": None}, "replaces": ["us"]}, "are for members that join"),
         ({"found": True, "nonsense": None}, "unknown option 'nonsense'"),
     ],
 )
