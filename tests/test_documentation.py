@@ -99,3 +99,39 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("crdtcast.")
+    for top in ("crdtcast", "adapters", "datatypes", "integrations")
+    for path in (ROOT / top).rglob("*.py")
+}
+"""Without the package's name in front."""
+PACKAGES = {module.removesuffix(".__init__") for module in MODULES if module.endswith(".__init__")}
+
+
+def unknown_modules(text: str) -> set[str]:
+    """What a text names in backticks like a module of a package, `engine.stability`, and is neither that nor in it."""
+    found = set()
+    for name in re.findall(r"`(?:crdtcast\.)?([a-z_]+(?:\.[a-z_]+)+)`", text):
+        package, _, last = name.rpartition(".")
+        if package in PACKAGES and name not in {*MODULES, *PACKAGES}:
+            if not hasattr(importlib.import_module(f"crdtcast.{package}"), last):
+                found.add(name)
+    return found
+
+
+def test_docstrings_name_modules_that_are_there() -> None:
+    tops = [ROOT / top for top in ("crdtcast", "adapters", "datatypes", "integrations")]
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for top in tops
+        for path in top.rglob("*.py")
+        for name in unknown_modules(path.read_text())
+    }
+    assert wrong == {"crdtcast/transport/channel.py: engine.me"}, "an attribute of an engine"
+
+
+def test_a_module_that_is_gone_is_found() -> None:
+    text = "see `engine.pasts`, `crdtcast.engine.stability`, `engine.GroupEngine` and `crdtcast.engine`"
+    assert unknown_modules(text) == {"engine.pasts"}

@@ -287,7 +287,7 @@ class GraphEngine:
     def measures(self) -> Measures:
         """The graph by the thesis's count of words; in bytes also the vector, contexts and phantoms that wait.
 
-        What exact pasts of tags need (see `engine.pasts`) is left out: the published tags have none.
+        What exact pasts of tags need (see `engine.causal_past`) is left out: the published tags have none.
         """
         dag = self._dag
         return Measures(

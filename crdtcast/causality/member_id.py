@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from crdtcast.exceptions import LocalProtocolError
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _BASE = r"[A-Za-z0-9_-]{1,32}\.[0-9a-f]{1,32}"
@@ -27,6 +27,14 @@ _RANDOM_LIMIT = 1 << 4 * _RANDOM_DIGITS
 def valid_name(name: str) -> bool:
     """Whether `name` can name a node: 1 to 32 letters, digits, `_` or `-`."""
     return _NAME.fullmatch(name) is not None
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise ConfigurationError if `name` names nothing. what: a node, a group or a founder."""
+    if not valid_name(name):
+        raise ConfigurationError(
+            f"invalid {what} name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
+        )
 
 
 def valid_incarnation(incarnation: str) -> bool:
@@ -64,11 +72,11 @@ def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | No
     """A fresh id for a new life of the node `name`.
 
     `now_us` is the unix time in microseconds; of `random_bits` the lowest 16 count. The result is larger, as a
-    string, than `previous`, the last id known of this node, even if the clock has gone back since. Raises ValueError
-    for a name that no node can have, a time out of range, or a `previous` of another node.
+    string, than `previous`, the last id known of this node, even if the clock has gone back since. Raises
+    ConfigurationError for a name that no node can have, ValueError for a time out of range, or a `previous` of another
+    node.
     """
-    if not valid_name(name):
-        raise ValueError(f"invalid node name {name!r}: use 1 to 32 letters, digits, '-' or '_'")
+    check_name("node", name)
     if not 0 <= now_us < _TIME_LIMIT:
         raise ValueError(f"{now_us} us is outside the times that an incarnation id can hold")
     time = now_us

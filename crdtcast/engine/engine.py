@@ -223,8 +223,8 @@ class Engine(Core):
     def _recover(self, sender: str, message: Message) -> None:
         """Take over what an ended incarnation of this name still had in memory, though not in its journal.
 
-        Only before the first digest: those that follow must cover it (see `engine.told`), as nobody may count on
-        this member's vector while it can still deliver something from outside the group.
+        Only before the first digest: those that follow must cover it (see `engine.digest_vector`), as nobody may count
+        on this member's vector while it can still deliver something from outside the group.
         """
         origin, counter = message.dot
         if self.vector.get(origin, 0) >= counter:

@@ -1,4 +1,4 @@
-"""What the rules of views ask of the member that they are for: see `engine.changes`, which answers."""
+"""What the rules of views ask of the member that they are for: see `engine.membership_ops`, which answers."""
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Protocol

@@ -1,11 +1,11 @@
 """Who is in the group: a fixed set of names, and for each the newest incarnation heard of. The older ones have ended.
 
-Join, leave and eviction will replace the fixed set; what ends an incarnation here is a newer one of the same name.
+What ends an incarnation here is a newer one of the same name.
 """
 
 from collections.abc import Iterable
 
-from crdtcast.causality.member_id import name_of, valid_incarnation, valid_name
+from crdtcast.causality.member_id import check_name, name_of, valid_incarnation
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 
 
@@ -21,10 +21,7 @@ class Members:
         self.name: str = name_of(me)
         self.names: tuple[str, ...] = tuple(sorted(set(names)))
         for name in self.names:
-            if not valid_name(name):
-                raise ConfigurationError(
-                    f"invalid node name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
-                )
+            check_name("node", name)
         if self.name not in self.names:
             raise ConfigurationError(
                 f"{me} starts in a group without {self.name}: it has {', '.join(self.names)}"

@@ -55,8 +55,8 @@ class Peer:
         self.acknowledging: bool = True  # whether its messages acknowledge, as its digests say
         self.frozen: bool = False  # whether it is a victim: nothing it says acknowledges any more
         # Stability. What it has acknowledged is its newest digest in use, if that is newer than its last message
-        # delivered here; otherwise that message and its past. `covers` are bits (`engine.pasts`): all of it in the
-        # second case, some of it in the first.
+        # delivered here; otherwise that message and its past. `covers` are bits (`engine.causal_past`): all of it in
+        # the second case, some of it in the first.
         self.told: Vector | None = None
         self.last: Tag | None = None
         self.covers: int = 0

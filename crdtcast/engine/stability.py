@@ -3,7 +3,7 @@
 *Late adoption* keeps it safe: a digest of k becomes k's row only when everything that k had sent before it has been
 delivered here; until then only the newest is kept aside. A message of k that is delivered here acknowledges like a
 digest told when it was sent (docs/protocol.md). Most of the time the minimum is an intersection of bit sets, those of
-the last messages (`engine.pasts`); the rows of digests are looked into only for what all these sets agree on.
+the last messages (`engine.causal_past`); the rows of digests are looked into only for what all these sets agree on.
 """
 
 import heapq

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypedDict, Unpack
 
-from crdtcast.causality.member_id import valid_name
+from crdtcast.causality.member_id import check_name
 from crdtcast.eventlog.durable_log import DurableLog, Logged
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
@@ -337,10 +337,7 @@ def _names(founders: Iterable[str]) -> list[str]:
         raise ConfigurationError(f"founders={founders!r} is one string: pass a list of names")
     names = list(founders)
     for name in names:
-        if not valid_name(name):
-            raise ConfigurationError(
-                f"invalid founder name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
-            )
+        check_name("founder", name)
     if len(names) > MAX_FOUNDERS:
         raise ConfigurationError(
             f"{len(names)} founders: at most {MAX_FOUNDERS} can found a group together; let the "

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import trio
 
-from crdtcast.causality.member_id import fresh_incarnation, name_of, valid_name
+from crdtcast.causality.member_id import check_name, fresh_incarnation, name_of
 from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.founding import Announcement
@@ -144,10 +144,7 @@ class SharedLinks(Endpoint):
         ConfigurationError for what is no name, LocalProtocolError if the group is open already.
         """
         group = channel.group
-        if not valid_name(group):
-            raise ConfigurationError(
-                f"invalid group name {group!r}: use 1 to 32 letters, digits, '-' or '_'"
-            )
+        check_name("group", group)
         if group in self.channels:
             raise LocalProtocolError(
                 f"node {self.name!r} has already opened group {group!r}: use what that returned"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict
 
-from crdtcast.causality.member_id import valid_name
+from crdtcast.causality.member_id import check_name
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.wire.auth import check_secrets
@@ -114,11 +114,9 @@ class NodeOptions:
     reads: Span = PROGRAM
 
     def __post_init__(self) -> None:
-        for name in (self.name, self.group, *self.named_peers):
-            if not valid_name(name):
-                raise ConfigurationError(
-                    f"invalid node or group name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
-                )
+        check_name("group", self.group)
+        for name in (self.name, *self.named_peers):
+            check_name("node", name)
         if self.name in self.named_peers:
             raise ConfigurationError(
                 f"node {self.name!r} is among its own peers: name only the other members"

@@ -102,7 +102,7 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Welcome:
     """Ends the handshake. Number 0: "I have nothing against you". A number above: "this link
-    counts"; see links.py.
+    counts".
     """
 
     number: int

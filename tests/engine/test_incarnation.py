@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from crdtcast.causality.member_id import name_of, new_incarnation, valid_incarnation, valid_name
 
 NOW = 1_764_000_000_000_000
+from crdtcast.exceptions import ConfigurationError
 
 
 def test_an_id_holds_its_name_and_a_time_that_fits():
@@ -27,7 +28,7 @@ def test_ids_of_one_name_rise_as_strings_whatever_the_clock_does(starts):
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "ä", "x" * 33, "a\n"])
 def test_a_name_that_no_node_can_have(name):
     assert not valid_name(name)
-    with pytest.raises(ValueError, match="node name"):
+    with pytest.raises(ConfigurationError, match="node name"):
         new_incarnation(name, NOW, 0)
 
 

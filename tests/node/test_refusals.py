@@ -200,5 +200,5 @@ def test_options_that_cannot_work_are_refused_at_once() -> None:
         NodeOptions(name="a", listen=here, peers={"b": here})
     with pytest.raises(ConfigurationError, match="is among its own peers"):
         NodeOptions(name="a", listen=here, peers={"a": ("127.0.0.1", 7002)})
-    with pytest.raises(ConfigurationError, match="invalid node or group name"):
+    with pytest.raises(ConfigurationError, match="invalid node name"):
         NodeOptions(name="a.b", listen=here)

@@ -225,7 +225,7 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
     [
         ({"certificate": "a.pem"}, "belong together"),
         ({"certificate": "a.pem", "key": "b", "ca": "c"}, "cannot use certificate a.pem"),
-        ({"name": "no name"}, "invalid node or group name"),
+        ({"name": "no name"}, "invalid node name"),
         (
             {"replaces": ["us", "x y"], "found": False, "join": ["127.0.0.1:1"]},
             "'x y' is not a member name",

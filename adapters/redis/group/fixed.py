@@ -1,6 +1,6 @@
 """A gateway in a group whose members are fixed: as which incarnation it goes on, and what it gives back to its server.
 
-See `recovery` for the decision itself, and `belonging` for groups whose members come and go.
+See `recovery` for the decision itself, and `lifecycle` for groups whose members come and go.
 """
 
 from __future__ import annotations
