@@ -115,9 +115,10 @@ def unknown_modules(text: str) -> set[str]:
     found = set()
     for name in re.findall(r"`(?:crdtcast\.)?([a-z_]+(?:\.[a-z_]+)+)`", text):
         package, _, last = name.rpartition(".")
-        if package in PACKAGES and name not in {*MODULES, *PACKAGES}:
-            if not hasattr(importlib.import_module(f"crdtcast.{package}"), last):
-                found.add(name)
+        if package not in PACKAGES or name in {*MODULES, *PACKAGES}:
+            continue
+        if not hasattr(importlib.import_module(f"crdtcast.{package}"), last):
+            found.add(name)
     return found
 
 

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.causality.member_id import name_of, new_incarnation, valid_incarnation, valid_name
+from crdtcast.exceptions import ConfigurationError
 
 NOW = 1_764_000_000_000_000
-from crdtcast.exceptions import ConfigurationError
 
 
 def test_an_id_holds_its_name_and_a_time_that_fits():
