@@ -1,7 +1,7 @@
-"""What a member's application gets: events in their order, handed to its machine or to who iterates; and its state.
+"""A member's application: its events in order, for a state machine or an iterator; and its state.
 
-Delivery is pulled: an event counts as delivered when it is handed over, not before, so tags speak of exactly what the
-program had seen.
+Delivery is pulled: an event counts as delivered when it is handed over, not before, so tags cover exactly what the
+program has seen.
 """
 
 from collections import deque
@@ -23,10 +23,11 @@ _APPLICATION = int(Kind.APPLICATION)
 
 
 class Application:
-    """The machine of one member, or who iterates over its events (one task at a time).
+    """The state machine of one member, or the task that iterates over its events (one at a time).
 
-    witness: it votes and stores, and has no state. is_over: says whether nothing more will come. tell: called when the
-    engine has got on by what was taken here, so that the others have to know.
+    witness: it votes and stores, and has no state.
+    is_over: whether no further event will come.
+    tell: called when the engine has made progress by what was taken from it, so that the others must know.
     """
 
     def __init__(
@@ -39,11 +40,11 @@ class Application:
         tell: Callable[[], None],
     ) -> None:
         self.engine: GroupEngine | None = None
-        """Whose events they are; None: it never was a member."""
+        """The engine whose events it takes; None if it never was a member."""
         self.machine = checked(machine, channel.name)
         self.witness = witness
         self.on_happened: Callable[[Tag, bytes | None], None] = _unnoted
-        """Called before the machine is: with a payload for a delivery, without for a notice of stability."""
+        """Called before the machine: with a payload for a delivery, with None for a notice of stability."""
         self._channel = channel
         self._is_over = is_over
         self._tell = tell
@@ -64,11 +65,11 @@ class Application:
         self._operations = {message.dot for message in engine.state().unstable if message.kind}
 
     def wake(self) -> None:
-        """There may be something to take, or nothing more will come."""
+        """Look again: there may be an event, or no further one."""
         self._work.unpark_all()
 
     def hears(self, news: Evicted | Joined) -> None:
-        """It is told of that next."""
+        """Report that next."""
         self._news.append(news)
         self.wake()
 
@@ -80,7 +81,7 @@ class Application:
         return self.machine is not None and not self.witness
 
     def state(self) -> bytes | None:
-        """What a joiner gets; None if there is none. Raises what the machine raises."""
+        """Return what a joiner gets; None if there is none. Raises what the machine raises."""
         if self.machine is None or self.witness:
             return None
         self.settle()
@@ -94,12 +95,12 @@ class Application:
         return state
 
     def settle(self) -> None:
-        """Let the machine have the notices of stability that are here already."""
+        """Give the machine the notices of stability that were polled already."""
         while self.machine is not None and self._stable:
             self._happened(Stable(self._stable.popleft()))
 
     def catch_up(self, state: bytes, since: Sequence[Happened]) -> None:
-        """Give the machine this state, and what has happened since. Raises what it raises."""
+        """Give the machine this state, and what has happened since. Raises what the machine raises."""
         assert self.machine is not None
         self.machine.set_state(state)
         for happened in since:
@@ -109,11 +110,11 @@ class Application:
                 self.machine.tcdeliver(happened.payload, happened.tag)
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
-        """What it wants to go out again in the place of that."""
+        """Return what to send again in the place of that message; None for nothing."""
         return payload if self.machine is None else self.machine.reissue(payload, dot)
 
     def fail(self, error: Exception) -> None:
-        """The node ends with that error, once what was just answered is on its way."""
+        """End the node with that error, after the present answers have left."""
 
         async def fail() -> None:
             await trio.lowlevel.checkpoint()
@@ -124,7 +125,7 @@ class Application:
     # Its events, handed over
 
     async def run(self, machine: StateMachine) -> None:
-        """Let `machine` take all events, until cancelled. LocalProtocolError if there is one already."""
+        """Let `machine` take all events, until cancelled. Raises LocalProtocolError if there is one already."""
         if self.machine is not None:
             raise already_taken(self._channel.name)
         self.machine = checked(machine, self._channel.name)
@@ -143,14 +144,15 @@ class Application:
         machine = self.machine
         if machine is None:
             return
-        if isinstance(event, Delivered):
-            self.delivered(event.payload, event.tag)
-        elif isinstance(event, Stable):
+        if type(event) is Delivered:  # as `delivered`, without a call
+            self.on_happened(event.tag, event.payload)
+            machine.tcdeliver(event.payload, event.tag)
+        elif type(event) is Stable:
             self.on_happened(event.tag, None)
             machine.tcstable(event.tag)
 
     def delivered(self, payload: bytes, tag: Tag) -> None:
-        """Let the machine have that, if there is one."""
+        """Give that to the machine, if there is one."""
         machine = self.machine
         if machine is not None:
             self.on_happened(tag, payload)

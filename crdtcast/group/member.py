@@ -91,12 +91,12 @@ class Member:
         return self._application.engine is None
 
     def why_outside(self) -> CrdtcastError:
-        """The error of a member that never was one: it waits for other founders, for instance."""
+        """The error of a member that `is_outside`: it waits for other founders, for instance."""
         return self._life.refusal()
 
     @property
     def kept_out(self) -> str | None:
-        """Why this member is not let in again, if it is on its way back and others have said why not."""
+        """Why the others do not admit this member again, if it is rejoining and they have said why."""
         return self._life.kept_out
 
     # Coming and going
@@ -133,15 +133,15 @@ class Member:
     async def begun(self) -> None:
         """Return when this is, or was, a member: once all founders have been up at the same time.
 
-        EndedError: its links are closed before that.
+        Raises EndedError if its host is closed before that.
         """
         await self._life.begun()
 
     async def ready(self) -> None:
-        """Return when this member can send: at once, unless its group has not begun, or it is on its way back after an
+        """Return when this member can send: at once, unless its group has not begun, or it is joining again after an
         eviction.
 
-        EndedError: it has left.
+        Raises EndedError if it has left.
         """
         await self._life.ready()
 
@@ -164,7 +164,7 @@ class Member:
         return self._life.has_left
 
     def end(self) -> None:
-        """Its links are gone: nothing more comes, and nothing can be sent."""
+        """End without leaving: its host is closed, so nothing comes and nothing can be sent."""
         self._life.end()
 
     # Who is in the group
@@ -360,7 +360,7 @@ class Member:
         await self._application.run(machine)
 
     def next_event(self) -> Event | None:
-        """The next event if there is one now."""
+        """Return the next event if there is one now."""
         return self._application.next_event()
 
     def __aiter__(self) -> "Member":
@@ -380,9 +380,9 @@ class Member:
     # What runs on it
 
     def look_again(self) -> None:
-        """Ask the machine again for what it was not ready to send again (`StateMachine.reissue`)."""
+        """Ask the state machine again for the messages that it was not ready to `reissue`."""
         self._life.reissue.look(self.engine)
 
     def machine_failed(self, error: Exception) -> None:
-        """The node ends with that error of its machine."""
+        """End the node with that error of its state machine."""
         self._application.fail(error)

@@ -73,6 +73,26 @@ async def test_whoever_cannot_send_says_why(phase: MemberPhase) -> None:
     assert member.refused_writes == 1
 
 
+@simulated
+async def test_whoever_was_evicted_says_so_before_anybody_has_looked() -> None:
+    with Network():
+        async with open_member("a", found=True) as a:
+            a.engine.renounce()
+            with pytest.raises(EndedError, match=r"was evicted from group .* is joining again"):
+                a.tcbroadcast(b"x")
+            assert a.phase is MEMBER and a.refused_writes == 1
+
+
+@simulated
+async def test_who_asks_often_for_an_event_before_the_group_has_begun_waits() -> None:
+    with Network():
+        async with open_member("a", founders=AT) as a:
+            for _ in range(40):
+                with trio.move_on_after(1) as scope:
+                    await anext(a)
+                assert scope.cancelled_caught
+
+
 class Heap(StateMachine):
     """Payloads, as a state. fails: raises when it is given one."""
 
