@@ -3,7 +3,7 @@ Types", 2017, section 5. Bounded: Balegas, Serra, Duarte, Ferreira, Shapiro, Rod
 "Extending Eventually Consistent Cloud Databases for Enforcing Numeric Invariants", 2015.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, TypedDict
 
 from crdtcast.datatypes.operations import (
@@ -94,7 +94,7 @@ class GCounter(DeltaCounter):
     """
 
     TYPE: ClassVar[str] = "counter_go"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "increment": Operation(
             "Add a number that is not negative.", by=natural, defaults=(1,), additive=True
         ),
@@ -109,7 +109,7 @@ class PNCounter(DeltaCounter):
     """
 
     TYPE: ClassVar[str] = "counter_pn"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "increment": Operation("Add a number.", by=integer, defaults=(1,), additive=True),
         "decrement": Operation("Subtract a number.", by=integer, defaults=(1,), additive=True),
     }
@@ -124,7 +124,7 @@ class ResettableCounter(DeltaCounter):
     """
 
     TYPE: ClassVar[str] = "counter_resettable"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         **PNCounter.OPERATIONS,
         "reset": Operation(
             "Reset to the seen past: removes all deltas seen. Concurrent deltas survive."
@@ -153,7 +153,7 @@ class BoundedCounter(PureOpCRDT[Rights]):
     """
 
     TYPE: ClassVar[str] = "counter_b"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "increment": Operation(
             "Add a positive number, which gives this member the same number of rights.",
             by=positive,

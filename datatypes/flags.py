@@ -2,7 +2,7 @@
 2017, section 5.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from crdtcast.datatypes.former import Former
@@ -19,7 +19,7 @@ class EWFlag(PureOpCRDT[bool]):
     """
 
     TYPE: ClassVar[str] = "flag_ew"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "enable": Operation(
             "Switch it on. This survives each disable that has not seen it.", additive=True
         ),
@@ -73,7 +73,7 @@ class DWFlag(PureOpCRDT[bool]):
     """
 
     TYPE: ClassVar[str] = "flag_dw"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "enable": Operation("Switch it on. A disable that has not seen this wins."),
         # It wins over enables that it has not seen, so issued again it takes back nothing more.
         "disable": Operation("Switch it off. This wins over concurrent enables.", additive=True),

@@ -591,7 +591,7 @@ class GOMap(NestedMap):
     """
 
     TYPE: ClassVar[str] = "map_go"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "update": Operation(
             "Apply an operation, [name, argument, ...], to the value at a name and type.",
             name=element,
@@ -615,7 +615,7 @@ class AWMap(NestedMap):
     """
 
     TYPE: ClassVar[str] = "map_aw"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "update": Operation(
             "Apply an operation, [name, argument, ...], to the value at a name and type. It"
             " survives a concurrent removal.",

@@ -7,7 +7,7 @@ clears its slot first, so what is stable is only ever shown, extended or wiped.
 
 import math
 import re
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from decimal import (
     MAX_EMAX,
     MAX_PREC,
@@ -250,7 +250,7 @@ class Number(NumberSlots[Decimal | None]):
     """
 
     TYPE: ClassVar[str] = "number"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "set": Operation(
             "Write a number. The last of concurrent writes wins; increments that it has not seen "
             "are added to it.",

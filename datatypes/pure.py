@@ -428,7 +428,7 @@ class PureOpCRDT(ABC, Generic[V]):
             return NotImplemented
         return self.TYPE == other.TYPE and canonical(self.value) == canonical(other.value)
 
-    __hash__ = None  # type: ignore[assignment]  # an object changes; its value may be hashed
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # an object changes; its value may be hashed
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.value!r}, {self.log_size} unstable>"

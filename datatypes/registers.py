@@ -3,7 +3,7 @@ Types", 2017, section 5. Last writer wins: Johnson and Thomas, "Maintenance of d
 (RFC 677, 1975), with the clock of Kulkarni and others, "Logical physical clocks", 2014.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from crdtcast.datatypes.canonical import canonical, rank
@@ -25,7 +25,7 @@ class MVRegister(PureOpCRDT[list[Plain]]):
     """
 
     TYPE: ClassVar[str] = "register_mv"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "assign": Operation(
             "Write a value that replaces all values seen. Concurrent values are kept, too.",
             value=exact,
@@ -108,7 +108,7 @@ class LWWRegister(PureOpCRDT[Plain]):
     """
 
     TYPE: ClassVar[str] = "register_lww"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "assign": Operation(
             "Write a value that replaces all values seen. The last of concurrent ones is shown.",
             value=exact,

@@ -3,7 +3,7 @@
 Each member is a number of its own (crdtcast.datatypes.numbers); a counted tree keeps the order.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from operator import index as as_index
 from typing import Any, ClassVar, cast
@@ -28,7 +28,7 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
     """
 
     TYPE: ClassVar[str] = "map_sorted"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "set": Operation(
             "Give a member a score. The last of concurrent ones wins.",
             member=element,

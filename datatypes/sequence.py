@@ -12,7 +12,7 @@ that they have seen, and an element without any is gone.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import index as as_index
@@ -641,7 +641,7 @@ class SharedList(Positions[list[Plain], Plain]):
     """
 
     TYPE: ClassVar[str] = "sequence"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "insert": Operation(
             "Insert a value before the element at an index, as list.insert takes indices.",
             index=integer,

@@ -4,7 +4,7 @@ Comprehensive Study of Convergent and Commutative Replicated Data Types", 2011, 
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
 from crdtcast.datatypes.canonical import canonical
@@ -13,7 +13,7 @@ from crdtcast.datatypes.operations import Element, Operation, collection_of, ele
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
-elements = collection_of(element)
+_ELEMENTS = collection_of(element)
 
 
 def _members(args: Sequence[Any]) -> Sequence[Element]:
@@ -110,9 +110,9 @@ class GSet(AddSet):
     """
 
     TYPE: ClassVar[str] = "set_go"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "add": Operation("Add an element.", element=element, additive=True),
-        "add_all": Operation("Add several elements.", elements=elements, additive=True),
+        "add_all": Operation("Add several elements.", elements=_ELEMENTS, additive=True),
     }
 
     def arrival(self, operation: Arrived) -> Arrival:
@@ -132,7 +132,7 @@ class AWSet(AddSet):
     """
 
     TYPE: ClassVar[str] = "set_aw"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "add": Operation(
             "Add an element. It survives each removal that has not seen this add.",
             element=element,
@@ -140,12 +140,12 @@ class AWSet(AddSet):
         ),
         "add_all": Operation(
             "Add several elements. They survive each removal that has not seen this add.",
-            elements=elements,
+            elements=_ELEMENTS,
             additive=True,
         ),
         "remove": Operation("Remove an element. A concurrent add of it survives.", element=element),
         "remove_all": Operation(
-            "Remove several elements. Concurrent adds of them survive.", elements=elements
+            "Remove several elements. Concurrent adds of them survive.", elements=_ELEMENTS
         ),
         "reset": Operation("Remove all elements. Concurrent adds survive."),
         "clear": Operation("The same as `reset`.", sent_as="reset"),
@@ -233,12 +233,12 @@ class RWSet(RemovalKeepingSet):
     """
 
     TYPE: ClassVar[str] = "set_rw"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "add": Operation(
             "Add an element. A removal that has not seen this add wins.", element=element
         ),
         "add_all": Operation(
-            "Add several elements. Removals that have not seen this add win.", elements=elements
+            "Add several elements. Removals that have not seen this add win.", elements=_ELEMENTS
         ),
         # A removal wins over what it has not seen, so issued again it removes nothing more.
         "remove": Operation(
@@ -248,7 +248,7 @@ class RWSet(RemovalKeepingSet):
         ),
         "remove_all": Operation(
             "Remove several elements, present or not. The removal wins over concurrent adds.",
-            elements=elements,
+            elements=_ELEMENTS,
             additive=True,
         ),
         "reset": Operation("Forget all adds and removals seen. Concurrent adds survive."),
@@ -349,7 +349,7 @@ class TwoPhaseSet(RemovalKeepingSet):
     """
 
     TYPE: ClassVar[str] = "set_2p"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "add": Operation(
             "Add an element. Has no effect if it was ever removed.",
             element=element,
@@ -357,14 +357,14 @@ class TwoPhaseSet(RemovalKeepingSet):
         ),
         "add_all": Operation(
             "Add several elements. Has no effect for those that were ever removed.",
-            elements=elements,
+            elements=_ELEMENTS,
             additive=True,
         ),
         "remove": Operation(
             "Remove an element forever, present or not.", element=element, additive=True
         ),
         "remove_all": Operation(
-            "Remove several elements forever, present or not.", elements=elements, additive=True
+            "Remove several elements forever, present or not.", elements=_ELEMENTS, additive=True
         ),
     }
 

@@ -1,5 +1,6 @@
 """Text that many edit at once: a sequence of characters (crdtcast.datatypes.sequence)."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from crdtcast.datatypes.identities import identity, run_of_identities
@@ -15,7 +16,7 @@ class SharedText(Positions[str, str]):
     """
 
     TYPE: ClassVar[str] = "text"
-    OPERATIONS = {  # noqa: RUF012
+    OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "insert": Operation(
             "Insert a text before the character at an index, as list.insert takes indices.",
             index=integer,

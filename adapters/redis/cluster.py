@@ -373,7 +373,7 @@ class OpenCluster(LocalCluster):
         words += [*self.arguments, *arguments]
         gateway = GatewayProcess(name, port, peer_port, self.directory, words, program)
         region = self.regions[name] = Region(name, server, gateway)
-        self.names = (*self.names, name)
+        self.names: tuple[str, ...] = (*self.names, name)
         gateway.launch()
         return region
 

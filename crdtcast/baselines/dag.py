@@ -31,7 +31,7 @@ class Vertex:
     __slots__ = ("bits", "dot", "message", "pred", "stage", "succ")
 
     def __init__(self, dot: Dot) -> None:
-        self.dot = dot
+        self.dot: Dot = dot
         self.stage: Stage = Stage.SLOT
         self.bits: int = 0
         self.pred: dict[Dot, Vertex] = {}

@@ -234,7 +234,7 @@ class DynamicGraphEngine(GraphEngine):
         self._standing = Standing.JOINING
         self.entry = snapshot.entry
         self.application_state = snapshot.application
-        self.vector = dict(snapshot.vector)
+        self.vector: dict[str, int] = dict(snapshot.vector)
         self._set_positions(snapshot.members)
         self._context = {dot.origin: dot for dot in snapshot.context}
         self._floor = floor = dict(snapshot.vector)

@@ -100,8 +100,8 @@ class Demo:
         self.began: float = time.monotonic()
         view.scene("Reading the standard library's source files")
         self.thirds: list[list[str]] = corpus.thirds(words)
-        self.clean_up = plan.plan_clean_up(self.thirds)
-        self.expected = plan.expected(self.thirds, self.clean_up)
+        self.clean_up: plan.CleanUp = plan.plan_clean_up(self.thirds)
+        self.expected: plan.Expected = plan.expected(self.thirds, self.clean_up)
 
     def run(self, *, audit_to: Path | None) -> Outcome:
         """The whole course; with `audit_to`, the audit's results go into that directory."""

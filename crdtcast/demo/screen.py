@@ -26,7 +26,7 @@ class Screen:
     """The course of the demo on stderr, so that results alone are on stdout."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console: Console = Console(stderr=True, highlight=False)
         self.began: float = time.monotonic()
         self.bars: Progress | None = None
         self.tasks: dict[str, TaskID] = {}

@@ -320,7 +320,7 @@ class MembershipChanges(Reception):
         self._stability.holder = None
 
     def _look_at_views(self) -> None:
-        self.is_plain = False
+        self.is_plain: bool = False
         self._proposer.look(self._tick)
         cut = self._membership.cuts.get(self.me)
         if cut is not None and not self.untold_of_view():

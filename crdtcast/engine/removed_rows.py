@@ -61,8 +61,7 @@ class SweptRows(Stability):
     def set_aside(self, peer: Peer) -> None:
         """It is a victim: what it has told and was not taken yet is not taken either."""
         if peer.aside is not None:
-            peer.aside = None
-            self.waiting -= 1
+            self._drop_aside(peer)
 
     def completed(self, vector: Vector) -> Vector:
         """The vector with everything of those incarnations whose sweeps it covers."""
@@ -83,4 +82,4 @@ class SweptRows(Stability):
 
     def drop(self, incarnation: str) -> None:
         """The vector has lost this key."""
-        self.stable = {o: n for o, n in self.stable.items() if o != incarnation}
+        self.stable: dict[str, int] = {o: n for o, n in self.stable.items() if o != incarnation}

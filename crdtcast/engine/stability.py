@@ -91,8 +91,11 @@ class Stability:
         peer.adopt(vector)
         peer.ask_delay = HOLD_MIN
         if peer.aside is not None:
-            peer.aside = None
-            self.waiting -= 1
+            self._drop_aside(peer)
+
+    def _drop_aside(self, peer: Peer) -> None:
+        peer.aside = None
+        self.waiting -= 1
 
     def heard(self, peer: Peer, tag: Tag, covers: int | None) -> bool:
         """A message of the peer was delivered just now; whether its row has risen with that.
@@ -107,8 +110,7 @@ class Stability:
                 peer.sent_then = counter
                 peer.weight = 0
                 if peer.aside is not None:
-                    peer.aside = None
-                    self.waiting -= 1
+                    self._drop_aside(peer)
             peer.last = tag
             peer.told = None
             if covers is None:

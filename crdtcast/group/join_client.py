@@ -52,9 +52,9 @@ class Joining:
 
     def __init__(self, channel: Channel, reads: Span = PROGRAM) -> None:
         self.progress: Progress = unseen
-        self.asked = False
+        self.asked: bool = False
         """Whether the contact was asked to let us in, so that it may have."""
-        self.source = ""
+        self.source: str = ""
         """Whom a part of a copy is from that is not complete: it is worth waiting for."""
         self.reads = reads
         self._channel = channel

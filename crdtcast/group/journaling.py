@@ -117,7 +117,7 @@ class MemberJournal:
         self._finished = self._keeps = False
         self._failure: JournalError | None = None
         self._is_running = False
-        self.closed = trio.Event()
+        self.closed: trio.Event = trio.Event()
         """Set when the journal is nobody's any more."""
 
     # Before it runs

@@ -74,15 +74,17 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
     ) -> None:
         super().__init__(TRANSITIONS, MemberPhase.OUTSIDE)
         self.channel = channel
-        self.application = Application(
+        self.application: Application = Application(
             channel, machine, witness=witness, is_over=lambda: self.phase in ENDED, tell=self.tell
         )
-        self.waits = Waits(lambda: self.engine)
-        self.reissue = Reissue(channel, self.application, tell=self.tell, lost=self.waits.fail)
-        self.bound = Bound(limits or Limits(), _logger)
-        self.changed = trio.lowlevel.ParkingLot()
+        self.waits: Waits = Waits(lambda: self.engine)
+        self.reissue: Reissue = Reissue(
+            channel, self.application, tell=self.tell, lost=self.waits.fail
+        )
+        self.bound: Bound = Bound(limits or Limits(), _logger)
+        self.changed: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
         """Wakes who waits for other members, or another phase or standing."""
-        self.looked = trio.lowlevel.ParkingLot()
+        self.looked: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
         """Wakes who waits for anything that the engine may have got on with."""
         self.journal: MemberJournal | None = None
         self._founding: GroupFounding | None = None

@@ -23,6 +23,7 @@ from crdtcast.group.events import Event
 from crdtcast.group.lifecycle import MemberLife
 from crdtcast.group.phase import ENDED, MemberPhase
 from crdtcast.group.state_machine import StateMachine
+from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 from crdtcast.wire.offers import Progress
@@ -36,8 +37,8 @@ class Member:
     """
 
     def __init__(self, life: MemberLife) -> None:
-        self.channel = life.channel
-        self.refused_writes = 0
+        self.channel: Channel = life.channel
+        self.refused_writes: int = 0
         """Since it began, because it is not, or no more, in a place to send."""
         self._life = life
         self._application = life.application

@@ -5,7 +5,7 @@ journal has it, or nothing survives the process anyway.
 import os
 import tempfile
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class _File:
     def __init__(self, directory: Path) -> None:
         with tempfile.TemporaryFile(dir=directory) as file:
             self.descriptor: int = os.dup(file.fileno())
-        self.close = weakref.finalize(self, os.close, self.descriptor)
+        self.close: Callable[[], object] = weakref.finalize(self, os.close, self.descriptor)
         self.end = 0
         self.needed = 0
 

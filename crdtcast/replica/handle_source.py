@@ -25,9 +25,9 @@ CRDT: TypeAlias = type[PureOpCRDT[Any]]
 
 WIDTH: Final = 100
 _ALIASES: Final = [
-    (name, value)
+    (name, vars(datatypes)[name])
     for name in datatypes.__all__
-    if not isinstance(value := getattr(datatypes, name), type)
+    if not isinstance(vars(datatypes)[name], type)
 ]
 
 

@@ -289,7 +289,8 @@ class FoundingWorld(GroupWorld):
         """Nobody is left of the group before this one. Copies of its processes have no link with members of another; a
         copy of its state is from a contact that is gone.
         """
-        self.checker, self.views = Checker(()), {}
+        self.checker: Checker = Checker(())
+        self.views: dict[int, str] = {}
         for machine in self.machines.values():
             machine.former.clear()
             machine.bulk = None

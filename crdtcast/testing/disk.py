@@ -135,7 +135,7 @@ class Disk:
         self.crash_at = crash_at
         self.without = without
         self.room = room
-        self.steps = 0
+        self.steps: int = 0
         """How many writes, syncs and changes of names there were."""
         self.synced_by: set[tuple[str, int]] = set()
         """File and line of all that has synced."""

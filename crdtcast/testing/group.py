@@ -105,8 +105,8 @@ class ModelReplica(Generic[C]):
     __slots__ = ("crdt", "name", "unstable", "vector", "visible")
 
     def __init__(self, name: str, crdt: C) -> None:
-        self.name = name
-        self.crdt = crdt
+        self.name: str = name
+        self.crdt: C = crdt
         self.vector: dict[str, int] = {}
         self.visible: list[VisibleOperation] = []
         self.unstable: list[Sent] = []
@@ -116,7 +116,9 @@ class Group(Generic[C]):
     """`size` replicas of one object, named a, b, c, …"""
 
     def __init__(self, crdt: type[C], size: int = 3) -> None:
-        self.members = [ModelReplica(chr(ord("a") + number), crdt()) for number in range(size)]
+        self.members: list[ModelReplica[C]] = [
+            ModelReplica(chr(ord("a") + number), crdt()) for number in range(size)
+        ]
         # Clocks that stand still make a Lamport clock of the hybrid one: it shows nothing that
         # causality does not, and has many equal times.
         for member in self.members:

@@ -65,7 +65,7 @@ class Line:
     """
 
     def __init__(self) -> None:
-        self.holding = False
+        self.holding: bool = False
         self.silent = False
         """Whether all that is sent vanishes, and nobody is told."""
         self._waiting: list[tuple[_SendEnd, bytes]] = []
@@ -218,7 +218,7 @@ class _SendEnd(trio.abc.SendStream):
     """Cuts what is written into frames, for its line. Where no frames can be told apart, all goes on."""
 
     def __init__(self, line: Line, there: trio.testing.MemoryReceiveStream) -> None:
-        self.closed = False
+        self.closed: bool = False
         self._line = line
         self._there = there
         self._lost = False

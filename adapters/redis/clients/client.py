@@ -143,6 +143,10 @@ class Request:
             client.touched = True
             client.touch(client)
 
+    def forget(self) -> None:
+        """Free the memory of the reply, which nothing needs any more."""
+        self.value = NO_REPLY
+
     @property
     def writes(self) -> bool:
         """Whether it may change data."""
@@ -296,7 +300,7 @@ class Client:
         self.pending: deque[Request] = deque()
         self.relayed_together: int = 16  # reads that may be relayed at once; see `passthrough`
         self.touched: bool = False
-        self.touch = front.touch
+        self.touch: Callable[[Client], None] = front.touch
         self._front = front
         self._socket = sock
         self._recv = sock.recv

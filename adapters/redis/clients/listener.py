@@ -17,7 +17,7 @@ import trio
 
 from crdtcast.adapters.redis.clients.client import Client, ClientLimits, Request, shown_address
 from crdtcast.adapters.redis.clients.tls import TlsDoor
-from crdtcast.adapters.redis.commands.table import Table
+from crdtcast.adapters.redis.commands.table import Command, Table
 from crdtcast.adapters.redis.server.parsing import FastReader
 from crdtcast.adapters.redis.server.poller import READ, Poller
 from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
@@ -81,7 +81,7 @@ class Front:
         self.limits: ClientLimits = limits or ClientLimits()
         self.log: logging.Logger = logger or logging.getLogger(__name__)
         self._throttle = Throttle(self.log)
-        self.find = table.by_name.get
+        self.find: Callable[[bytes, Command], Command] = table.by_name.get
         self.fast_reader: FastReader = FastReader()
         self.unnoticed: int = self.limits.unnoticed
         self.answered: int = 0  # of `bytes_in`, those whose requests need no answer any more
@@ -93,7 +93,7 @@ class Front:
         self.now: float = time.monotonic()  # brought forward once a second, by `close_idle`
         self.clients: dict[int, Client] = {}
         self._touched: list[Client] = []
-        self.touch = self._touched.append
+        self.touch: Callable[[Client], None] = self._touched.append
         self._bound: socket.socket | None = None
         self._listener: socket.socket | None = None
         self._lingering: deque[Client] = deque()

@@ -55,7 +55,9 @@ class _Topic:
         """Whether the gateway is subscribed, as far as the server has told."""
         self.last: _Change | None = None
         """What was asked for last, and is not confirmed yet."""
-        self.matches = glob(name).fullmatch if family is Family.PATTERNS else None
+        self.matches: Callable[[bytes], re.Match[bytes] | None] | None = (
+            glob(name).fullmatch if family is Family.PATTERNS else None
+        )
 
 
 class _Change:

@@ -53,7 +53,7 @@ class Call(Request):
 
     def release(self) -> None:
         """Forget the answer, which may be large, and the transaction: a cycle would keep that's reply in memory."""
-        self.value = NO_REPLY
+        self.forget()
         self._transaction = None
 
 
@@ -160,7 +160,7 @@ class Transaction(Request):
     def encoded(self) -> bytes:
         """The reply as it goes out, once: it may be large, and the request outlives it."""
         reply = super().encoded()
-        self.value = NO_REPLY
+        self.forget()
         return reply
 
     def note_answer(self) -> None:

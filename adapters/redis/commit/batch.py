@@ -91,7 +91,7 @@ class LocalBatch:
         engine = self._engine
         me, vector = engine.me, engine.vector
         dot: Dot = make_tuple(Dot, (me, vector.get(me, 0) + 1))
-        self.tag = Tag(dot, (), vector)
+        self.tag: Tag = Tag(dot, (), vector)
         self._effects: list[Effect | None] = []
         self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
         self._values: dict[bytes, tuple[int, RedisType, list[bytes], set[bytes]]] = {}

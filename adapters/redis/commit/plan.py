@@ -92,13 +92,13 @@ _KINDS: dict[type, Expect] = {int: Expect.INTEGER}
 class Plan:
     """Commands in order, for one MULTI … EXEC or, without any write, for one plain pipeline of reads."""
 
-    writes = False
-    atomic = False
+    writes: bool = False
+    atomic: bool = False
     """Whether its reads must be at one instant."""
-    reads = False
+    reads: bool = False
     """Whether it has reads of clients."""
     _db = 0
-    protocol = 2
+    protocol: int = 2
     """In which the server answers as of here."""
 
     # What each plan has of its own; said here, since what is said in `__init__` is an instruction of each.

@@ -59,7 +59,7 @@ class WholeReplies:
 
     def __init__(self) -> None:
         self._splitter = ReplySplitter()
-        self.feed = self._splitter.feed
+        self.feed: Callable[[bytes], None] = self._splitter.feed
 
     def gets(self) -> object:
         reply = self._splitter.next()

@@ -69,6 +69,7 @@ class KeyRead:
             for slot in slots[type_]:
                 self._slots.append((native, slot))
                 asked.append((db, native.asking(key, slot)))
+        self.commands: list[list[bytes]]
         self.commands, self._places = sent(asked)
 
     def contents(self, replies: Sequence[object]) -> Contents:

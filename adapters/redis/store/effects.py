@@ -356,6 +356,8 @@ class Decoding:
 
     def __init__(self, payload: bytes) -> None:
         self._unfolding: list[Unfolding] = []
+        self.event: Event
+        self.databases: Collection[int]
         self.event, self.databases = _decode_payload(payload, self._unfolding)
 
     @property

@@ -10,7 +10,7 @@ Members with the same atoms share one tuple.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.deadlines.atoms import Deadline, DeadlineLog
 from crdtcast.adapters.redis.store.databases import names_in
@@ -78,7 +78,7 @@ class SlotLog:
             return NotImplemented
         return self.increments == other.increments and self.held == other.held
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it changes
 
     def __len__(self) -> int:
         """Number of atoms, of large adds at most so many."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import chain
+from typing import ClassVar
 
 from crdtcast.adapters.redis.commit.plan import Expect
 from crdtcast.adapters.redis.store.effects import RedisType, pairs_of
@@ -13,15 +14,21 @@ from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
 class Hash(NativeType):
     """(See `NativeType`.)"""
 
-    type = RedisType.HASH
-    name = b"hash"
-    valued = True
-    here = Holds("a hash", RedisType.HASH)
-    perhaps = Holds("a hash or nothing", RedisType.HASH, is_sure=False)
-    write, in_turn, written = b"HSET", True, Expect.INTEGER
-    remove, read = b"HDEL", b"HGETALL"
-    get, increase = b"HGET", b"HINCRBY"
-    size, scan, names = b"HLEN", b"HSCAN", b"HKEYS"
+    type: ClassVar[RedisType] = RedisType.HASH
+    name: ClassVar[bytes] = b"hash"
+    valued: ClassVar[bool] = True
+    here: ClassVar[Holds] = Holds("a hash", RedisType.HASH)
+    perhaps: ClassVar[Holds] = Holds("a hash or nothing", RedisType.HASH, is_sure=False)
+    write: ClassVar[bytes] = b"HSET"
+    in_turn: ClassVar[bool] = True
+    written: ClassVar[Expect | bytes] = Expect.INTEGER
+    remove: ClassVar[bytes] = b"HDEL"
+    read: ClassVar[bytes] = b"HGETALL"
+    get: ClassVar[bytes | None] = b"HGET"
+    increase: ClassVar[bytes | None] = b"HINCRBY"
+    size: ClassVar[bytes] = b"HLEN"
+    scan: ClassVar[bytes] = b"HSCAN"
+    names: ClassVar[bytes | None] = b"HKEYS"
 
     @staticmethod
     def words(content: Content) -> Collection[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from crdtcast.adapters.redis.commit.plan import Expect
 from crdtcast.adapters.redis.store.effects import RedisType
@@ -13,15 +14,19 @@ from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
 class Set(NativeType):
     """(See `NativeType`.)"""
 
-    type = RedisType.SET
-    name = b"set"
-    valued = False
-    here = Holds("a set", RedisType.SET)
-    perhaps = Holds("a set or nothing", RedisType.SET, is_sure=False)
-    write, written = b"SADD", Expect.INTEGER
-    remove, read = b"SREM", b"SMEMBERS"
-    get, move = b"SISMEMBER", b"SMOVE"
-    size, scan = b"SCARD", b"SSCAN"
+    type: ClassVar[RedisType] = RedisType.SET
+    name: ClassVar[bytes] = b"set"
+    valued: ClassVar[bool] = False
+    here: ClassVar[Holds] = Holds("a set", RedisType.SET)
+    perhaps: ClassVar[Holds] = Holds("a set or nothing", RedisType.SET, is_sure=False)
+    write: ClassVar[bytes] = b"SADD"
+    written: ClassVar[Expect | bytes] = Expect.INTEGER
+    remove: ClassVar[bytes] = b"SREM"
+    read: ClassVar[bytes] = b"SMEMBERS"
+    get: ClassVar[bytes | None] = b"SISMEMBER"
+    move: ClassVar[bytes | None] = b"SMOVE"
+    size: ClassVar[bytes] = b"SCARD"
+    scan: ClassVar[bytes] = b"SSCAN"
 
     @staticmethod
     def words(content: Collection[bytes]) -> Collection[bytes]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
-from crdtcast.adapters.redis.commit.plan import SAYS_OK
+from crdtcast.adapters.redis.commit.plan import SAYS_OK, Expect
 from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, Holds, NativeType, Page
 
@@ -13,14 +13,17 @@ from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, Holds, Nat
 class String(NativeType):
     """(See `NativeType`.) A number is told from other text by the core, which counts with it."""
 
-    type = RedisType.STRING
-    name = b"string"
-    valued = True
-    here = Holds("text", RedisType.STRING)
-    perhaps = Holds("text or nothing", RedisType.STRING, is_sure=False)
-    write, written = b"SET", SAYS_OK
-    remove, read = b"DEL", b"GET"
-    size, scan = b"STRLEN", b"GETRANGE"
+    type: ClassVar[RedisType] = RedisType.STRING
+    name: ClassVar[bytes] = b"string"
+    valued: ClassVar[bool] = True
+    here: ClassVar[Holds] = Holds("text", RedisType.STRING)
+    perhaps: ClassVar[Holds] = Holds("text or nothing", RedisType.STRING, is_sure=False)
+    write: ClassVar[bytes] = b"SET"
+    written: ClassVar[Expect | bytes] = SAYS_OK
+    remove: ClassVar[bytes] = b"DEL"
+    read: ClassVar[bytes] = b"GET"
+    size: ClassVar[bytes] = b"STRLEN"
+    scan: ClassVar[bytes] = b"GETRANGE"
 
     @classmethod
     def page_reading(cls, key: bytes, start: bytes, slots: int) -> list[bytes]:

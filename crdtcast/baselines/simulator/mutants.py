@@ -1,5 +1,7 @@
 """Engines with one rule of the protocol dropped. A campaign that does not catch them all is too weak."""
 
+from typing import ClassVar
+
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine import Engine
 from crdtcast.engine.digest_vector import Told
@@ -15,7 +17,7 @@ class _EagerStability(NamedRows):
 class EagerAdoption(Engine):
     """Late adoption dropped: a digest counts before all that its sender had sent has been delivered here."""
 
-    stability_type = _EagerStability
+    stability_type: ClassVar[type[NamedRows]] = _EagerStability
 
 
 class _UnnamedStability(NamedRows):
@@ -26,7 +28,7 @@ class _UnnamedStability(NamedRows):
 class UnnamedRows(Engine):
     """Rows count although their senders may not have turned away from the incarnations that have ended."""
 
-    stability_type = _UnnamedStability
+    stability_type: ClassVar[type[NamedRows]] = _UnnamedStability
 
 
 class _ForgetfulStability(NamedRows):
@@ -37,7 +39,7 @@ class _ForgetfulStability(NamedRows):
 class EndedForgotten(Engine):
     """Rows count before what their senders had taken from ended incarnations has been delivered here."""
 
-    stability_type = _ForgetfulStability
+    stability_type: ClassVar[type[NamedRows]] = _ForgetfulStability
 
 
 class NoAsking(Engine):
@@ -81,7 +83,7 @@ class _Boaster(Told):
 class TellsUnsynced(Engine):
     """Digests cover what a crash can take back."""
 
-    told_type = _Boaster
+    told_type: ClassVar[type[Told]] = _Boaster
 
 
 class KeepsUndelivered(Engine):

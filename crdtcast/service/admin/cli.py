@@ -51,7 +51,9 @@ def asks(command: F) -> F:
     return command
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+as_json: Callable[[F], F] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON value."
+)
 
 
 class Where:

@@ -77,7 +77,7 @@ class Drain:
 
     def __init__(self, world: BaseWorld) -> None:
         self.world = world
-        self.rounds = 0
+        self.rounds: int = 0
         self._since = 0  # round since which the same evictions and disputes are open
         self._open: object = None
         self._spares = 0

@@ -5,6 +5,7 @@ founding rounds with one rule dropped each. A campaign that does not catch them 
 from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
+from typing import ClassVar
 
 from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot, Vector
@@ -33,7 +34,7 @@ class _EagerRows(SweptRows):
 class EagerAdoption(GroupEngine):
     """Late adoption: a digest counts only when all that its sender had sent before is delivered here."""
 
-    stability_type = _EagerRows
+    stability_type: ClassVar[type[SweptRows]] = _EagerRows
 
 
 class NoAsking(GroupEngine):
@@ -69,7 +70,7 @@ class _ReplacedCount(Membership):
 class ReplacedCount(GroupEngine):
     """A victim that a join replaces does not count against the survivors."""
 
-    membership_type = _ReplacedCount
+    membership_type: ClassVar[type[Membership]] = _ReplacedCount
 
 
 class _AsMembers(Membership):
@@ -84,7 +85,7 @@ class _AsMembers(Membership):
 class LeaversTellEnds(GroupEngine):
     """Whose contact a leaver does not know, it does not take for past: nobody has waited for the leaver."""
 
-    membership_type = _AsMembers
+    membership_type: ClassVar[type[Membership]] = _AsMembers
 
 
 class DropsUnswept(GroupEngine):
@@ -105,7 +106,7 @@ class _IncompleteRows(SweptRows):
 class IncompleteRows(GroupEngine):
     """A row that covers the sweep of x has all of x, named or not."""
 
-    stability_type = _IncompleteRows
+    stability_type: ClassVar[type[SweptRows]] = _IncompleteRows
 
 
 class NoTombs(GroupEngine):
@@ -133,7 +134,7 @@ class _NobodyIsPast(Membership):
 class TakesGhosts(GroupEngine):
     """What has ended and is forgotten is told so, and nothing is taken from it."""
 
-    membership_type = _NobodyIsPast
+    membership_type: ClassVar[type[Membership]] = _NobodyIsPast
 
 
 class Undecided(GroupEngine):
@@ -177,7 +178,7 @@ class _Unfrozen(Membership):
 class NoFreezing(GroupEngine):
     """Who promises takes nothing more of the victims: otherwise somebody has more of one than its cut says."""
 
-    membership_type = _Unfrozen
+    membership_type: ClassVar[type[Membership]] = _Unfrozen
 
 
 class _Thawing(Consensus):
@@ -195,7 +196,7 @@ class _Thawing(Consensus):
 class ThawsByBallot(GroupEngine):
     """A freeze ends with the decision of its epoch only: a later ballot may have to take an earlier change over."""
 
-    consensus_type = _Thawing
+    consensus_type: ClassVar[type[Consensus]] = _Thawing
 
 
 class _Forgetful(Consensus):
@@ -210,7 +211,7 @@ class _Forgetful(Consensus):
 class AdoptsNothing(GroupEngine):
     """What a voter has accepted is taken over by later ballots."""
 
-    consensus_type = _Forgetful
+    consensus_type: ClassVar[type[Consensus]] = _Forgetful
 
 
 class _AnyFew(Consensus):
@@ -221,7 +222,7 @@ class _AnyFew(Consensus):
 class NoMajority(GroupEngine):
     """A majority of the voters decides."""
 
-    consensus_type = _AnyFew
+    consensus_type: ClassVar[type[Consensus]] = _AnyFew
 
 
 class _Known(Consensus):
@@ -235,7 +236,7 @@ class _Known(Consensus):
 class OwnMembersOnly(GroupEngine):
     """All who go on promise, also those whom only others know."""
 
-    consensus_type = _Known
+    consensus_type: ClassVar[type[Consensus]] = _Known
 
 
 class _Voters(Consensus):
@@ -249,7 +250,7 @@ class _Voters(Consensus):
 class AQuorumIsEnough(GroupEngine):
     """All who go on promise: a majority of the voters is not enough for a cut."""
 
-    consensus_type = _Voters
+    consensus_type: ClassVar[type[Consensus]] = _Voters
 
 
 class FreshJoiners(GroupEngine):
@@ -270,7 +271,7 @@ class _FirstCut(Consensus):
 class FirstCutStays(GroupEngine):
     """A cut is stated anew while somebody has not delivered all up to it: all who have may go meanwhile."""
 
-    consensus_type = _FirstCut
+    consensus_type: ClassVar[type[Consensus]] = _FirstCut
 
 
 class RowsGoAtOnce(GroupEngine):
@@ -301,7 +302,7 @@ class _NoHeirs(Consensus):
 class LeavesNoVote(GroupEngine):
     """The last voter that goes leaves its vote to the others."""
 
-    consensus_type = _NoHeirs
+    consensus_type: ClassVar[type[Consensus]] = _NoHeirs
 
 
 class LeavesUntold(GroupEngine):
@@ -326,7 +327,7 @@ class _Careless(Consensus):
 class TellsNoDecision(GroupEngine):
     """What ended an epoch is kept until all know it."""
 
-    consensus_type = _Careless
+    consensus_type: ClassVar[type[Consensus]] = _Careless
 
 
 class _Unasked(Proposer):
@@ -337,7 +338,7 @@ class _Unasked(Proposer):
 class FreezesUnasked(GroupEngine):
     """It asks first: nothing is frozen while somebody who is needed is away."""
 
-    proposer_type = _Unasked
+    proposer_type: ClassVar[type[Proposer]] = _Unasked
 
 
 class _Rash(Proposer):
@@ -348,7 +349,7 @@ class _Rash(Proposer):
 class WaitsForEver(GroupEngine):
     """A ballot that gets nowhere is ended by one without victims."""
 
-    proposer_type = _Rash
+    proposer_type: ClassVar[type[Proposer]] = _Rash
 
 
 class BelievesItsDisk(GroupEngine):

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import ClassVar
 
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag
@@ -10,6 +11,7 @@ from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import Operation, encode
 from crdtcast.engine.view_checks import contradicts_itself
+from crdtcast.engine.views import Record
 from crdtcast.simulator.hostile.mutation import Lore, Mutation
 
 
@@ -26,14 +28,15 @@ class LyingConsensus(Consensus):
         if chance.random() < 0.25:
             mutation = Mutation(chance, self.lore())
             lies = [mutation.record(self.own) for _ in range(4)]
-            self.own = next((lie for lie in lies if not contradicts_itself(lie)), lies[0])
+            plausible = (lie for lie in lies if not contradicts_itself(lie))
+            self.own: Record = next(plausible, lies[0])
             self.records[self.own.member] = self.own
 
 
 class LyingEngine(GroupEngine):
     """Takes part as any other, and sends what it is told to."""
 
-    consensus_type = LyingConsensus
+    consensus_type: ClassVar[type[Consensus]] = LyingConsensus
 
     _consensus: LyingConsensus
 

@@ -39,7 +39,7 @@ class _AnyCut(Claims):
 class TrustsCuts(_Trusting):
     """A sweep or a settlement is held against the past of its message."""
 
-    claims_type = _AnyCut
+    claims_type: ClassVar[type[Claims]] = _AnyCut
 
 
 class _Endless(Inbox):
@@ -51,7 +51,7 @@ class _Endless(Inbox):
 class KeepsAll(GroupEngine):
     """What waits is bounded, for each origin."""
 
-    inbox_type = _Endless
+    inbox_type: ClassVar[type[Inbox]] = _Endless
 
 
 class TrustsEnds(GroupEngine):
@@ -114,7 +114,7 @@ class _Reaching(Consensus):
 class TakesAnyBallot(GroupEngine):
     """A ballot that is far ahead of what others have taken up counts for nothing."""
 
-    consensus_type = _Reaching
+    consensus_type: ClassVar[type[Consensus]] = _Reaching
 
 
 class _Obedient(Consensus):
@@ -125,7 +125,7 @@ class _Obedient(Consensus):
 class AcceptsAnything(GroupEngine):
     """Nobody accepts what a proposer's terms do not ask for, or what cuts off more than members may lose."""
 
-    consensus_type = _Obedient
+    consensus_type: ClassVar[type[Consensus]] = _Obedient
 
 
 class _Credulous(Consensus):
@@ -139,7 +139,7 @@ class _Credulous(Consensus):
 class TakesOverAnything(GroupEngine):
     """A change that cannot have been asked for is not taken over from who says to have accepted it."""
 
-    consensus_type = _Credulous
+    consensus_type: ClassVar[type[Consensus]] = _Credulous
 
 
 class _Unasked(Consensus):
@@ -150,7 +150,7 @@ class _Unasked(Consensus):
 class ForcedUnasked(GroupEngine):
     """Nobody who goes on is forced to anything without having promised it."""
 
-    consensus_type = _Unasked
+    consensus_type: ClassVar[type[Consensus]] = _Unasked
 
 
 class _Unreading(Consensus):
@@ -161,7 +161,7 @@ class _Unreading(Consensus):
 class TakesAnyLevel(GroupEngine):
     """No decision raises the level above what a member reads that goes on."""
 
-    consensus_type = _Unreading
+    consensus_type: ClassVar[type[Consensus]] = _Unreading
 
 
 class _Haunted(Membership):
@@ -172,7 +172,7 @@ class _Haunted(Membership):
 class KeepsUnborn(GroupEngine):
     """Who can never be a member leaves no cut behind."""
 
-    membership_type = _Haunted
+    membership_type: ClassVar[type[Membership]] = _Haunted
 
 
 class _OneWord(Forks):
@@ -182,7 +182,7 @@ class _OneWord(Forks):
 class StopsAtOneWord(GroupEngine):
     """That an epoch has ended in two ways two members have to say, before this one stops changing views."""
 
-    forks_type = _OneWord
+    forks_type: ClassVar[type[Forks]] = _OneWord
 
 
 TRUSTING: dict[str, type[GroupEngine]] = {
