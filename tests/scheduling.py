@@ -27,8 +27,8 @@ def place_of(file: str) -> int:
 
 
 def workers(cores: int) -> int:
-    """How many processes run the tests: one more than cores, since those with processes of their own often wait."""
-    return cores + 1 if cores > 1 else 1
+    """How many processes run the tests: two more than cores, since those with processes of their own often wait."""
+    return cores + 2 if cores > 1 else 1
 
 
 class ByFile(LoadFileScheduling):

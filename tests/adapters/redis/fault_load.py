@@ -178,8 +178,10 @@ class Client:
                 self._progress.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Return when so many more writes have been acknowledged, and large ones and transactions at all."""
-        before = len(self.acknowledged)
+        """Return when so many more writes have been acknowledged, half of them with `ci`, and large ones and
+        transactions at all.
+        """
+        before, count = len(self.acknowledged), size(ci=(count + 1) // 2, release=count)
 
         def done() -> bool:
             kinds = {each.kind for each in self.acknowledged}

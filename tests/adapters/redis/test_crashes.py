@@ -142,7 +142,7 @@ def test_a_second_gateway_takes_the_server_over_and_the_first_one_stops(
             first.process.send_signal(signal.SIGCONT)
         assert first.process.wait(30) == 2
         # It is stopped by the fence or by a peer, whichever it meets first.
-        assert re.search("taken this server|has taken its place", first.log.read_text())
+        assert re.search("taken over this server|has taken its place", first.log.read_text())
         second.stop()
         first.forget_process()
         first.launch()
