@@ -1,7 +1,8 @@
 """How much the tests try: one dial, `CRDTCAST_EFFORT`, for the examples of Hypothesis and for the seeds of random runs.
 
-`ci`, the default: half of the count that a test names, the same ones in every run, and no test that is marked `slow`.
-`release`: twenty times the count, and the slow tests.
+`ci`, the default: a quarter of the count that a test names, the same ones in every run, sizes that prove the same in
+less time, and no test that is marked `slow`.
+`release`: twenty times the count, full sizes, and the slow tests.
 `fuzz`: as `release`, with seeds and examples that no run had before. The end of the output tells the seed that they
 begin at; `CRDTCAST_SEED` repeats it.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-EFFORTS = {"ci": Fraction(1, 2), "release": Fraction(20), "fuzz": Fraction(20)}
+EFFORTS = {"ci": Fraction(1, 4), "release": Fraction(20), "fuzz": Fraction(20)}
 """How many times the count that a test names is tried."""
 EFFORT_VARIABLE = "CRDTCAST_EFFORT"
 SEED_VARIABLE = "CRDTCAST_SEED"
@@ -85,9 +86,19 @@ def seeds(count: int, *, first: int = 0) -> Seeds:
     return Seeds(EFFORT.of(count), first + EFFORT.first_seed)
 
 
+def search(within: int, *, first: int = 0) -> Seeds:
+    """The seeds that something is looked for at until it is found: half of `within` do in `ci`."""
+    return Seeds(size(ci=within // 2, release=20 * within), first + EFFORT.first_seed)
+
+
 def examples(count: int) -> int:
     """How many of `count` examples the effort asks Hypothesis for."""
     return EFFORT.of(count)
+
+
+def size(*, ci: int, release: int) -> int:
+    """How large a test is, or how long it goes on, where one size in `ci` proves the same as more in a release."""
+    return release if EFFORT.runs_slow else ci
 
 
 def first_seed() -> int:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.effort import EFFORT, Effort, Seeds, chosen, examples, first_seed, seeds
+from tests.effort import EFFORT, Effort, Seeds, chosen, examples, first_seed, seeds, size
 from tests.scheduling import LONGEST, ByFile, place_of, workers
 
 
 def test_without_a_wish_the_effort_is_that_of_ci() -> None:
     assert chosen({}) == Effort("ci")
     assert not Effort("ci").runs_slow
-    assert [Effort("ci").of(count) for count in (1, 2, 3, 100)] == [1, 1, 2, 50]
+    assert [Effort("ci").of(count) for count in (1, 2, 3, 100)] == [1, 1, 1, 25]
 
 
 def test_a_release_tries_more_of_the_same_seeds() -> None:
@@ -42,12 +42,16 @@ def test_an_effort_that_cannot_be_is_named(name: str) -> None:
 def test_the_seed_that_a_loop_has_taken_is_known() -> None:
     begin = EFFORT.first_seed
     assert [*seeds(3, first=5)] == [*range(begin + 5, begin + 5 + EFFORT.of(3))]
-    for seed in seeds(10):
+    for seed in seeds(16):
         if seed == begin + 3:
             break
     assert Seeds.taken == begin + 3
     assert first_seed() == Seeds.taken == begin
     assert examples(7) == EFFORT.of(7)
+
+
+def test_a_size_is_the_small_one_unless_slow_tests_run() -> None:
+    assert size(ci=3, release=40) == (40 if EFFORT.runs_slow else 3)
 
 
 def test_without_the_mark_no_test_starts_a_process() -> None:
@@ -79,4 +83,4 @@ def test_files_that_take_long_are_there_and_begin_first() -> None:
 
 
 def test_one_more_worker_than_cores_fills_the_waits() -> None:
-    assert [workers(cores) for cores in (1, 2, 8)] == [1, 3, 9]
+    assert [workers(cores) for cores in (1, 2, 8)] == [1, 4, 10]

@@ -17,7 +17,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.slow  # the same with an audit is in integrations/test_spark_demo.py
 def test_three_regions_converge_to_the_exact_counts(short_path: Path) -> None:
     with demo(short_path, "--no-audit") as process:
         stdout, stderr = process.communicate(timeout=300)

@@ -7,6 +7,7 @@ import pytest
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.engine import Fate, GroupEngine, Standing
 from crdtcast.exceptions import EndedError, HandshakeError, NotReadyError
+from tests.effort import size
 from tests.engine.town import Town
 
 
@@ -155,6 +156,8 @@ def test_a_context_that_names_an_ended_origin() -> None:
 
 
 def test_a_ghost_that_dials_in_hundreds_of_changes_later_is_told_so() -> None:
+    """300 changes; in a release 900."""
+    later = size(ci=150, release=450)
     town = Town("abx")
     town.send("x", b"1")
     town.run()
@@ -169,7 +172,7 @@ def test_a_ghost_that_dials_in_hundreds_of_changes_later_is_told_so() -> None:
     town.run()
     town.take_down("x")
     town.join("n0", "a")
-    for k in range(1, 450):
+    for k in range(1, later):
         town.run(12)
         town.join(f"n{k}", "a")
         town.engines[f"n{k - 1}"].leave()
@@ -185,7 +188,7 @@ def test_a_ghost_that_dials_in_hundreds_of_changes_later_is_told_so() -> None:
     town.run()
     assert ghost.standing is Standing.EVICTED
     assert town.engines["a"].state() == before
-    town.assert_one_group("a", "b", "n449")
+    town.assert_one_group("a", "b", f"n{later - 1}")
 
 
 def test_the_last_digest_of_an_idle_group_is_lost() -> None:

@@ -4,12 +4,15 @@ import gzip
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crdtcast.eventlog.format import Event, Kind
 from tests.effort import seeds
 from tests.logcheck.event_logs import Logs, Settings, make_up, write_logs
 from tests.logcheck.log_faults import FAULTS, Planted, plant
+
+if TYPE_CHECKING:
+    from crdtcast.integrations.spark.result import Result
 
 HASTY = seeds(2)
 CLEAN = [
@@ -183,3 +186,10 @@ def changing(group: str, kind: Kind) -> Logs:
     last = sorted(logs)[-1]
     del logs[last][len(logs[last]) // 2 :]
     return logs
+
+
+def run(*arguments: Any, **options: Any) -> "Result":
+    """An audit. Its modules, matplotlib among them, are imported by the worker that runs one, not by all."""
+    from crdtcast.integrations.spark import audit
+
+    return audit.run(*arguments, **options)

@@ -17,13 +17,12 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventlog.format import Kind
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import UnusableInputError
-from tests.integrations.spark_logs import CLEAN, HASTY, cut_off, hasty, raised
+from tests.integrations.spark_logs import CLEAN, HASTY, cut_off, hasty, raised, run
 from tests.logcheck.event_logs import Logs, Settings, line, make_up, write_logs
 from tests.logcheck.log_faults import FAULTS, Planted, pasts, plant
 
 pytest.importorskip("pyspark")
 
-from crdtcast.integrations.spark.audit import run
 from crdtcast.integrations.spark.cli import audit
 from crdtcast.integrations.spark.result import Result
 

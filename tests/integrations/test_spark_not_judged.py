@@ -9,12 +9,11 @@ from click.testing import CliRunner
 
 from crdtcast.eventlog.format import Kind
 from crdtcast.exceptions import UnusableInputError
-from tests.integrations.spark_logs import changing, made_up, partly_judged, without
+from tests.integrations.spark_logs import changing, made_up, partly_judged, run, without
 from tests.logcheck.event_logs import write_logs
 
 pytest.importorskip("pyspark")
 
-from crdtcast.integrations.spark.audit import run
 from crdtcast.integrations.spark.cli import audit
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crdtcast.datatypes import AWSet, SharedList, SharedText
 from crdtcast.exceptions import NotReadyError
+from tests.effort import examples
 from tests.node.shelves import Shelves
 
 TEXT = ("t", "text")
@@ -301,7 +302,7 @@ class Writer:
             self.runs.append(run if kind == "forwards" else run[::-1])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.randoms(use_true_random=False))
 def test_nothing_that_anybody_has_inserted_is_lost_or_there_twice(random: Random) -> None:
     cut, rest = random.choice([("c", "ab"), ("c", "ab"), ("cd", "abe")])

@@ -13,7 +13,8 @@ from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
 SEEDS = 50
-FEWER = {
+OTHERWISE = {
+    "set-back": 100,
     "copies": 20,
     "exodus": 20,
     "contested": 30,
@@ -30,7 +31,7 @@ SCHEDULES = sorted((Path(__file__).parents[1] / "data" / "schedules").glob("*.js
 def test_seeds(name: str):
     chosen = CAMPAIGNS[name]
     counts: Counter[str] = Counter()
-    tried = seeds(FEWER.get(name, SEEDS))
+    tried = seeds(OTHERWISE.get(name, SEEDS))
     for seed in tried:
         outcome = run_group_seed(seed, chosen, MEMBERS)
         if outcome.kind is not None:

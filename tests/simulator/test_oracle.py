@@ -9,6 +9,7 @@ from crdtcast.simulator.exhaustive import SCOPES, explore
 from crdtcast.simulator.group.application import Application
 from crdtcast.simulator.group.ledger import Ledger
 from crdtcast.simulator.oracle import Checker, Kind
+from tests.effort import size
 
 A1, A2, B1 = Dot("a", 1), Dot("a", 2), Dot("b", 1)
 
@@ -161,7 +162,7 @@ class TestExhaustive:
 
     @pytest.mark.parametrize("scope", SCOPES)
     def test_the_beginning_of_every_scope(self, scope):
-        assert not explore(scope, limit=25).failures
+        assert not explore(scope, limit=size(ci=10, release=25)).failures
 
     def test_a_broken_engine_is_found(self):
         found = explore("sends", engine="no-context")

@@ -20,6 +20,7 @@ from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, Reply
 from crdtcast.adapters.redis.store.many_slots import PIECE
 from crdtcast.exceptions import ServerError
+from tests.effort import size
 
 PATIENCE = 60.0
 LARGE = PIECE + 2_000
@@ -29,9 +30,9 @@ _PART = 1_000
 _LARGE_EVERY = 100
 _LARGE_CLIENTS = 2
 """So many clients write large sets."""
-_THINK_SECONDS = 0.02
+_THINK_SECONDS = size(ci=40, release=20) / 1000
 """Between two writes of a client: what they write is what the machine has to work off when a fault is over."""
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = size(ci=200, release=50) / 1000
 """Between two looks, so that they leave the processor to those who are looked at."""
 _OTHER = "3"
 """The database that a half of each transaction is in."""
@@ -177,8 +178,10 @@ class Client:
                 self._progress.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Return when so many more writes have been acknowledged, and large ones and transactions at all."""
-        before = len(self.acknowledged)
+        """Return when so many more writes have been acknowledged, half of them with `ci`, and large ones and
+        transactions at all.
+        """
+        before, count = len(self.acknowledged), size(ci=(count + 1) // 2, release=count)
 
         def done() -> bool:
             kinds = {each.kind for each in self.acknowledged}

@@ -14,6 +14,7 @@ from crdtcast.eventlog.check import Checked, check_logs
 from crdtcast.transport.options import Address, NodeOptions
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, Running, until
+from tests.effort import size
 
 
 def error_of(running: Running) -> BaseException:
@@ -151,8 +152,10 @@ class Town:
         assert all(self.status(name)["changed_past_the_gateway"] == 0 for name in names)
 
 
-PAUSE = 0.02
+PAUSE = size(ci=40, release=20) / 1000
 """Seconds between the batches of a client: a load, not a benchmark."""
+OTHERS = size(ci=8, release=15)
+"""Writes of a batch besides the transaction."""
 
 
 class Serving(Protocol):
@@ -180,7 +183,7 @@ class Load:
 
     def _batch(self) -> list[tuple[str, ...]]:
         batch: list[tuple[str, ...]] = [("MULTI",), ("INCR", "total"), ("INCR", "twin"), ("EXEC",)]
-        for _ in range(15):
+        for _ in range(OTHERS):
             key = self._random.randrange(self._keys)
             match self._random.randrange(8):
                 case 0:

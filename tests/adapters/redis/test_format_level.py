@@ -345,8 +345,15 @@ def state_of(pid: int) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("program", [LATER, TODAY], ids=["later", "older"])
-@pytest.mark.parametrize("point", ["copy-slice-written", "copy-page-written"])
+@pytest.mark.parametrize(
+    ("point", "program"),
+    [
+        pytest.param("copy-slice-written", LATER, id="slice-later"),
+        pytest.param("copy-page-written", TODAY, id="page-older"),
+        pytest.param("copy-slice-written", TODAY, id="slice-older", marks=pytest.mark.slow),
+        pytest.param("copy-page-written", LATER, id="page-later", marks=pytest.mark.slow),
+    ],
+)
 def test_level_that_rises_in_the_middle_of_a_copy(
     later: LaterCluster, program: tuple[str, ...], point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from crdtcast.adapters.redis.types.native import PAGE_BYTES
 from tests.adapters.redis.member_support import Serving, Town
 from tests.adapters.redis.regression_support import PATIENCE
 from tests.adapters.redis.test_crashes import append_only_file, lose_the_end_of_the_file
+from tests.effort import size
 
 pytestmark = pytest.mark.process
 
@@ -35,6 +36,10 @@ def fill(client: RawClient, hash_: str | bytes = "hash") -> None:
         client.call("HSET", "few", f"f{number}", f"{number}" * (PAGE_BYTES * 3 // 2))
     client.call("SET", "text", "y" * (3 * PAGE_BYTES + 5))
     client.call("SADD", "small", "x")
+
+
+_PAUSE_SECONDS = size(ci=2, release=0) / 1000
+"""Between two writes of a `HotWriter`, so that it leaves the processor to those who copy."""
 
 
 class HotWriter:
@@ -76,6 +81,7 @@ class HotWriter:
                         self.counted += 1
                     case ("HSET" | "HDEL", key, str(field), *value) if key == self._hash:
                         self.fields[field] = str(value[0]) if value else ""
+                self._stopping.wait(_PAUSE_SECONDS)
 
     def stop(self) -> int:
         """How many increments there are."""
@@ -97,7 +103,15 @@ class HotWriter:
             assert client.call("HGET", "few", "n") == b"%d" % self.counted
 
 
-@pytest.mark.parametrize(("db", "hash_"), [(0, "hash"), (3, "hash"), (0, STRANGE), (3, STRANGE)])
+@pytest.mark.parametrize(
+    ("db", "hash_"),
+    [
+        (0, "hash"),
+        (3, STRANGE),
+        pytest.param(3, "hash", marks=pytest.mark.slow),
+        pytest.param(0, STRANGE, marks=pytest.mark.slow),
+    ],
+)
 def test_large_keys_are_copied_in_pages_while_they_are_written_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: int, hash_: str | bytes
 ) -> None:
@@ -174,8 +188,15 @@ def died(region: Region) -> None:
     region.close()
 
 
-@pytest.mark.parametrize("loses", [False, True], ids=["synced", "last-second-lost"])
-@pytest.mark.parametrize("who", ["giver", "joiner"])
+@pytest.mark.parametrize(
+    ("who", "loses"),
+    [
+        pytest.param("giver", True, id="giver-last-second-lost"),
+        pytest.param("joiner", False, id="joiner-synced"),
+        pytest.param("giver", False, id="giver-synced", marks=pytest.mark.slow),
+        pytest.param("joiner", True, id="joiner-last-second-lost", marks=pytest.mark.slow),
+    ],
+)
 def test_who_dies_at_a_page_of_a_copy_leaves_nothing_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, loses: bool
 ) -> None:

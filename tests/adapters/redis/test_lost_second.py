@@ -31,8 +31,15 @@ FEW = MANY // 4
 """More than the members that are added, or removed, meanwhile."""
 
 
-@pytest.mark.parametrize("kind", [OpenCluster, LocalCluster])
-@pytest.mark.parametrize("pages", [1, 3])
+@pytest.mark.parametrize(
+    ("pages", "kind"),
+    [
+        (1, LocalCluster),
+        (3, OpenCluster),
+        pytest.param(1, OpenCluster, marks=pytest.mark.slow),
+        pytest.param(3, LocalCluster, marks=pytest.mark.slow),
+    ],
+)
 def test_a_large_key_is_put_right_though_pages_of_it_are_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int, kind: type[LocalCluster]
 ) -> None:

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.transfer.region_copy import RegionCopy
 from crdtcast.adapters.redis.types import strings
 from crdtcast.adapters.redis.types.native import BEGINNING
 from tests.adapters.redis.copy_support import CopyFailureError, Region, run, take
-from tests.effort import seeds
+from tests.effort import search, seeds
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +172,7 @@ FAULTS = {
 @pytest.mark.parametrize("plant", FAULTS.values(), ids=FAULTS)
 def test_a_planted_fault_of_a_copy_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in seeds(200):
+    for seed in search(200):
         try:
             run(seed)
         except CopyFailureError:

@@ -13,9 +13,14 @@ from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.causality.tags import Vector
 from tests.adapters.redis.regression_support import PATIENCE, until
 from tests.adapters.redis.test_changed_past import Regions, regions
+from tests.effort import size
 
 pytestmark = pytest.mark.process
 
+STEPS = size(ci=5, release=8)
+"""How often something is damaged."""
+_PAUSE_SECONDS = size(ci=3, release=0) / 1000
+"""Between the writes of a region."""
 BASE = {f"base-{number}".encode() for number in range(50)}
 
 
@@ -44,6 +49,7 @@ class Writer:
                     self._write(client, "SREM", b"%s-%d" % (self.name.encode(), number - 2))
                 reply = client.call("INCR", f"total-{self.name}")
                 self.total += reply == self.total + 1
+                self._stopping.wait(_PAUSE_SECONDS)
 
     def _write(self, client: RawClient, verb: str, member: bytes) -> None:
         while isinstance(reply := client.call(verb, "s", member.decode()), ErrorReply):
@@ -117,7 +123,7 @@ def test_writes_during_repairs_are_kept_and_removals_stay(
 ) -> None:
     seed = 5
     print("seed", seed)
-    assert storm(tmp_path, names, seed, steps=8) == []
+    assert storm(tmp_path, names, seed, steps=STEPS) == []
 
 
 def test_states_taken_without_their_history_are_found(
@@ -128,4 +134,4 @@ def test_states_taken_without_their_history_are_found(
 
     monkeypatch.setattr(KeyComparison, "_covers", at_once)
     monkeypatch.setattr(KeyJournal, "of", lambda *args: ())
-    assert storm(tmp_path, ("eu", "us"), 5, steps=8) != []
+    assert storm(tmp_path, ("eu", "us"), 5, steps=STEPS) != []

@@ -7,7 +7,7 @@ import pytest
 from tests.adapters.redis.designs.copied.faults import CopyFault
 from tests.adapters.redis.designs.copied.schedule import run
 from tests.adapters.redis.designs.recorded.world import Failure
-from tests.effort import seeds
+from tests.effort import search, seeds
 
 
 def test_a_copied_key_is_what_was_delivered_however_much_is_written_meanwhile() -> None:
@@ -30,15 +30,15 @@ FOUND_WITHIN = {
     CopyFault.READ_UNDERIVED: 100,
     CopyFault.RUN_NOT_MARKED: 100,
 }
-"""Seeds, half of them by default; forty for those that are not named."""
+"""Seeds, half of them in `ci`; forty for those that are not named."""
 RARE = {CopyFault.FLUSH_NOT_MARKED: 90, CopyFault.DROPS_STABLE: 180}
-"""The seed that the search for a fault begins at, where the default's half of the seeds is to find it."""
+"""The seed that the search for a fault begins at, where the half of `ci` of the seeds is to find it."""
 
 
 @pytest.mark.parametrize("fault", CopyFault, ids=lambda fault: fault.name)
 def test_a_planted_fault_of_a_copy_is_found(fault: CopyFault) -> None:
     within = FOUND_WITHIN.get(fault, 40)
-    for seed in seeds(within, first=RARE.get(fault, 0)):
+    for seed in search(within, first=RARE.get(fault, 0)):
         try:
             run(seed, frozenset({fault}))
         except Failure:

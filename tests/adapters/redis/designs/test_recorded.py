@@ -7,7 +7,7 @@ import pytest
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.schedule import Focus, run
 from tests.adapters.redis.designs.recorded.world import Failure
-from tests.effort import seeds
+from tests.effort import search, seeds
 
 PHASES = (
     "reserved, not sent",
@@ -52,7 +52,7 @@ FOUND_BY = {
     Fault.DERIVED_IS_UNSURE: (OUTLIVED, 60),
     Fault.COUNT_WITHOUT_RECORD: (Focus(fixed=False, always=False, change="outlive"), 100),
 }
-"""The campaign that finds a fault, and within how many seeds, half of them by default."""
+"""The campaign that finds a fault, and within how many seeds, half of them in `ci`."""
 
 
 RARE = {
@@ -62,7 +62,7 @@ RARE = {
     Fault.HIDDEN_STAYS,
     Fault.COUNT_WITHOUT_RECORD,
 }
-"""Found by one to three seeds of a hundred: the search begins where the default's half of them finds it."""
+"""Found by one to three seeds of a hundred: the search begins where the half of `ci` of them finds it."""
 CAMPAIGNS = (ANY, TORN, VALUES, ROUGH)
 
 
@@ -92,7 +92,7 @@ def test_whatever_crashes_when_replicas_hold_what_was_recorded() -> None:
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found(fault: Fault) -> None:
     focus, within = FOUND_BY[fault]
-    for seed in seeds(within, first=90 if fault in RARE else 0):
+    for seed in search(within, first=90 if fault in RARE else 0):
         try:
             run(seed, frozenset({fault}), focus)
         except Failure:
