@@ -22,7 +22,7 @@ from crdtcast import Delivered, Stable, open_member
 from crdtcast.causality.member_id import fresh_incarnation
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import Engine
-from crdtcast.engine.waits import Waits
+from crdtcast.engine.delivery_waits import Waits
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.fixed.node import Node
 from crdtcast.group.running import running

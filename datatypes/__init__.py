@@ -11,7 +11,6 @@ from crdtcast.datatypes.counters import (
     Rights,
 )
 from crdtcast.datatypes.flags import DWFlag, EWFlag
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.identities import Identity, Run
 from crdtcast.datatypes.maps import (
     AWMap,
@@ -40,6 +39,7 @@ from crdtcast.datatypes.operations import (
     text,
 )
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import Arrival, Arrived, Change, Observer, PureOpCRDT
 from crdtcast.datatypes.registers import LWWRegister, MVRegister
 from crdtcast.datatypes.scores import SortedMap

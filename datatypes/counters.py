@@ -17,7 +17,7 @@ from crdtcast.datatypes.operations import (
 )
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError
 
 

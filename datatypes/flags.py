@@ -5,11 +5,11 @@
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 
 
 class EWFlag(PureOpCRDT[bool]):

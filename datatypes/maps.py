@@ -5,7 +5,7 @@ the map holds there: Baquero, Almeida and Lerche, "The Problem with Embedded CRD
 Solution", 2016, for why a removal must reset what it has seen instead of dropping the object.
 
 A key is a name and a type, so two types under one name do not meet. A small value of which nothing
-is unstable sleeps (crdtcast.datatypes.asleep), and is an object again when an operation reaches it.
+is unstable sleeps (crdtcast.datatypes.dormant), and is an object again when an operation reaches it.
 """
 
 from abc import abstractmethod
@@ -14,11 +14,10 @@ from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.datatypes.asleep import Asleep, Key, Object
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.counters import BoundedCounter, GCounter, PNCounter, ResettableCounter
+from crdtcast.datatypes.dormant import Asleep, Key, Object
 from crdtcast.datatypes.flags import DWFlag, EWFlag
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.numbers import Number
 from crdtcast.datatypes.operations import (
@@ -31,12 +30,13 @@ from crdtcast.datatypes.operations import (
     text,
 )
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, Change, PureOpCRDT
 from crdtcast.datatypes.registers import LWWRegister, MVRegister
 from crdtcast.datatypes.scores import SortedMap
 from crdtcast.datatypes.sequence import SharedList
 from crdtcast.datatypes.sets import AWSet, GSet, RWSet, TwoPhaseSet
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.datatypes.texts import SharedText
 from crdtcast.exceptions import InvalidOperationError
 

@@ -21,11 +21,11 @@ from decimal import (
 from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 from crdtcast.datatypes.canonical import plain
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 
 V = TypeVar("V")
 

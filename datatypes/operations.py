@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 
 Check: TypeAlias = Callable[[Any], Any]
 """Takes one argument, gives what is sent for it, or raises ValueError with the reason. Must

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, T
 from crdtcast.causality.tags import Dot, Tag, Vector, covers, dominates
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.memory import Memory, occupied
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.retained import Retained
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
     InvalidOperationError,

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from crdtcast.causality.tags import Dot, Tag, Vector
-from crdtcast.datatypes.former import Former
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import PureOpCRDT
 
 C = TypeVar("C", bound=PureOpCRDT[Any])

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from crdtcast.datatypes.canonical import canonical, rank
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation, Plain, exact, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
 _OWN: Final = "own"

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.elements import GONE, Elements, Members, Place, SequenceElement, age
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.identities import (
     Identity,
     apart,
@@ -31,6 +30,7 @@ from crdtcast.datatypes.identities import (
     run_of_identities,
     runs_of,
 )
+from crdtcast.datatypes.lamport import Stamps
 from crdtcast.datatypes.operations import (
     Operation,
     Plain,
@@ -42,9 +42,9 @@ from crdtcast.datatypes.operations import (
 )
 from crdtcast.datatypes.ordered import Block
 from crdtcast.datatypes.polog import Entry, Everything
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
-from crdtcast.datatypes.shown import shown
-from crdtcast.datatypes.stamps import Stamps
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError
 
 V = TypeVar("V")
@@ -637,7 +637,7 @@ class SharedList(Positions[list[Plain], Plain]):
     value)`, `delete(index, count=1)`; `reset()` deletes all that it has seen. By identity: `place(parent, side,
     values)`, `write(identity, value)`, `kill(runs)`. Values are anything that arrives unchanged (`exact`). A
     replacement survives a deletion that had not seen it. Of several, the one with the greatest Lamport stamp is shown,
-    which every replica computes itself (crdtcast.datatypes.stamps). An element's identity is its message's dot.
+    which every replica computes itself (crdtcast.datatypes.lamport). An element's identity is its message's dot.
     """
 
     TYPE: ClassVar[str] = "sequence"

@@ -8,9 +8,9 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
 from crdtcast.datatypes.canonical import canonical
-from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Element, Operation, collection_of, element
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
 _ELEMENTS = collection_of(element)

@@ -14,7 +14,7 @@ import msgpack
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.polog import Entry, POLog
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import UnusableInputError
 
 FORMAT: Final = 1

@@ -227,13 +227,13 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
 
 def _run(words: list[str], directory: str, environment: dict[str, str]) -> None:
     """In the child: become the program, as if Python had just been started with these words."""
-    from crdtcast.adapters.redis import faults
+    from crdtcast.adapters.redis import crash_points
 
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
     random.seed()
-    importlib.reload(faults)  # it has read the environment
+    importlib.reload(crash_points)  # it has read the environment
     is_ours = tuple(words[:2]) == cluster.PROGRAM
     sys.argv = ["crdtcast", *words[2:]] if is_ours else words
     code = 1

@@ -13,9 +13,9 @@ docs/protocol.md, *Views*, gives the reasons.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from crdtcast.engine.ground import Ground
 from crdtcast.engine.operations import Cut, How
 from crdtcast.engine.view_checks import is_new, is_plausible, may_be
+from crdtcast.engine.view_member import Ground
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,

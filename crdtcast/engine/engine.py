@@ -15,9 +15,9 @@ from crdtcast.engine.checks import check_digest, check_message, superseded
 from crdtcast.engine.core import Core
 from crdtcast.engine.digest_vector import Told
 from crdtcast.engine.members import Members
-from crdtcast.engine.naming import NamedRows
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
+from crdtcast.engine.superseded_rows import NamedRows
 from crdtcast.exceptions import (
     ConfigurationError,
     HandshakeError,

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from crdtcast.causality.member_id import joined_by, joined_id
 from crdtcast.causality.messages import Delivery, DigestKind, Ended, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, covers
-from crdtcast.engine.claims import Wrong
 from crdtcast.engine.level import Span
 from crdtcast.engine.membership import Early, GroupState
+from crdtcast.engine.operation_claims import Wrong
 from crdtcast.engine.operations import (
     Cut,
     Join,

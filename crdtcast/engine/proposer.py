@@ -7,8 +7,8 @@ clock.
 """
 
 from crdtcast.engine.consensus import Consensus
-from crdtcast.engine.exchange import Exchange
-from crdtcast.engine.ground import Ground
+from crdtcast.engine.view_exchange import Exchange
+from crdtcast.engine.view_member import Ground
 from crdtcast.engine.views import NO_BALLOT, Proposal, Wants, Word
 
 PACE = 4

@@ -2,7 +2,7 @@
 
 Of a victim nothing is delivered beyond its freeze, and of what went nothing beyond its cut; from what has ended nothing
 is taken. What the operations do that arrive here is `crdtcast.engine.membership_ops`; records and decisions of views
-are taken by `crdtcast.engine.exchange`.
+are taken by `crdtcast.engine.view_exchange`.
 """
 
 from collections.abc import Collection, Iterable, Set
@@ -21,13 +21,12 @@ from crdtcast.engine.checks import (
     check_told,
     remembers_more,
 )
-from crdtcast.engine.claims import Claims
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.core import Core
-from crdtcast.engine.exchange import Exchange
 from crdtcast.engine.forks import Forks
 from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
+from crdtcast.engine.operation_claims import Claims
 from crdtcast.engine.operations import Cut, How, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.probation import LISTEN, Probation
@@ -35,6 +34,7 @@ from crdtcast.engine.proposer import Proposer
 from crdtcast.engine.removed_rows import SweptRows
 from crdtcast.engine.store import Store
 from crdtcast.engine.view_checks import check_own_record, check_views
+from crdtcast.engine.view_exchange import Exchange
 from crdtcast.engine.views import Record, Views
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError, RolledBackError
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from crdtcast.causality.tags import Vector
 from crdtcast.engine.core import Core
 from crdtcast.engine.engine import Engine
-from crdtcast.engine.progress import stable
+from crdtcast.engine.known_deliveries import stable
 
 
 @dataclass(frozen=True, slots=True)

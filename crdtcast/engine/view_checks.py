@@ -10,8 +10,8 @@ from functools import partial
 from crdtcast.causality.member_id import base_of, joined_by, valid_incarnation
 from crdtcast.causality.tags import Vector
 from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way, remembers_more
-from crdtcast.engine.ground import Ground
 from crdtcast.engine.operations import How
+from crdtcast.engine.view_member import Ground
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,

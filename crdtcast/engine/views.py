@@ -209,7 +209,7 @@ class Asked(NamedTuple):
 
 
 class Views(NamedTuple):
-    """What a member has noted of its view, and what it knows that others have; see `engine.exchange`.
+    """What a member has noted of its view, and what it knows that others have; see `engine.view_exchange`.
 
     epoch, name: of its view. has: the serial of the newest record that it has of each member. records, decided, asks:
     what the receiver may not have.

@@ -13,7 +13,8 @@ from crdtcast.engine import GroupEngine, GroupState, Parked
 from crdtcast.exceptions import ConfigurationError, EndedError, JournalError, UnusableInputError
 from crdtcast.group.application import Application
 from crdtcast.journal.interface import Journal
-from crdtcast.journal.noting import Changes, NotingStore, noted
+from crdtcast.journal.noting_store import Changes, NotingStore, noted
+from crdtcast.journal.replayed_tags import Tagging
 from crdtcast.journal.saved import (
     Batch,
     Folding,
@@ -26,7 +27,6 @@ from crdtcast.journal.saved import (
     unpack_saved,
 )
 from crdtcast.journal.spill import Spill
-from crdtcast.journal.tagging import Tagging
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.engine_driver import SENT_AT_ONCE
 from crdtcast.transport.options import format_address

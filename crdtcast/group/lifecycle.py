@@ -11,8 +11,8 @@ import trio
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, GroupState, How, Parked, Standing
+from crdtcast.engine.delivery_waits import Waits
 from crdtcast.engine.founding import Begun
-from crdtcast.engine.waits import Waits
 from crdtcast.eventlog.durable_log import Logged
 from crdtcast.exceptions import (
     ConfigurationError,
@@ -34,7 +34,7 @@ from crdtcast.group.reissue import Reissue
 from crdtcast.group.state_machine import StateMachine
 from crdtcast.group.status import change_wanted, turnover
 from crdtcast.journal import FileJournal, Journal
-from crdtcast.journal.deciding import asks_first, is_whole
+from crdtcast.journal.restart_decision import asks_first, is_whole
 from crdtcast.journal.spill import Spill
 from crdtcast.phases import Lifecycle
 from crdtcast.transport.channel import Channel

@@ -11,7 +11,7 @@ import trio
 from crdtcast.causality.member_id import member_named, name_of
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import GroupEngine, MemberInfo, Parked, Standing
-from crdtcast.engine.waits import Notion
+from crdtcast.engine.delivery_waits import Notion
 from crdtcast.exceptions import (
     CrdtcastError,
     EndedError,

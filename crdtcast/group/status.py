@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Engine, GroupEngine, How, Standing
 from crdtcast.engine.core import Core
-from crdtcast.engine.progress import ahead
+from crdtcast.engine.known_deliveries import ahead
 from crdtcast.engine.views import Proposal
 from crdtcast.transport.monitor import Since, member_names
 from crdtcast.transport.options import format_address

@@ -19,7 +19,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.maps import CATALOGUE
 from crdtcast.datatypes.operations import MAX_INTEGER, natural, positive
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
     InvalidOperationError,

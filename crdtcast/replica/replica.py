@@ -17,7 +17,7 @@ from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.causality.tags import Dot, Tag, covers
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError, NotReadyError
 from crdtcast.group.member import Member

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgpack
 
 from crdtcast.causality.tags import Dot
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import UnusableInputError
 
 _FORMAT = 1

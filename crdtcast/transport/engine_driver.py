@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from crdtcast.causality.messages import Digest, Message, Transmit
-from crdtcast.engine import progress
+from crdtcast.engine import known_deliveries
 from crdtcast.engine.core import Core
 from crdtcast.engine.digest_pacing import Pacer
 from crdtcast.journal.spill import Spilled
@@ -170,7 +170,7 @@ class Ticker:
             pacer.ticked(
                 trio.current_time(),
                 messages=max(0, messages - self._messages),
-                peers=len(progress.linked(engine)),
+                peers=len(known_deliveries.linked(engine)),
                 quiet=engine.quiet,
             )
             self._messages = messages
@@ -188,7 +188,7 @@ class Ticker:
             pacer.begin_anew()
         own = engine.vector[engine.me]
         if pacer.may_follow(own):
-            pacer.sent(own, progress.linked(engine), trio.current_time())
+            pacer.sent(own, known_deliveries.linked(engine), trio.current_time())
 
     def heard(self, sender: str, digest: Digest) -> None:
         """A digest has come from there."""

@@ -1,5 +1,5 @@
 """All links of one node: dialling, accepting, their lives, and what is said about them. Who is at the other
-end is found out in `transport/handshaking.py`.
+end is found out in `transport/greeting.py`.
 
 Both sides dial, so connections cross. Of any two nodes the one with the lesser name settles: it
 numbers the connections it welcomes, in rising order, and both keep the highest number. A connection
@@ -18,7 +18,7 @@ import trio
 
 from crdtcast.exceptions import RemoteProtocolError, SupersededError
 from crdtcast.transport.connection_limits import Admission, Visit
-from crdtcast.transport.handshaking import REPEAT, Agreed, Greeting
+from crdtcast.transport.greeting import REPEAT, Agreed, Greeting
 from crdtcast.transport.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, LinkHost
 from crdtcast.transport.log_throttle import Throttle, cause_of
 from crdtcast.transport.options import NodeOptions, format_address

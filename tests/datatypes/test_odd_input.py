@@ -26,7 +26,7 @@ from crdtcast.datatypes import (
 )
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.maps import CATALOGUE, NestedMap
-from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 
 each_type = pytest.mark.parametrize("crdt", CATALOGUE.values(), ids=lambda crdt: crdt.TYPE)

@@ -3,7 +3,7 @@
 import pytest
 
 from crdtcast.causality.messages import DigestKind
-from crdtcast.engine import Durability, progress
+from crdtcast.engine import Durability, known_deliveries
 from crdtcast.exceptions import LocalProtocolError
 
 from .group import (
@@ -48,7 +48,7 @@ def test_who_lacks_a_later_message_only_does_not_hold_back_this_one():
     group.tick("b")
     group.pump("a", "b")
     later = group["a"].send(b"2")
-    for missing in (progress.lacking, progress.unsettled):
+    for missing in (known_deliveries.lacking, known_deliveries.unsettled):
         assert missing(group["a"], first.dot) == [incarnation("c")]
         assert missing(group["a"], later.dot) == [incarnation("b"), incarnation("c")]
 
@@ -68,8 +68,8 @@ def test_a_digest_counts_only_when_what_its_sender_had_sent_before_is_delivered_
     group.arrive("b", "c", is_digest)
     assert stable(group["c"]) == []
     assert group["c"].counters().held_digests >= 1
-    assert progress.lacking(group["c"], dot("b", 1)) == []
-    assert progress.unsettled(group["c"], dot("b", 1)) == [incarnation("a")]
+    assert known_deliveries.lacking(group["c"], dot("b", 1)) == []
+    assert known_deliveries.unsettled(group["c"], dot("b", 1)) == [incarnation("a")]
     group.arrive("a", "c", is_message)
     (delivery,) = take(group["c"])
     assert delivery.tag.concurrent(group["c"].tag(dot("b", 1)))

@@ -10,7 +10,7 @@ from crdtcast.engine import PROGRAM, GroupEngine, Span, Standing
 from crdtcast.engine.views import Decided
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.format import Kind, LogReader
-from crdtcast.journal.noting import noted
+from crdtcast.journal.noting_store import noted
 from crdtcast.journal.saved import Batch, pack_batch, unpack_batch
 
 

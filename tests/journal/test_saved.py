@@ -11,7 +11,8 @@ from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import PROGRAM, GroupEngine, GroupState, Parked, ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.journal.noting import Changes, NotingStore, noted
+from crdtcast.journal.noting_store import Changes, NotingStore, noted
+from crdtcast.journal.replayed_tags import Tagging
 from crdtcast.journal.saved import (
     Batch,
     Folding,
@@ -22,7 +23,6 @@ from crdtcast.journal.saved import (
     unpack_batch,
     unpack_saved,
 )
-from crdtcast.journal.tagging import Tagging
 from crdtcast.simulator import campaign
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from tests.effort import examples, seeds

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from crdtcast.adapters.redis.clients.client_state import Queue, Subscribed, Watch
-from crdtcast.adapters.redis.clients.dialogue import Phase, Replies
+from crdtcast.adapters.redis.clients.connection_phases import Phase, Replies
 from crdtcast.adapters.redis.commands.table import Command, Kind
 from crdtcast.adapters.redis.server.parsing import (
     UNAUTHENTICATED,

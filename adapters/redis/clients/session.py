@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
 from crdtcast.adapters.redis.clients.client_state import Family
-from crdtcast.adapters.redis.clients.conversation import Conversation
-from crdtcast.adapters.redis.clients.dialogue import IN_MULTI, Phase, Replies
+from crdtcast.adapters.redis.clients.command_context import Conversation
+from crdtcast.adapters.redis.clients.connection_phases import IN_MULTI, Phase, Replies
 from crdtcast.adapters.redis.clients.info import Info
 from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING, Subscriptions
 from crdtcast.adapters.redis.clients.transaction import Call

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.recorded.record import Look
 from crdtcast.adapters.redis.store.effects import WHOLE, Effect, Inc, Opcode
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
-from crdtcast.adapters.redis.store.worth import Figures
+from crdtcast.adapters.redis.store.slot_value import Figures
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
 

@@ -12,14 +12,14 @@ from crdtcast.adapters.redis.commands.errors import (
     WOULD_BE_INFINITE,
     WRONG_TYPE,
 )
-from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
+from crdtcast.adapters.redis.commands.type_check import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.effects import WHOLE, Effect, Inc, Opcode
 from crdtcast.adapters.redis.store.slot_numbers import Known
-from crdtcast.adapters.redis.store.worth import Figures, Number, exact, plain_decimal, text_of
+from crdtcast.adapters.redis.store.slot_value import Figures, Number, exact, plain_decimal, text_of
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String

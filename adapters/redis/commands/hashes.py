@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.commands.errors import (
     OVERFLOW,
     wrong_arity,
 )
-from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
+from crdtcast.adapters.redis.commands.type_check import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable

@@ -37,8 +37,8 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.many_slots import ManySlots
 from crdtcast.adapters.redis.store.open_increments import OpenIncrements
+from crdtcast.adapters.redis.store.slot_value import Number
 from crdtcast.adapters.redis.store.unstable import SlotLog
-from crdtcast.adapters.redis.store.worth import Number
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
 

@@ -16,7 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from crdtcast.adapters.redis import faults
+from crdtcast.adapters.redis import crash_points
 from crdtcast.adapters.redis.clients.large_request import LargeArgs
 from crdtcast.adapters.redis.clients.transaction import (
     ABORTED,
@@ -49,9 +49,9 @@ from crdtcast.adapters.redis.commit.refusals import Refusals
 from crdtcast.adapters.redis.commit.replies import CommitReplies
 from crdtcast.adapters.redis.commit.request_intake import RequestIntake
 from crdtcast.adapters.redis.commit.round import Commit
+from crdtcast.adapters.redis.crash_points import crash_point
 from crdtcast.adapters.redis.deadlines.index import BEGINNING, PIN_BELOW_MS, Due, Gone
 from crdtcast.adapters.redis.deadlines.reassertion import hold, moved_ahead, reassert
-from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.group.format_level import FormatLevel
 from crdtcast.adapters.redis.recorded.answer import Derived, RecordedWork, store
 from crdtcast.adapters.redis.recorded.record import Record
@@ -700,7 +700,7 @@ class Committer:
             plan.finish()  # else the fence's guard does it
         commit.transaction = plan.writes
         commit.is_sent = True
-        if faults.ARMED:
+        if crash_points.ARMED:
             crash_point("batch-prepared")
             if plan.settling:
                 crash_point("hidden-prepared")
@@ -979,7 +979,7 @@ class Committer:
             in_exec = commit.transaction or plan.atomic
             reader = CommitReplies(plan, in_exec=in_exec, limit=self._most_replied)
         self._server.send(payload, replies, partial(self._answered, commit), reader=reader)
-        if faults.ARMED:
+        if crash_points.ARMED:
             crash_point("exec-sent")
             if plan.settling:
                 crash_point("hidden-sent")
@@ -1003,7 +1003,7 @@ class Committer:
             )
             self._abandon(commit, str(refused))
             return
-        if faults.ARMED:
+        if crash_points.ARMED:
             crash_point("exec-answered")
             if plan.settling:
                 crash_point("hidden-answered")
@@ -1093,9 +1093,9 @@ class Committer:
         if commit.after:
             for (_, callback), reply in zip(commit.after, own, strict=True):
                 callback(reply)
-        if faults.ARMED and commit.sent:
+        if crash_points.ARMED and commit.sent:
             crash_point("client-answered")
-        if faults.ARMED and commit.deliveries:
+        if crash_points.ARMED and commit.deliveries:
             crash_point("remote-applied")
         self._life.move(ServerEvent.END)
         self._hold_peers(False)

@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.store.contents import Contents, KeyRead
 from crdtcast.adapters.redis.store.databases import Home, home_of, select
 from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.keyspace import Keyspace
-from crdtcast.adapters.redis.store.worth import LONGEST_NUMBER
+from crdtcast.adapters.redis.store.slot_value import LONGEST_NUMBER
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.exceptions import ServerError
 

@@ -36,8 +36,8 @@ from crdtcast.adapters.redis.compare.key_states import (
     value_at,
 )
 from crdtcast.adapters.redis.compare.slot_looks import SlotLooks
+from crdtcast.adapters.redis.crash_points import crash_point
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
-from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.ops.recorder import Read
 from crdtcast.adapters.redis.server.own_reads import at_once, read_together
 from crdtcast.adapters.redis.server.sizes import weighing, weight_of, weights_of

@@ -33,8 +33,8 @@ from crdtcast.adapters.redis.store.effects import (
     Until,
     pairs_of,
 )
+from crdtcast.adapters.redis.store.slot_value import PRESENT, Worth, increased
 from crdtcast.adapters.redis.store.unstable import KeyLog, UnstableLog
-from crdtcast.adapters.redis.store.worth import PRESENT, Worth, increased
 from crdtcast.adapters.redis.transfer.key_rows import Row
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.strings import String

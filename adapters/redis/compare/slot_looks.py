@@ -18,8 +18,8 @@ from crdtcast.adapters.redis.store.contents import ROWS, Slots
 from crdtcast.adapters.redis.store.databases import check_name
 from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.slot_value import Worth
 from crdtcast.adapters.redis.store.value_pages import ValuePages
-from crdtcast.adapters.redis.store.worth import Worth
 from crdtcast.adapters.redis.transfer.row_reads import Subject, reading
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import BEGINNING, PAGE_BYTES, Content

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from crdtcast.adapters.redis.store.databases import LUA_HOME, home_of, select
 from crdtcast.adapters.redis.store.effects import LATEST
-from crdtcast.adapters.redis.store.worth import LONGEST_NUMBER
+from crdtcast.adapters.redis.store.slot_value import LONGEST_NUMBER
 
 DUE, ORPHANS, PINNED, LOOKED = b"due", b"orphans", b"pinned", b"looked"
 BUCKET_PREFIX = b"due:"

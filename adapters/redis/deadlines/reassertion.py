@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.store.effects import (
     Until,
 )
 from crdtcast.adapters.redis.store.keyspace import Keyspace
-from crdtcast.adapters.redis.store.worth import Atoms, Register, Worth, increased
+from crdtcast.adapters.redis.store.slot_value import Atoms, Register, Worth, increased
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.causality.messages import Delivery
 

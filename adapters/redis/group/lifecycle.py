@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.clock import Clock
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.durability import DurabilityProbe, Mark
 from crdtcast.adapters.redis.commit.round import Commit
-from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.crash_points import crash_point
 from crdtcast.adapters.redis.group.fence import claim
 from crdtcast.adapters.redis.group.join_refusal import JoinRefusal
 from crdtcast.adapters.redis.group.peers import GroupPeers

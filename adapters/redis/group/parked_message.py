@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal, Write
 from crdtcast.adapters.redis.store.effects import Inc, One, RedisType, Until
-from crdtcast.adapters.redis.store.worth import Number, Register, Worth, increased
+from crdtcast.adapters.redis.store.slot_value import Number, Register, Worth, increased
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String

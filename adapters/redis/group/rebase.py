@@ -36,7 +36,7 @@ from crdtcast.adapters.redis.store.effects import (
     Until,
     pairs_of,
 )
-from crdtcast.adapters.redis.store.worth import (
+from crdtcast.adapters.redis.store.slot_value import (
     PRESENT,
     Number,
     Worth,

@@ -29,8 +29,8 @@ from crdtcast.adapters.redis.store import effects, metadata
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.databases import Home, by_name
 from crdtcast.adapters.redis.store.effects import Event, Inc, KeyEffect, One, RedisType, Reg
+from crdtcast.adapters.redis.store.slot_value import Worth
 from crdtcast.adapters.redis.store.value_pages import ValuePages
-from crdtcast.adapters.redis.store.worth import Worth
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.adapters.redis.types.strings import String

@@ -34,7 +34,7 @@ from crdtcast.adapters.redis.store.effects import (
     RedisType,
 )
 from crdtcast.adapters.redis.store.keyspace import Keyspace
-from crdtcast.adapters.redis.store.worth import Figures
+from crdtcast.adapters.redis.store.slot_value import Figures
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String

@@ -34,7 +34,7 @@ from crdtcast.adapters.redis.store.effects import (
 )
 from crdtcast.adapters.redis.store.hiding import hidden_key
 from crdtcast.adapters.redis.store.keyspace import Keyspace
-from crdtcast.adapters.redis.store.worth import PRESENT
+from crdtcast.adapters.redis.store.slot_value import PRESENT
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Tag

@@ -1,10 +1,10 @@
 """Sums of decimals in the server's scripts, exact: `INCRBYFLOAT` and `HINCRBYFLOAT` where the server decides.
 
 The server itself counts with 64 bits of a binary fraction, so that a sum depends on the order of its parts. What a
-number is, is said in `store/worth.py`; a test compares the two.
+number is, is said in `store/slot_value.py`; a test compares the two.
 """
 
-from crdtcast.adapters.redis.store.worth import (
+from crdtcast.adapters.redis.store.slot_value import (
     LONGEST_INTEGER,
     MOST_DIGITS,
     MOST_EXPONENT,

@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.store.databases import home_of, sent
 from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, RedisType, pairs_of
 from crdtcast.adapters.redis.store.hiding import hidden_key
-from crdtcast.adapters.redis.store.worth import PRESENT
+from crdtcast.adapters.redis.store.slot_value import PRESENT
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.exceptions import ServerError

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.store.databases import (
     name_of,
 )
 from crdtcast.adapters.redis.store.many_slots import PIECE, ManySlots, Unfolding
-from crdtcast.adapters.redis.store.worth import Number, number_of, text_of
+from crdtcast.adapters.redis.store.slot_value import Number, number_of, text_of
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import make_tuple
 from crdtcast.engine import ParkedOperation, Span

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from crdtcast.adapters.redis.store.databases import LUA_HOME
 from crdtcast.adapters.redis.store.effects import RedisType
-from crdtcast.adapters.redis.store.worth import LONGEST_NUMBER
+from crdtcast.adapters.redis.store.slot_value import LONGEST_NUMBER
 
 # MOVE keeps the name: a client may have a key of that name, then the value is copied.
 _SETTLE = (

@@ -65,8 +65,8 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.adapters.redis.store.hiding import hidden_key
 from crdtcast.adapters.redis.store.many_slots import command_of
 from crdtcast.adapters.redis.store.slot_numbers import Known, SlotNumbers, known_of
+from crdtcast.adapters.redis.store.slot_value import Figures, Number, Worth, exact, text_of
 from crdtcast.adapters.redis.store.unstable import KeyLog, UnstableLog
-from crdtcast.adapters.redis.store.worth import Figures, Number, Worth, exact, text_of
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds, NativeType
 from crdtcast.adapters.redis.types.strings import String

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import hiredis
 import msgpack
 
-from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.crash_points import crash_point
 
 PIECE = 32_768
 """Slots in one turn of the loop: about ten milliseconds."""

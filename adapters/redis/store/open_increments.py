@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from crdtcast.adapters.redis.commit.plan import Plan
 from crdtcast.adapters.redis.store.keyspace import Keyspace
-from crdtcast.adapters.redis.store.worth import Number
+from crdtcast.adapters.redis.store.slot_value import Number
 
 
 class _Increment:

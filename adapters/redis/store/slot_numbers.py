@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from crdtcast.adapters.redis.store.databases import names_in
 from crdtcast.adapters.redis.store.effects import RedisType
-from crdtcast.adapters.redis.store.worth import Figures, figures
+from crdtcast.adapters.redis.store.slot_value import Figures, figures
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Content, Holds
 from crdtcast.adapters.redis.types.strings import String

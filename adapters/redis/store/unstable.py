@@ -32,7 +32,7 @@ from crdtcast.adapters.redis.store.effects import (
     Until,
     pairs_of,
 )
-from crdtcast.adapters.redis.store.worth import Atom, Atoms, Number, Register, Worth, worth_of
+from crdtcast.adapters.redis.store.slot_value import Atom, Atoms, Number, Register, Worth, worth_of
 from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 _MANY = 1000

@@ -13,7 +13,7 @@ from functools import partial
 
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.round import Commit
-from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.crash_points import crash_point
 from crdtcast.adapters.redis.group.peers import GroupPeers
 from crdtcast.adapters.redis.server.census import take_census
 from crdtcast.adapters.redis.server.own_reads import Pending, replies_to

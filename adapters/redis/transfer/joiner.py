@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, islice
 from typing import TypeVar
 
-from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.crash_points import crash_point
 from crdtcast.adapters.redis.server.census import described
 from crdtcast.adapters.redis.server.connection import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.store import effects, metadata

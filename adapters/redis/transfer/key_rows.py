@@ -14,8 +14,8 @@ from crdtcast.adapters.redis.deadlines.atoms import Deadline, Deadlines
 from crdtcast.adapters.redis.store.contents import Contents, Slots, packed, types_of, unpacked
 from crdtcast.adapters.redis.store.databases import check_name
 from crdtcast.adapters.redis.store.effects import NEVER, Only, RedisType
+from crdtcast.adapters.redis.store.slot_value import Atom, Number, Register, number_of, text_of
 from crdtcast.adapters.redis.store.unstable import KeyLog, SlotLog
-from crdtcast.adapters.redis.store.worth import Atom, Number, Register, number_of, text_of
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.causality.tags import Dot
 

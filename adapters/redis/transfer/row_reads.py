@@ -14,8 +14,8 @@ from crdtcast.adapters.redis.server.steps import Steps
 from crdtcast.adapters.redis.store.contents import Contents, KeyRead, Slots
 from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.slot_value import Figures, figures
 from crdtcast.adapters.redis.store.unstable import KeyLog, SlotLog, UnstableLog
-from crdtcast.adapters.redis.store.worth import Figures, figures
 from crdtcast.adapters.redis.transfer.key_rows import Part, Row
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import Holds

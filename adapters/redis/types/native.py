@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.commit.plan import Expect
 from crdtcast.adapters.redis.store.effects import RedisType
-from crdtcast.adapters.redis.store.worth import PRESENT, Worth
+from crdtcast.adapters.redis.store.slot_value import PRESENT, Worth
 
 Content: TypeAlias = Mapping[bytes, Worth]
 """What the slots of one type under one key are worth."""

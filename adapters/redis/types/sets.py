@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from crdtcast.adapters.redis.commit.plan import Expect
 from crdtcast.adapters.redis.store.effects import RedisType
-from crdtcast.adapters.redis.store.worth import PRESENT
+from crdtcast.adapters.redis.store.slot_value import PRESENT
 from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
 
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine import Engine
 from crdtcast.engine.digest_vector import Told
-from crdtcast.engine.naming import NamedRows
 from crdtcast.engine.peer import Peer
+from crdtcast.engine.superseded_rows import NamedRows
 
 
 class _EagerStability(NamedRows):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import trio
 
 from crdtcast.causality.tags import Tag
-from crdtcast.engine import progress
+from crdtcast.engine import known_deliveries
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.group.member import Member
 from crdtcast.replica.objects import known_types
@@ -117,7 +117,7 @@ class NodeAdmin(Admin):
         """Whom a message waits for, and what an operator can do."""
         counted = isinstance(wait, int)
         place = f"at {wait} members" if counted else "stable"
-        rule = progress.lacking if counted else progress.unsettled
+        rule = known_deliveries.lacking if counted else known_deliveries.unsettled
         missing = rule(self._node.member.engine, tag.dot)
         lacks = f"{self._described(missing)} has not acknowledged it. " if missing else ""
         return (

@@ -7,13 +7,13 @@ import msgpack
 
 from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.engine.claims import Claims, Wrong
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.forks import Forks
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Membership
+from crdtcast.engine.operation_claims import Claims, Wrong
 from crdtcast.engine.operations import Cut, Kind
 from crdtcast.engine.views import Accepted, Change, Proposal, Record, Views
 from crdtcast.exceptions import RemoteProtocolError

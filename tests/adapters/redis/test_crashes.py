@@ -10,7 +10,7 @@ from random import Random
 import pytest
 import redis
 
-from crdtcast.adapters.redis import faults
+from crdtcast.adapters.redis import crash_points
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
 from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
@@ -51,13 +51,18 @@ PASSES = {
 
 
 def test_every_point_in_the_code_is_one_that_is_tested() -> None:
-    folder = Path(faults.__file__).parent
+    folder = Path(crash_points.__file__).parent
     code = "".join(file.read_text() for file in folder.rglob("*.py"))
     points = re.findall(r"\bcrash_point\(\s*\"([^\"]+)\"", code)
-    named = [*faults.POINTS, *faults.RECORDED_POINTS, *faults.HIDING_POINTS, *faults.JOIN_POINTS]
-    named += [*faults.GIVING_POINTS, *faults.REPAIR_POINTS]
+    named = [
+        *crash_points.POINTS,
+        *crash_points.RECORDED_POINTS,
+        *crash_points.HIDING_POINTS,
+        *crash_points.JOIN_POINTS,
+    ]
+    named += [*crash_points.JOIN_POINTS, *crash_points.GIVING_POINTS, *crash_points.REPAIR_POINTS]
     assert sorted(points) == sorted(named)
-    assert set(PASSES) == set(faults.POINTS)
+    assert set(PASSES) == set(crash_points.POINTS)
 
 
 @contextmanager
@@ -82,7 +87,7 @@ def test_a_gateway_killed_at_each_named_point_loses_and_doubles_nothing(
 ) -> None:
     gateway = cluster["b"].gateway
     with load(cluster, "points") as running:
-        for point in faults.POINTS:
+        for point in crash_points.POINTS:
             print("point", point)
             gateway.stop()
             with dying_at(gateway, point, PASSES[point], monkeypatch):

@@ -19,7 +19,7 @@ from crdtcast.adapters.redis.store.effects import (
     decode,
     encode,
 )
-from crdtcast.adapters.redis.store.worth import (
+from crdtcast.adapters.redis.store.slot_value import (
     LONGEST_NUMBER,
     MOST_PLACES,
     Figures,

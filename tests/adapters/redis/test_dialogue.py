@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.clients.dialogue import (
+from crdtcast.adapters.redis.clients.connection_phases import (
     TRANSITIONS,
     Answer,
     Event,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crdtcast.adapters.redis import faults
+from crdtcast.adapters.redis import crash_points
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 NAMES = ("a", "b")
 METADATA_DB = "15"
-PREPARED, SENT, ANSWERED = faults.HIDING_POINTS
+PREPARED, SENT, ANSWERED = crash_points.HIDING_POINTS
 Words = tuple[tuple[str, ...], ...]
 PLAIN: Words = (("HDEL", "k", "f"),)
 """The gateway knows what it does."""

@@ -11,8 +11,7 @@ from crdtcast.adapters.redis.commit.plan import Plan
 from crdtcast.adapters.redis.store import unstable
 from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN, Keyspace
-from crdtcast.adapters.redis.store.unstable import SlotLog, UnstableLog
-from crdtcast.adapters.redis.store.worth import (
+from crdtcast.adapters.redis.store.slot_value import (
     Atoms,
     Number,
     Register,
@@ -21,6 +20,7 @@ from crdtcast.adapters.redis.store.worth import (
     text_of,
     worth_of,
 )
+from crdtcast.adapters.redis.store.unstable import SlotLog, UnstableLog
 from crdtcast.causality.tags import Dot, Tag
 from tests.adapters.redis.test_keyspace_model import (
     Replica,

@@ -13,8 +13,8 @@ from crdtcast.adapters.redis.commit.durability_barrier import Gate
 from crdtcast.adapters.redis.deadlines.atoms import Deadline
 from crdtcast.adapters.redis.store.databases import name_of
 from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, Only, RedisType
+from crdtcast.adapters.redis.store.slot_value import Atom, Register
 from crdtcast.adapters.redis.store.unstable import SlotLog
-from crdtcast.adapters.redis.store.worth import Atom, Register
 from crdtcast.adapters.redis.transfer.key_rows import Part, Row
 from crdtcast.adapters.redis.transfer.row_writes import commands_for
 from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice, States

@@ -15,8 +15,8 @@ from crdtcast.adapters.redis.store.effects import (
     One,
     RedisType,
 )
+from crdtcast.adapters.redis.store.slot_value import Atom
 from crdtcast.adapters.redis.store.unstable import UnstableLog
-from crdtcast.adapters.redis.store.worth import Atom
 from crdtcast.causality.tags import Dot, Tag, covers, merge_into
 
 KEYS = (b"k", b"l")

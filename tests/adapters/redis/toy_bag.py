@@ -15,7 +15,7 @@ from crdtcast.adapters.redis import commands
 from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
-from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
+from crdtcast.adapters.redis.commands.type_check import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable, Expect

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from crdtcast.adapters.redis.clients.client import Request, SilentRequest
 from crdtcast.adapters.redis.clients.client_state import Queue, Watch
-from crdtcast.adapters.redis.clients.cross_protocol import is_cross_protocol
-from crdtcast.adapters.redis.clients.dialogue import (
+from crdtcast.adapters.redis.clients.connection_phases import (
     IN_MULTI,
     Answer,
     Event,
@@ -14,6 +13,7 @@ from crdtcast.adapters.redis.clients.dialogue import (
     ends_watch,
     step,
 )
+from crdtcast.adapters.redis.clients.cross_protocol import is_cross_protocol
 from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING
 from crdtcast.adapters.redis.clients.transaction import (
     DISCARDED,

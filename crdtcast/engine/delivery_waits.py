@@ -18,7 +18,7 @@ from collections.abc import Callable
 import trio
 
 from crdtcast.causality.tags import MAX_COUNTER, Tag
-from crdtcast.engine import Fate, GroupEngine, progress
+from crdtcast.engine import Fate, GroupEngine, known_deliveries
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 
@@ -67,7 +67,7 @@ class Waits:
         await trio.lowlevel.checkpoint()
         engine = self._engine()
         if notion is not Notion.STABLE:
-            members = progress.size(engine)
+            members = known_deliveries.size(engine)
             if not 1 <= count <= members:
                 raise LocalProtocolError(
                     f"cannot wait for {count} members: the group has {members}: choose a count "
@@ -147,10 +147,12 @@ class Waits:
             fate = engine.fate(origin)
             if fate is not Fate.MEMBER:  # it has ended, and was dropped when all was stable
                 return fate if isinstance(fate, int) else MAX_COUNTER
-        everywhere = progress.stable(engine).get(origin, 0)
+        everywhere = known_deliveries.stable(engine).get(origin, 0)
         if notion is Notion.STABLE:
             return everywhere
-        levels = progress.delivered if notion is Notion.DELIVERED else progress.settled
+        levels = (
+            known_deliveries.delivered if notion is Notion.DELIVERED else known_deliveries.settled
+        )
         counters = levels(engine, origin)
         reached = counters[count - 1] if count <= len(counters) else 0
         # What is not delivered here can be acknowledged by others, but nothing follows for us.

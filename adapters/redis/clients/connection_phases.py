@@ -5,7 +5,7 @@ on it, so it is refused as well, until the client says that it goes on without. 
 null.) And MULTI is answered as the server answers it: a command that cannot be queued makes EXEC discard the whole
 transaction.
 
-This file knows no sockets and no texts; `clients/conversation.py` classifies the commands and says what is answered.
+This file knows no sockets and no texts; `clients/command_context.py` classifies the commands and says what is answered.
 """
 
 from enum import Enum
