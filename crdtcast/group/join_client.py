@@ -15,6 +15,7 @@ from crdtcast.engine import PROGRAM, Span
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
+from crdtcast.transport.peers import LinkPhase
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Offer, Part, Unable
 from crdtcast.wire.offers import ContactLostError, Fetcher, Progress, unseen
@@ -277,7 +278,7 @@ class JoinClient:
         """Whether somebody of whom a member has told is being dialled, and nothing has come of it yet."""
         links = self._channel.shared.status()
         return any(
-            link.state == "down" and link.error is None
+            link.state in (LinkPhase.DOWN, LinkPhase.DIALLING) and link.error is None
             for name, link in links.items()
             if name not in present
         )

@@ -17,6 +17,7 @@ from crdtcast import (
     open_host,
     open_member,
 )
+from crdtcast import testing as kit
 from crdtcast.engine import Standing
 from crdtcast.group.events import Event
 from crdtcast.ports import free_ports
@@ -228,6 +229,30 @@ def test_nobody_joins_through_a_member_that_leaves() -> None:
                 await members_are(a, "a")
 
     trio.run(main)
+
+
+class SlowDialling(kit.Network):
+    """A network in which one process takes two seconds to dial another one."""
+
+    slow = "", 0
+
+    async def connect(self, name: str, host: str, port: int) -> trio.abc.Stream:
+        if (name, port) == self.slow:
+            await trio.sleep(2)
+        return await super().connect(name, host, port)
+
+
+@kit.simulated
+async def test_who_is_refused_waits_for_a_member_that_is_being_dialled() -> None:
+    with SlowDialling() as network:
+        async with (
+            open_member("a", found=True, machine=Ledger()) as a,
+            open_member("b", join=a.address, witness=True) as b,
+        ):
+            await members_are(b, "a", "b")
+            network.slow = "d", a.address[1]
+            async with open_member("d", join=b.address, machine=Ledger()) as d:
+                await members_are(d, "a", "b", "d")
 
 
 def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
