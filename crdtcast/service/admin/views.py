@@ -212,7 +212,7 @@ def view(found: Answer | None) -> list[str]:
         line += f"; learners {', '.join(found['learners'])}"
     lines = [line]
     if (change := found["change"]) is not None:
-        waits = ", ".join(change["waits_for"]) or "nobody"
+        waits = ", ".join(change["waits_for"]) or "no member"
         lines.append(
             f"OPEN: {change['by']} asks to {change['text']}, since {seconds(change['since'])}; "
             f"waits for {waits}"

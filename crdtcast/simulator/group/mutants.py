@@ -32,20 +32,20 @@ class _EagerRows(SweptRows):
 
 
 class EagerAdoption(GroupEngine):
-    """Late adoption: a digest counts only when all that its sender had sent before is delivered here."""
+    """Late adoption: a digest counts only after all that its sender had sent before it is delivered here."""
 
     stability_type: ClassVar[type[SweptRows]] = _EagerRows
 
 
 class NoAsking(GroupEngine):
-    """Asking: one lost last digest leaves a message unstable for ever."""
+    """Asking: without it, one lost last digest leaves a message unstable for good."""
 
     def _ask(self) -> None:
         self._evaluate()
 
 
 class NoContext(GroupEngine):
-    """Messages say what they depend on."""
+    """Messages name what they depend on."""
 
     def _take_context(self) -> tuple[Dot, ...]:
         super()._take_context()
@@ -53,7 +53,7 @@ class NoContext(GroupEngine):
 
 
 class SelfishRepair(GroupEngine):
-    """Any member repairs any other, whoever the origin is."""
+    """Any member sends a missing message again, also one of another origin."""
 
     def _repair(self, peer: Peer, vector: Vector) -> None:
         everything = self._store.by_origin
@@ -83,7 +83,7 @@ class _AsMembers(Membership):
 
 
 class LeaversTellEnds(GroupEngine):
-    """Whose contact a leaver does not know, it does not take for past: nobody has waited for the leaver."""
+    """A leaver does not take joiners with an unknown contact for ended: no member has waited for the leaver."""
 
     membership_type: ClassVar[type[Membership]] = _AsMembers
 
@@ -104,7 +104,7 @@ class _IncompleteRows(SweptRows):
 
 
 class IncompleteRows(GroupEngine):
-    """A row that covers the sweep of x has all of x, named or not."""
+    """A row that covers the sweep of x has all of x, also if it does not name x."""
 
     stability_type: ClassVar[type[SweptRows]] = _IncompleteRows
 
@@ -120,7 +120,7 @@ class NoTombs(GroupEngine):
 
 
 class LightDigests(GroupEngine):
-    """Digests count what their vectors do not name any more, so that old ones are told from new ones."""
+    """Digests count the messages of members that their vectors no longer name, so that old digests are recognised."""
 
     def _digest(self, kind: DigestKind) -> Digest:
         return replace(super()._digest(kind), dropped=0)
@@ -132,13 +132,13 @@ class _NobodyIsPast(Membership):
 
 
 class TakesGhosts(GroupEngine):
-    """What has ended and is forgotten is told so, and nothing is taken from it."""
+    """A forgotten incarnation is told that it has ended, and its messages are ignored."""
 
     membership_type: ClassVar[type[Membership]] = _NobodyIsPast
 
 
 class Undecided(GroupEngine):
-    """Nothing is sent again before it is decided what the group has of the old incarnation."""
+    """Nothing of an old incarnation is sent again before the group has decided what it has of it."""
 
     def fate(self, incarnation: str) -> int | Fate:
         fate = super().fate(incarnation)
@@ -156,7 +156,7 @@ class NewRowsBlank(GroupEngine):
 
 
 class AnyProgram(GroupEngine):
-    """A contact lets in only whose program reads what the group uses, or is about to use."""
+    """A contact admits only programs that read what the group uses, or is about to use."""
 
     def check_reader(self, who: str, reads: Span) -> None:
         pass
@@ -176,7 +176,7 @@ class _Unfrozen(Membership):
 
 
 class NoFreezing(GroupEngine):
-    """Who promises takes nothing more of the victims: otherwise somebody has more of one than its cut says."""
+    """A member that promises accepts no more messages of the victims; else it may have more than its cut says."""
 
     membership_type: ClassVar[type[Membership]] = _Unfrozen
 
@@ -194,7 +194,7 @@ class _Thawing(Consensus):
 
 
 class ThawsByBallot(GroupEngine):
-    """A freeze ends with the decision of its epoch only: a later ballot may have to take an earlier change over."""
+    """Only the decision of its epoch ends a freeze: a later ballot may have to adopt an earlier change."""
 
     consensus_type: ClassVar[type[Consensus]] = _Thawing
 
@@ -209,7 +209,7 @@ class _Forgetful(Consensus):
 
 
 class AdoptsNothing(GroupEngine):
-    """What a voter has accepted is taken over by later ballots."""
+    """Later ballots adopt what a voter has accepted."""
 
     consensus_type: ClassVar[type[Consensus]] = _Forgetful
 
@@ -234,7 +234,7 @@ class _Known(Consensus):
 
 
 class OwnMembersOnly(GroupEngine):
-    """All who go on promise, also those whom only others know."""
+    """All remaining members promise, also those that only others know."""
 
     consensus_type: ClassVar[type[Consensus]] = _Known
 
@@ -248,7 +248,7 @@ class _Voters(Consensus):
 
 
 class AQuorumIsEnough(GroupEngine):
-    """All who go on promise: a majority of the voters is not enough for a cut."""
+    """A cut needs the promise of all remaining members; a majority of the voters is not enough."""
 
     consensus_type: ClassVar[type[Consensus]] = _Voters
 
@@ -269,13 +269,13 @@ class _FirstCut(Consensus):
 
 
 class FirstCutStays(GroupEngine):
-    """A cut is stated anew while somebody has not delivered all up to it: all who have may go meanwhile."""
+    """A cut is stated again while a member has not delivered all of it, since all that have may leave meanwhile."""
 
     consensus_type: ClassVar[type[Consensus]] = _FirstCut
 
 
 class RowsGoAtOnce(GroupEngine):
-    """Who went is waited for, as far as it had acknowledged, until all of it that counts is delivered."""
+    """The row of a removed member stays, as far as it had acknowledged, until all that counts of it is delivered."""
 
     def decided(self, change: Change) -> None:
         super().decided(change)
@@ -285,7 +285,7 @@ class RowsGoAtOnce(GroupEngine):
 
 
 class NobodyVotes(GroupEngine):
-    """Who has joined gets a vote."""
+    """A member that has joined gets a vote."""
 
     def may_vote(self, learner: str) -> bool:
         return False
@@ -300,20 +300,20 @@ class _NoHeirs(Consensus):
 
 
 class LeavesNoVote(GroupEngine):
-    """The last voter that goes leaves its vote to the others."""
+    """The last voter that leaves passes its vote to the others."""
 
     consensus_type: ClassVar[type[Consensus]] = _NoHeirs
 
 
 class LeavesUntold(GroupEngine):
-    """A leaver goes when others have all that it has."""
+    """A leaver stops only after others have all that it has."""
 
     def untold(self, gone: Set[str]) -> Set[str]:
         return set()
 
 
 class GoesUnheard(GroupEngine):
-    """Who leaves, or is put out, stays until a majority knows that: perhaps only its own vote has decided it."""
+    """A member that leaves or is evicted stays until a majority knows: perhaps only its vote has decided it."""
 
     def untold_of_view(self) -> Set[str]:
         return set()
@@ -325,7 +325,7 @@ class _Careless(Consensus):
 
 
 class TellsNoDecision(GroupEngine):
-    """What ended an epoch is kept until all know it."""
+    """A member keeps the decision that ended an epoch until all know it."""
 
     consensus_type: ClassVar[type[Consensus]] = _Careless
 
@@ -336,7 +336,7 @@ class _Unasked(Proposer):
 
 
 class FreezesUnasked(GroupEngine):
-    """It asks first: nothing is frozen while somebody who is needed is away."""
+    """A proposer asks first: it freezes nothing while a required member is away."""
 
     proposer_type: ClassVar[type[Proposer]] = _Unasked
 
@@ -347,13 +347,13 @@ class _Rash(Proposer):
 
 
 class WaitsForEver(GroupEngine):
-    """A ballot that gets nowhere is ended by one without victims."""
+    """A ballot that makes no progress is ended by a ballot without victims."""
 
     proposer_type: ClassVar[type[Proposer]] = _Rash
 
 
 class BelievesItsDisk(GroupEngine):
-    """What others prove to have gone from its disk ends an incarnation: it sends nothing and never votes again."""
+    """Proof that its disk has lost messages ends an incarnation: it sends nothing and never votes again."""
 
     def receive(self, sender: str, message: Message | Digest | Ended | Views) -> None:
         with suppress(RolledBackError):
@@ -364,7 +364,7 @@ class BelievesItsDisk(GroupEngine):
 
 
 class SpeaksUnheard(GroupEngine):
-    """A member that starts from a disk asks the others first whether they have more of it, and says nothing before."""
+    """A member that starts from a disk first asks the others for newer messages of itself, and sends nothing before."""
 
     @property
     def is_on_probation(self) -> bool:
@@ -379,7 +379,7 @@ class SpeaksUnheard(GroupEngine):
 
 
 class KeepsWhatWasTold(GroupEngine):
-    """Who lacks what it has acknowledged is told so: nobody keeps that any more."""
+    """A member that lacks what it has acknowledged is told so, since no other member keeps those messages."""
 
     def proof_of_loss(self, member: str, vector: Vector) -> Message | Digest | None:
         return self._own_message(member, vector.get(member, 0))
@@ -425,7 +425,7 @@ MUTANTS: dict[str, type[GroupEngine]] = {
 
 
 class SendsUnsynced(GroupWorld):
-    """Write-ahead: nothing leaves before the state that knows of it is saved."""
+    """Write-ahead: a message leaves only after the state that records it is saved."""
 
     def after(self, machine: Machine) -> None:
         super().after(machine)
@@ -435,7 +435,7 @@ class SendsUnsynced(GroupWorld):
 
 
 class DifferenceOfStore(GroupWorld):
-    """What a joiner's copy lacks is taken from the state: what is stable is in no store of messages any more."""
+    """What a joiner's copy lacks comes from the state: stable messages are in no message store."""
 
     def difference(self, host: Machine, vector: Vector) -> dict[bytes, Dot]:
         stored = {
@@ -448,14 +448,14 @@ class DifferenceOfStore(GroupWorld):
 
 
 class SendsAllAgain(GroupWorld):
-    """What the group has of a former life's operations is not sent again."""
+    """A member does not send again those operations of its former incarnation that the group has."""
 
     def to_send_again(self, machine: Machine, parked: Parked) -> tuple[ParkedOperation, ...]:
         return tuple(o for o in parked.operations if o.dot not in parked.copies)
 
 
 class NotesUnsaved(GroupWorld):
-    """What goes out again is noted durably, with its new dot, before it leaves: so a crash sends nothing twice."""
+    """An operation that is sent again is first saved with its new dot, so that a crash sends nothing twice."""
 
     def _sync(self, machine: Machine) -> bool:
         parked = machine.parked
@@ -467,14 +467,14 @@ class NotesUnsaved(GroupWorld):
 
 
 class SendsTheSameAgain(GroupWorld):
-    """Three-way comparison: a removal that is sent again means what it meant, not what has been written since."""
+    """Three-way comparison: a removal sent again removes what it meant then, not what was written since."""
 
     def instead_of(self, payload: bytes) -> bytes:
         return payload
 
 
 class CopiesToAny(GroupWorld):
-    """Only who can read it gets a copy, even before it asks to be let in."""
+    """Only a program that can read a copy gets one, even before it asks to join."""
 
     def may_copy(self, host: Machine, machine: Machine) -> bool:
         return True
@@ -508,7 +508,7 @@ class CountsAnyConfirmation(FoundingRound):
 
 
 class ForgetsWhatItConfirmed(FoundingRound):
-    """Who hears of a group that it has confirmed is in it."""
+    """A founder that hears of a group that it has confirmed is a member of it."""
 
     def heard_of_group(self, group_id: str) -> None:
         self._confirmed.clear()
@@ -516,7 +516,7 @@ class ForgetsWhatItConfirmed(FoundingRound):
 
 
 class BeginsUnconfirmed(FoundingRound):
-    """A group begins with the confirmations of all."""
+    """A group begins only with the confirmations of all founders."""
 
     def missing(self) -> list[str]:
         return [name for name in self.names if name != self.name and name not in self._heard]

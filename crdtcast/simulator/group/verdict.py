@@ -70,7 +70,9 @@ def _everybody_is_where_it_should_be(
 ) -> None:
     for machine in world.machines.values():
         if machine.up and machine.ghost:
-            raise Failure("ghost-untold", f"{machine.me} dials, and nobody tells it")
+            raise Failure(
+                "ghost-untold", f"{machine.me} dials, and no member tells it that it is removed"
+            )
         if drain.wants_in(machine):
             raise Failure("join-stuck", f"{machine.name} asks in vain, at {machine.asked} last")
     for machine in living:
@@ -158,7 +160,9 @@ def _ghosts(world: GroupWorld, drain: Drain) -> None:
     drain.run()
     for machine in world.machines.values():
         if machine.up and machine.ghost:
-            raise Failure("ghost-untold", f"{machine.me} dials, and nobody tells it")
+            raise Failure(
+                "ghost-untold", f"{machine.me} dials, and no member tells it that it is removed"
+            )
 
 
 def _shrunk(world: GroupWorld, machine: Machine) -> None:

@@ -37,7 +37,7 @@ class _AnyCut(Claims):
 
 
 class TrustsCuts(_Trusting):
-    """A sweep or a settlement is held against the past of its message."""
+    """A sweep or settlement is compared with the past of its message."""
 
     claims_type: ClassVar[type[Claims]] = _AnyCut
 
@@ -49,20 +49,20 @@ class _Endless(Inbox):
 
 
 class KeepsAll(GroupEngine):
-    """What waits is bounded, for each origin."""
+    """The number of waiting messages is limited for each origin."""
 
     inbox_type: ClassVar[type[Inbox]] = _Endless
 
 
 class TrustsEnds(GroupEngine):
-    """That it has ended a member believes only those whom it knows, and only a number that can be."""
+    """A member believes that it has ended only from members it knows, and only with a possible number."""
 
     def _check_ended(self, sender: str, cut: int | None) -> None:
         pass
 
 
 class LetsErrorsThrough(GroupEngine):
-    """Whatever is wrong with an operation is an error that blames its sender."""
+    """Each error in an operation blames its sender."""
 
     def _check_operation(self, sender: str, message: Message) -> None:
         if message.kind == Kind.SETTLED:
@@ -82,7 +82,7 @@ class BlamesNobody(GroupEngine):
 
 
 class TrustsMemories(GroupEngine):
-    """Only a member that was started from a journal believes that it has sent more than it knows."""
+    """Only a member that started from a journal believes that it has sent more than it knows."""
 
     def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
         super().__init__(me, state, reads)
@@ -93,14 +93,14 @@ class TrustsMemories(GroupEngine):
 
 
 class TrustsFrames(GroupEngine):
-    """A record or change that no member can have made is refused, also when an honest member relays it."""
+    """A record or change that no member can have made is refused, also if an honest member relays it."""
 
     def _check_views(self, sender: str, frame: Views) -> None:
         pass
 
 
 class TrustsRecords(GroupEngine):
-    """A record names nobody who cannot be a member any more, and no more of its receiver than that has sent."""
+    """A record names no incarnation that cannot be a member any more, nor more of its receiver than it has sent."""
 
     def _check_own_record(self, record: Record) -> None:
         pass
@@ -112,7 +112,7 @@ class _Reaching(Consensus):
 
 
 class TakesAnyBallot(GroupEngine):
-    """A ballot that is far ahead of what others have taken up counts for nothing."""
+    """A ballot far ahead of those that others have answered is ignored."""
 
     consensus_type: ClassVar[type[Consensus]] = _Reaching
 
@@ -123,7 +123,7 @@ class _Obedient(Consensus):
 
 
 class AcceptsAnything(GroupEngine):
-    """Nobody accepts what a proposer's terms do not ask for, or what cuts off more than members may lose."""
+    """No member accepts a change that its terms do not allow, or that cuts off more than members may lose."""
 
     consensus_type: ClassVar[type[Consensus]] = _Obedient
 
@@ -137,7 +137,7 @@ class _Credulous(Consensus):
 
 
 class TakesOverAnything(GroupEngine):
-    """A change that cannot have been asked for is not taken over from who says to have accepted it."""
+    """A change that no member can have requested is not adopted, though a member says that it has accepted it."""
 
     consensus_type: ClassVar[type[Consensus]] = _Credulous
 
@@ -148,7 +148,7 @@ class _Unasked(Consensus):
 
 
 class ForcedUnasked(GroupEngine):
-    """Nobody who goes on is forced to anything without having promised it."""
+    """A remaining member is forced to nothing that it has not promised."""
 
     consensus_type: ClassVar[type[Consensus]] = _Unasked
 
@@ -159,7 +159,7 @@ class _Unreading(Consensus):
 
 
 class TakesAnyLevel(GroupEngine):
-    """No decision raises the level above what a member reads that goes on."""
+    """No decision raises the level above what each remaining member reads."""
 
     consensus_type: ClassVar[type[Consensus]] = _Unreading
 
@@ -170,7 +170,7 @@ class _Haunted(Membership):
 
 
 class KeepsUnborn(GroupEngine):
-    """Who can never be a member leaves no cut behind."""
+    """An incarnation that can never be a member leaves no cut behind."""
 
     membership_type: ClassVar[type[Membership]] = _Haunted
 

@@ -311,7 +311,9 @@ class HostileWorld(GroupWorld):
     def _refused(self, machine: Machine, text: str) -> None:
         """The text says who is to blame, and the link with that one is closed."""
         if self.liar.me not in text:
-            raise Failure("unnamed", f"{machine.me} refuses, and does not say whom: {text}")
+            raise Failure(
+                "unnamed", f"{machine.me} refuses a frame without the name of its sender: {text}"
+            )
         self.counts["refused_frames"] += 1
         self.disconnect(machine.name, self.hostile)
 
