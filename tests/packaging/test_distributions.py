@@ -28,6 +28,16 @@ for module in pkgutil.walk_packages(crdtcast.__path__, "crdtcast."):
         print(module.name)
 """
 
+USES = """
+from crdtcast import Replica
+from crdtcast.adapters.redis.cluster import LocalCluster
+from crdtcast.datatypes import AWSet
+from crdtcast.integrations.spark.findings import Finding
+
+async def buy(replica: Replica) -> None:
+    await replica.object("cart", AWSet).ad("milk")
+"""
+
 TESTS_FOR_THE_WHEEL = (
     "conftest.py",
     "effort.py",
@@ -72,12 +82,18 @@ def tracked() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def sdist(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution of the tracked files alone, so that no stale build gets in."""
+def source(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tracked files alone, so that no stale build gets in."""
     source = tmp_path_factory.mktemp("source")
     for name in tracked:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, source / name, follow_symlinks=False)
+    return source
+
+
+@pytest.fixture(scope="session")
+def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution."""
     out = tmp_path_factory.mktemp("sdist")
     run([sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", out], source)
     (built,) = out.glob("*.tar.gz")
@@ -96,8 +112,10 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def environment_with(wheel: Path, directory: Path, *, dependencies_from_here: bool) -> Path:
-    """The Python of a new virtual environment with the wheel in it.
+def environment_with(
+    words: Sequence[str | Path], directory: Path, *, dependencies_from_here: bool
+) -> Path:
+    """The Python of a new virtual environment in which pip has installed what the words say.
 
     With `dependencies_from_here` everything else comes from the environment that runs the tests;
     without, from the package index, and only what the core asks for.
@@ -106,27 +124,34 @@ def environment_with(wheel: Path, directory: Path, *, dependencies_from_here: bo
     python = directory / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-input", "--quiet"]
     if dependencies_from_here:
-        run([*pip, "--no-deps", wheel], directory)
+        run([*pip, "--no-deps", *words], directory)
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         # Python reads .pth files in its own folder only, so the checkout that is installed for
         # development over there stays out of sight here.
         found = directory / "lib" / version / "site-packages" / "dependencies.pth"
         found.write_text(sysconfig.get_path("purelib") + "\n")
     else:
-        run([*pip, wheel], directory)
+        run([*pip, *words], directory)
     return python
 
 
 @pytest.fixture(scope="session")
 def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python with the wheel and all dependencies."""
-    return environment_with(wheel, tmp_path_factory.mktemp("full"), dependencies_from_here=True)
+    return environment_with([wheel], tmp_path_factory.mktemp("full"), dependencies_from_here=True)
 
 
 @pytest.fixture(scope="session")
 def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python with the wheel and what it strictly depends on."""
-    return environment_with(wheel, tmp_path_factory.mktemp("core"), dependencies_from_here=False)
+    return environment_with([wheel], tmp_path_factory.mktemp("core"), dependencies_from_here=False)
+
+
+@pytest.fixture(scope="session")
+def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with an editable install of the source, and all dependencies."""
+    directory = tmp_path_factory.mktemp("editable")
+    return environment_with(["--editable", source], directory, dependencies_from_here=True)
 
 
 def installed_names(tracked: list[str]) -> set[str]:
@@ -170,16 +195,21 @@ def test_every_module_imports_from_the_wheel(full: Path, tmp_path: Path) -> None
     assert {"crdtcast.adapters.redis.commands.table", "crdtcast.cli"} <= set(lines[1:])
 
 
+def checked(python: Path, words: Sequence[str], directory: Path) -> str:
+    """What a type checker says about code that runs with this Python."""
+    path = {"PATH": f"{python.parent}:{os.environ['PATH']}"}  # where pyright looks for it
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=directory,
+        env=os.environ | path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+
+
 def test_every_public_name_of_the_wheel_has_a_type(full: Path, tmp_path: Path) -> None:
     words = ["basedpyright", "--verifytypes", "crdtcast", "--ignoreexternal", "--outputjson"]
-    checked = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{full.parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
-    found = json.loads(checked.stdout)["typeCompleteness"]
+    found = json.loads(checked(full, words, tmp_path))["typeCompleteness"]
     assert Path(found["packageRootDirectory"]).is_relative_to(full.parents[1])
     symbols = {symbol["name"]: symbol for symbol in found["symbols"]}
     assert "crdtcast.adapters.redis.gateway.Gateway.run" in symbols
@@ -191,6 +221,17 @@ def test_every_public_name_of_the_wheel_has_a_type(full: Path, tmp_path: Path) -
     ]
     assert not untyped, "\n".join(untyped)
     assert found["completenessScore"] == 1
+
+
+def test_type_checkers_see_an_editable_install(editable: Path, tmp_path: Path) -> None:
+    (tmp_path / "uses.py").write_text(USES)
+    mypy = ["mypy", "--strict", "--output", "json", "--python-executable", str(editable), "uses.py"]
+    errors = [json.loads(line) for line in checked(editable, mypy, tmp_path).splitlines()]
+    assert [(error["line"], error["code"]) for error in errors] == [(8, "attr-defined")]
+    pyright = ["basedpyright", "--level", "error", "--outputjson", "uses.py"]
+    errors = json.loads(checked(editable, pyright, tmp_path))["generalDiagnostics"]
+    places = [(error["range"]["start"]["line"] + 1, error["rule"]) for error in errors]
+    assert places == [(8, "reportAttributeAccessIssue")]
 
 
 def test_some_tests_pass_against_the_wheel(full: Path, tmp_path: Path) -> None:
