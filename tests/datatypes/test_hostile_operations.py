@@ -23,6 +23,7 @@ from crdtcast.datatypes.maps import NestedMap
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import NewerOperationError, RemoteProtocolError
 from crdtcast.replica.objects import Key, Objects
+from tests.effort import seeds
 
 MAP: Key = ("m", AWMap.TYPE)
 TEXT: Key = ("t", SharedText.TYPE)
@@ -320,7 +321,7 @@ def test_resets_within_a_message_mean_what_they_mean_in_several() -> None:
         RWSet: [["add", 1], ["remove", 2], ["add", 2]],
     }
     for crdt, operations in issued.items():
-        for seed in range(60):
+        for seed in seeds(60):
             random = Random(seed)
             chosen = random.choices([["reset"], ["forget"], *operations], k=8)
             one, several = crdt(), crdt()
