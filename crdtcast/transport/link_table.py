@@ -30,7 +30,7 @@ Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0
 """A link that lived for so many seconds was a success: the back-off starts anew."""
 _STARTING = 3.0
-"""For so many seconds one that was never linked may only be starting itself, like this node: no trouble yet."""
+"""For so many seconds one without a link may only be starting, like this node, or stopping: no trouble yet."""
 _STOPPED = "this node has stopped"
 _REPLACED = "replaced by a newer connection"
 _ORDINARY = {_STOPPED, _REPLACED}
@@ -140,7 +140,7 @@ class Links(Greeting):
 
     def _unreachable(self, peer: Peer, cause: str) -> Patience:
         text = f"cannot reach {peer.at(format_address(peer.address))}: {cause}"
-        if peer.times_up or trio.current_time() - peer.born >= _STARTING:
+        if trio.current_time() - peer.unlinked_since >= _STARTING:
             self._trouble(peer, text)
         else:
             peer.life.move(LinkEvent.FAIL, text)
@@ -249,6 +249,7 @@ class Links(Greeting):
         if trio.current_time() - link.since >= _STEADY:
             peer.backoff.reset()
         peer.life.move(event, link.closed)
+        peer.unlinked_since = trio.current_time()
         if link.closed not in _ORDINARY:
             level = logging.INFO if link.closed == CLOSED_BY_PEER else logging.WARNING
             text = f"link with {link.name} is down: {link.closed}"

@@ -116,7 +116,7 @@ class Peer:
         self.address = address
         self.backoff = backoff
         self.life = life
-        self.born: float = trio.current_time()
+        self.unlinked_since: float = trio.current_time()
         self.times_up = 0
         self.traffic: Traffic = Traffic()
         self.nudged: trio.Event = trio.Event()
