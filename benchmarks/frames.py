@@ -14,7 +14,7 @@ from collections.abc import Callable
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.wire.decoder import FrameDecoder
-from crdtcast.wire.encoder import Encoder, Piece
+from crdtcast.wire.encoder import EncodedPiece, Encoder
 from crdtcast.wire.frames import encode
 
 CONTEXTS = {4: 3, 32: 27, 128: 95}
@@ -31,7 +31,7 @@ def best(step: Callable[[], object], rounds: int) -> float:
     return min(runs)
 
 
-def stream_of(piece: Piece) -> bytes:
+def stream_of(piece: EncodedPiece) -> bytes:
     stream = piece.stream
     if isinstance(stream, bytes):
         return stream

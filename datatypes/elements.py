@@ -9,13 +9,13 @@ from crdtcast.datatypes.identities import Identity
 from crdtcast.datatypes.ordered import Block, CountedTree
 
 
-class Gone(enum.Enum):
+class GoneElement(enum.Enum):
     """Stands for the value of an element that has none."""
 
     GONE = "gone"
 
 
-GONE: Final = Gone.GONE
+GONE: Final = GoneElement.GONE
 
 
 class Place(NamedTuple):
@@ -49,7 +49,7 @@ def age(member: SequenceElement) -> tuple[int, Identity]:
     return member.place.stamp, member.identity
 
 
-class Members(CountedTree[SequenceElement]):
+class ElementIndex(CountedTree[SequenceElement]):
     """Live members have positions; dead ones stand among them."""
 
     __slots__ = ()

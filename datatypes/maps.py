@@ -50,7 +50,7 @@ NestedRemoval: TypeAlias = tuple[Element, NestedType] | list[Any]
 """Of a batch: [name, type]."""
 
 
-class Piece(NamedTuple):
+class MapPiece(NamedTuple):
     """What an operation does to one value: an operation on it, or (None) a reset. `version`: of the value's type at the
     sender.
     """
@@ -255,26 +255,26 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             touched = EVERYTHING if name == "reset" else tuple(piece.key for piece in pieces)
             self._tell(operation, Change(Arrived(name, args, tag, index), touched))
 
-    def _pieces(self, name: str, args: Sequence[Any]) -> list[Piece]:
+    def _pieces(self, name: str, args: Sequence[Any]) -> list[MapPiece]:
         if name == "update":
             return [_update(*args)]
         if name == "remove":
-            return [Piece(Key(args[0], args[1]), None)]
+            return [MapPiece(Key(args[0], args[1]), None)]
         if name == "reset":
-            return [Piece(key, None) for key in chain(self._asleep, self._objects)]
+            return [MapPiece(key, None) for key in chain(self._asleep, self._objects)]
         updates, removals = args
         return [
             *(_update(*update) for update in updates),
-            *(Piece(Key(key, type_of), None) for key, type_of in removals),
+            *(MapPiece(Key(key, type_of), None) for key, type_of in removals),
         ]
 
-    def _to_reset(self, dot: Dot) -> list[Piece]:
+    def _to_reset(self, dot: Dot) -> list[MapPiece]:
         """What a reset does to the values: by the second one of a message, to what it has touched since the first."""
         again, self._cleared_by = self._cleared_by == dot, dot
         since, self._since_reset = self._since_reset, {}
-        return [Piece(key, None) for key in since] if again else self._pieces("reset", ())
+        return [MapPiece(key, None) for key in since] if again else self._pieces("reset", ())
 
-    def _take(self, piece: Piece, tag: Tag, index: int) -> None:
+    def _take(self, piece: MapPiece, tag: Tag, index: int) -> None:
         key, operation, version = piece
         held = self._awake(key)
         if held is None:
@@ -323,7 +323,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             self._check_values(pieces)
 
     def _check_types(
-        self, operation: Sequence[Any], pieces: Sequence[Piece], version: int | None
+        self, operation: Sequence[Any], pieces: Sequence[MapPiece], version: int | None
     ) -> None:
         """Refuse an operation with a key twice, or with a type that a map of that version does not hold."""
         if len(pieces) > 1 and len({piece.key for piece in pieces}) < len(pieces):
@@ -339,7 +339,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                 why = f"version {claimed} does not hold {shown(name)}"
                 raise self._refusal(operation, why, version)
 
-    def _check_values(self, pieces: Sequence[Piece]) -> None:
+    def _check_values(self, pieces: Sequence[MapPiece]) -> None:
         """Refuse a batch of which a part is unknown before any of it has taken effect."""
         for key, nested_operation, version in pieces:
             if nested_operation is not None:
@@ -414,7 +414,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         """What goes to one value is compressed by its type; a reset of the map divides."""
         compressed: list[list[Any]] = []
-        pieces: list[Piece] = []
+        pieces: list[MapPiece] = []
         for name, *args in operations:
             if name == "reset":
                 compressed += [*self._compressed(pieces), ["reset"]]
@@ -423,7 +423,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                 pieces += self._pieces(name, args)
         return compressed + self._compressed(pieces)
 
-    def _compressed(self, pieces: Iterable[Piece]) -> list[list[Any]]:
+    def _compressed(self, pieces: Iterable[MapPiece]) -> list[list[Any]]:
         by_key: dict[Key, list[list[Any] | None]] = {}
         for key, operation, _ in pieces:
             by_key.setdefault(key, []).append(operation)
@@ -540,9 +540,9 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                 self._rest(key, restored)
 
 
-def _update(name: Element, type_of: Any, operation: list[Any]) -> Piece:
+def _update(name: Element, type_of: Any, operation: list[Any]) -> MapPiece:
     type_named, version = _name_and_version(type_of)
-    return Piece(Key(name, type_named), operation, version)
+    return MapPiece(Key(name, type_named), operation, version)
 
 
 def _remembers(held_type: type[Object]) -> bool:

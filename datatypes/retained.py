@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Followed)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RetainedStep:
     """A delivery, or (without an operation) the news that a message is stable."""
 
     tag: Tag
@@ -51,20 +51,20 @@ class Retained(Generic[F]):
         self.floor: F = floor
         self.vector: dict[str, int] = dict(vector or {})
         self.operations: int = 0
-        self._steps: deque[Step] = deque()
+        self._steps: deque[RetainedStep] = deque()
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[RetainedStep]:
         return iter(self._steps)
 
     def delivered(self, operation: Sequence[Any], tag: Tag, index: int) -> None:
-        self._steps.append(Step(tag, index, operation))
+        self._steps.append(RetainedStep(tag, index, operation))
         self.operations += 1
         while self.operations > self.most:
             self._lower()
 
     def stable(self, tag: Tag) -> None:
         if self._steps:
-            self._steps.append(Step(tag, 0, None))
+            self._steps.append(RetainedStep(tag, 0, None))
         else:
             self.floor.stable(tag)
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
-from crdtcast.datatypes.elements import GONE, Elements, Members, Place, SequenceElement, age
+from crdtcast.datatypes.elements import GONE, ElementIndex, Elements, Place, SequenceElement, age
 from crdtcast.datatypes.identities import (
     Identity,
     apart,
@@ -91,7 +91,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         self._stamps = Stamps()
-        self._members = Members()
+        self._members = ElementIndex()
         self._elements = Elements()
         # Unstable children of one parent on one side, oldest first.
         self._children: dict[tuple[Identity | None, str], list[SequenceElement]] = {}

@@ -1,11 +1,11 @@
 """Who is let to the door: however many come, the honest host's handshake is not the one that ends."""
 
-from crdtcast.transport.connection_limits import Admission, Visit
+from crdtcast.transport.connection_limits import ConnectionAdmission, Visit
 
 
 def test_the_oldest_of_the_host_with_most_gives_way() -> None:
     ended: list[str] = []
-    admission = Admission(max_handshakes=4, max_host_connections=100)
+    admission = ConnectionAdmission(max_handshakes=4, max_host_connections=100)
 
     def come(host: str, name: str) -> Visit:
         visit = Visit(host, lambda: ended.append(name))
@@ -21,7 +21,7 @@ def test_the_oldest_of_the_host_with_most_gives_way() -> None:
 
 
 def test_a_host_that_has_left_may_come_again() -> None:
-    admission = Admission(max_handshakes=4, max_host_connections=2)
+    admission = ConnectionAdmission(max_handshakes=4, max_host_connections=2)
     visits = [Visit("a", lambda: None) for _ in range(3)]
     assert [admission.enter(visit) for visit in visits] == [True, True, False]
     admission.greeted(visits[0])

@@ -11,7 +11,7 @@ from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.transport.options import MIN_FRAME
 from crdtcast.wire import compression, id_table
 from crdtcast.wire.decoder import FrameDecoder
-from crdtcast.wire.encoder import PIECE_BYTES, Encoder, Piece
+from crdtcast.wire.encoder import PIECE_BYTES, EncodedPiece, Encoder
 from crdtcast.wire.fields import MAX_ORIGINS, Named, Section
 from crdtcast.wire.frames import Frame, encode
 from crdtcast.wire.group_frames import Grouped
@@ -44,7 +44,7 @@ frames = st.one_of(
 )
 
 
-def stream_of(piece: Piece) -> bytes:
+def stream_of(piece: EncodedPiece) -> bytes:
     """All its bytes."""
     if isinstance(piece.stream, bytes):
         return piece.stream

@@ -11,7 +11,7 @@ import pytest
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventlog import owner
-from crdtcast.eventlog.format import COLUMNS, Event, Kind, LoggedCut, LoggedView, LogReader
+from crdtcast.eventlog.format import COLUMNS, Event, EventKind, LoggedCut, LoggedView, LogReader
 from crdtcast.eventlog.writer import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 
@@ -76,22 +76,22 @@ def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
     }
     first, start, send, deliver, stable, state, gc, stop = told
     assert (first.kind, first.vector, json.loads(first.op or "")) == (
-        Kind.SEGMENT,
+        EventKind.SEGMENT,
         {},
         ["a", "b"],
     )
-    assert (start.kind, start.vector, start.deps) == (Kind.START, {OTHER: 2}, (Dot(OTHER, 1),))
+    assert (start.kind, start.vector, start.deps) == (EventKind.START, {OTHER: 2}, (Dot(OTHER, 1),))
     assert (send.kind, send.dot, send.deps, send.op) == (
-        Kind.SEND,
+        EventKind.SEND,
         Dot(ME, 1),
         (Dot(OTHER, 2),),
         None,
     )
-    assert (deliver.kind, deliver.dot) == (Kind.DELIVER, Dot(OTHER, 3))
-    assert (stable.kind, stable.dot) == (Kind.STABLE, Dot(OTHER, 2))
+    assert (deliver.kind, deliver.dot) == (EventKind.DELIVER, Dot(OTHER, 3))
+    assert (stable.kind, stable.dot) == (EventKind.STABLE, Dot(OTHER, 2))
     assert (state.object, state.vector, state.digest) == ("cart:ä", {OTHER: 3}, "d1g")
     assert (gc.bytes_before, gc.bytes_after, gc.entries) == (900, 100, 3)
-    assert (stop.kind, stop.entries) == (Kind.STOP, 2)
+    assert (stop.kind, stop.entries) == (EventKind.STOP, 2)
     assert names(tmp_path) == [f"g--a--{ME}--000000000001.jsonl"]
     assert len(COLUMNS) == 29
 
@@ -146,14 +146,18 @@ def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path
     _, start, _, join, send, left, evict, segment, again = events(tmp_path)
     assert json.loads(start.op or "") == [ME, OTHER]
     assert (join.kind, join.dot, join.member, join.replaces) == (
-        Kind.JOIN,
+        EventKind.JOIN,
         Dot(OTHER, 4),
         third,
         ("c.000000000001",),
     )
-    assert (send.kind, send.dot, send.reissues) == (Kind.SEND, Dot(ME, 1), ("a.000000000000", 7))
-    assert (left.kind, left.dot) == (Kind.LEFT, Dot(OTHER, 5))
-    assert (evict.kind, evict.dot) == (Kind.EVICT, Dot(third, 3))
+    assert (send.kind, send.dot, send.reissues) == (
+        EventKind.SEND,
+        Dot(ME, 1),
+        ("a.000000000000", 7),
+    )
+    assert (left.kind, left.dot) == (EventKind.LEFT, Dot(OTHER, 5))
+    assert (evict.kind, evict.dot) == (EventKind.EVICT, Dot(third, 3))
     assert json.loads(segment.op or "") == [ME], "a segment begins with the members of that time"
     assert (again.member, again.replaces) == (third, None)
     assert EventLog.recover(tmp_path, "a").vector == {OTHER: 4, ME: 1}
@@ -229,7 +233,7 @@ def test_segments_rotate_by_size_and_each_sums_up_those_before(tmp_path: Path) -
     for name in names(tmp_path)[1:]:
         first = json.loads((tmp_path / name).read_text().splitlines()[0])
         assert first["kind"] == "SEGMENT" and first["seq"] == int(name.split("--")[3].split(".")[0])
-        before = [e for e in told if e.seq < first["seq"] and e.kind == Kind.DELIVER]
+        before = [e for e in told if e.seq < first["seq"] and e.kind == EventKind.DELIVER]
         assert first["vector"] == {OTHER: before[-1].counter}
 
 
@@ -360,7 +364,9 @@ def test_a_process_that_another_one_has_followed_writes_no_line_behind_its_end(
     second.stop()
     told = events(tmp_path)
     assert [event.seq for event in told] == list(range(1, len(told) + 1))
-    assert [event.counter for event in told if event.kind == Kind.DELIVER] == [1, 2][not began :]
+    assert [event.counter for event in told if event.kind == EventKind.DELIVER] == [1, 2][
+        not began :
+    ]
     assert len(said) == 1 and "another process now writes the log of a.0" in said[0]
 
 
@@ -435,7 +441,9 @@ def test_a_full_disk_is_retried_warned_of_once_a_while_and_loses_nothing_small(
     disk.room = 10**9
     log.flush()
     assert len(said) == 3 and "is writable again" in said[2] and "nothing was lost" in said[2]
-    assert [e.counter for e in events(tmp_path) if e.kind == Kind.DELIVER] == list(range(1, 21))
+    assert [e.counter for e in events(tmp_path) if e.kind == EventKind.DELIVER] == list(
+        range(1, 21)
+    )
 
 
 def test_a_disk_full_for_long_drops_events_as_a_hole_in_seq(

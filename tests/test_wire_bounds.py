@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice, States
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.engine import Kind
+from crdtcast.engine import OperationKind
 from crdtcast.engine.operations import decode as decode_operation
 from crdtcast.engine.views import Asked, Ballot, Promise, Record, Views
 from crdtcast.exceptions import RemoteProtocolError
@@ -176,8 +176,8 @@ def test_a_long_frame_of_any_fields_is_a_frame_or_a_protocol_error(
         decode(msgpack.packb([kind, *fields]))
 
 
-@pytest.mark.parametrize("kind", [k for k in Kind if k])
-def test_a_membership_operation_of_empty_lists_costs_little(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [k for k in OperationKind if k])
+def test_a_membership_operation_of_empty_lists_costs_little(kind: OperationKind) -> None:
     payload = b"\x9f" + lists(200_000) * 15
     assert taken_by(decode_operation, kind, payload) < 16 * MEGABYTE
 

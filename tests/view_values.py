@@ -11,12 +11,12 @@ from crdtcast.engine.views import (
     Accepted,
     Asked,
     Ballot,
-    Change,
     Decided,
     Promise,
     Proposal,
     Record,
     View,
+    ViewChange,
     Views,
     Wants,
     Word,
@@ -33,7 +33,7 @@ cuts = st.builds(Cut, numbers, st.sampled_from(How))
 ballots = st.builds(Ballot, numbers, ids | st.just(""))
 words = st.builds(Word, several, several)
 changes = st.builds(
-    Change, st.lists(st.tuples(ids, cuts), max_size=3).map(tuple), several, several, levels
+    ViewChange, st.lists(st.tuples(ids, cuts), max_size=3).map(tuple), several, several, levels
 )
 proposals = st.builds(Proposal, ballots, several, levels, st.booleans(), words, st.none() | changes)
 promises = st.builds(Promise, ballots, st.dictionaries(ids, numbers), several)
@@ -63,7 +63,7 @@ views = st.builds(View, numbers, names, st.frozensets(ids), st.integers(1, 9))
 wants = st.builds(Wants, st.dictionaries(ids, st.booleans()), st.booleans(), levels)
 
 BALLOT = Ballot(3, A)
-CHANGE = Change(((B, Cut(9, How.EVICTED)), (C, Cut(4, How.LEFT))), (B,), (C,), 2)
+CHANGE = ViewChange(((B, Cut(9, How.EVICTED)), (C, Cut(4, How.LEFT))), (B,), (C,), 2)
 WORD = Word((B,), (C,))
 RECORD = Record(
     A,

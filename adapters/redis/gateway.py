@@ -37,8 +37,8 @@ from crdtcast.adapters.redis.group.lifecycle import Belonging
 from crdtcast.adapters.redis.group.peers import GroupPeers
 from crdtcast.adapters.redis.group.preimages import Aside
 from crdtcast.adapters.redis.group.questions import Questions
-from crdtcast.adapters.redis.group.recovery import Durability, Found, Identity
-from crdtcast.adapters.redis.ops.admin import Admin
+from crdtcast.adapters.redis.group.recovery import Durability, FoundState, Identity
+from crdtcast.adapters.redis.ops.admin import GatewayCommands
 from crdtcast.adapters.redis.ops.held_log import HeldLog
 from crdtcast.adapters.redis.ops.recorder import Read, Recorder
 from crdtcast.adapters.redis.options import GatewayOptions
@@ -177,7 +177,7 @@ class Gateway:
             self.belonging = Belonging(self, options.member, self._log)
             self.node = self.belonging.peers
         self.table: Table = Table()
-        self.admin: Admin = Admin(self)
+        self.admin: GatewayCommands = GatewayCommands(self)
         self.subscriptions: Subscriptions = Subscriptions(
             self._poller, lambda: self.front.flush(), self._log
         )
@@ -434,7 +434,7 @@ class Gateway:
             state = replace(state, level=stored.level)
         self.write_file(state, self.inspection.found, left=left)
 
-    def write_file(self, state: StoredState, found: Found, *, left: bool = False) -> None:
+    def write_file(self, state: StoredState, found: FoundState, *, left: bool = False) -> None:
         """Note in the local file which incarnation goes on beside which server."""
         LocalFile(
             group=state.group,

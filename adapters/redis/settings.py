@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.server.monitor import LEAST_PATIENCE_SECONDS, PATIE
 from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
 from crdtcast.adapters.redis.store import effects
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.service.configuration import Kind, option
+from crdtcast.service.configuration import OptionKind, option
 from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 from crdtcast.transport.options import Address, NodeOptions, parse_address
 
@@ -29,114 +29,119 @@ class GatewaySettings(MemberSettings):
     """See the sentences. Without `found` and `join` the members are fixed, and `peer` names all others."""
 
     listen_clients: str = option(
-        Kind.ADDRESS, "Address where clients connect; port 0 takes a free one.", "127.0.0.1:6380"
+        OptionKind.ADDRESS,
+        "Address where clients connect; port 0 takes a free one.",
+        "127.0.0.1:6380",
     )
     listen: str = option(
-        Kind.ADDRESS, "Address where the other gateways connect.", "127.0.0.1:7380"
+        OptionKind.ADDRESS, "Address where the other gateways connect.", "127.0.0.1:7380"
     )
     peer: tuple[str, ...] = option(
-        Kind.NAMES,
+        OptionKind.NAMES,
         "Another member of a group of fixed members, as NAME=HOST:PORT. Name all other members.",
         (),
     )
     server: str = option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         "This gateway's Redis or Valkey server: redis://[user:password@]HOST:PORT (rediss:// for "
         "TLS), unix:///PATH, or sentinel://HOST:PORT,…/NAME for the primary that Sentinel names.",
         "redis://127.0.0.1:6379",
     )
     server_ca: str | None = option(
-        Kind.PATH,
+        OptionKind.PATH,
         "CA of the server's certificate (PEM); default: the CAs that the system trusts.",
         None,
     )
     server_certificate: str | None = option(
-        Kind.PATH, "Certificate that the gateway shows to the server (PEM).", None
+        OptionKind.PATH, "Certificate that the gateway shows to the server (PEM).", None
     )
-    server_key: str | None = option(Kind.PATH, "The key of server_certificate (PEM).", None)
+    server_key: str | None = option(OptionKind.PATH, "The key of server_certificate (PEM).", None)
     tls_certificate: str | None = option(
-        Kind.PATH, "Certificate of the clients' port (PEM). Set: the port uses TLS.", None
+        OptionKind.PATH, "Certificate of the clients' port (PEM). Set: the port uses TLS.", None
     )
-    tls_key: str | None = option(Kind.PATH, "The key of tls_certificate (PEM).", None)
+    tls_key: str | None = option(OptionKind.PATH, "The key of tls_certificate (PEM).", None)
     tls_ca: str | None = option(
-        Kind.PATH, "CA (PEM). Set: clients must show a certificate signed by it.", None
+        OptionKind.PATH, "CA (PEM). Set: clients must show a certificate signed by it.", None
     )
     state_dir: str = option(
-        Kind.PATH, "Directory of the small local files that must survive the loss of the server."
+        OptionKind.PATH,
+        "Directory of the small local files that must survive the loss of the server.",
     )
     log_dir: str | None = option(
-        Kind.PATH, "Directory for event logs, which `crdtcast check` and `audit` read.", None
+        OptionKind.PATH, "Directory for event logs, which `crdtcast check` and `audit` read.", None
     )
     metadata_db: int = option(
-        Kind.NUMBER, "Number of the server's database that holds the gateway's metadata.", 15
+        OptionKind.NUMBER, "Number of the server's database that holds the gateway's metadata.", 15
     )
     password: str | None = option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         "Password that clients must send with AUTH. Prefer the environment or the file to "
         "the command line.",
         None,
     )
     protected_mode: bool = option(
-        Kind.FLAG, "Without a password, serve only clients on this machine.", True
+        OptionKind.FLAG, "Without a password, serve only clients on this machine.", True
     )
-    timeout: float = option(Kind.SECONDS, "Close a client that is idle for this long; 0: never.", 0)
+    timeout: float = option(
+        OptionKind.SECONDS, "Close a client that is idle for this long; 0: never.", 0
+    )
     tcp_keepalive: float = option(
-        Kind.SECONDS, "Probe a silent client after this long; 0: the system's default.", 300
+        OptionKind.SECONDS, "Probe a silent client after this long; 0: the system's default.", 300
     )
     client_output_limit: int = option(
-        Kind.BYTES,
+        OptionKind.BYTES,
         "Close a client with more unread reply bytes than this; 0: no limit.",
         256 * 1024 * 1024,
     )
     client_output_soft_limit: int = option(
-        Kind.BYTES,
+        OptionKind.BYTES,
         "Close a client with more unread reply bytes than this for client_output_soft_seconds; "
         "0: no limit.",
         0,
     )
     client_output_soft_seconds: float = option(
-        Kind.SECONDS, "Time that a client may stay above client_output_soft_limit.", 60
+        OptionKind.SECONDS, "Time that a client may stay above client_output_soft_limit.", 60
     )
     leave_out: tuple[str, ...] = option(
-        Kind.NAMES,
+        OptionKind.NAMES,
         "Types that are not replicated (list, zset, stream) and that the copy of a join may "
         "leave out. Not set: such a join is refused.",
         (),
     )
     admin_commands: bool = option(
-        Kind.FLAG,
+        OptionKind.FLAG,
         "Let clients send operators' commands: CRDTCAST REPAIR, EVICT, WITHDRAW, LEAVE, "
         "SURRENDER, RAISE, CUT, HEAL, ADVANCE, SKEW.",
         False,
     )
     format_level: int | None = option(
-        Kind.NUMBER,
+        OptionKind.NUMBER,
         "Fixed members: the format level that all gateways send in, the same on all. Founder: "
         "the group's first level. Not set: the highest that this program knows.",
         None,
     )
     raise_after: float = option(
-        Kind.SECONDS,
+        OptionKind.SECONDS,
         "Raise the format level when all members have read a higher one for this long; 0: only "
         "by `crdtcast raise`.",
         86_400.0,
     )
     compare_seconds: float = option(
-        Kind.SECONDS,
+        OptionKind.SECONDS,
         "Duration of one round that compares up to a million keys with another member; 0: "
         "compare on request only.",
         600.0,
     )
     server_patience: float = option(
-        Kind.SECONDS,
+        OptionKind.SECONDS,
         "Close the connections to the server when it has not answered for this long.",
         PATIENCE_SECONDS,
     )
     cut: tuple[str, ...] = option(
-        Kind.NAMES, "For tests: start with the link to this peer cut.", ()
+        OptionKind.NAMES, "For tests: start with the link to this peer cut.", ()
     )
-    clock_offset: int = option(Kind.NUMBER, "For tests: milliseconds added to the clock.", 0)
-    log_level: str = option(Kind.TEXT, "One of debug, info, warning, error.", "warning")
+    clock_offset: int = option(OptionKind.NUMBER, "For tests: milliseconds added to the clock.", 0)
+    log_level: str = option(OptionKind.TEXT, "One of debug, info, warning, error.", "warning")
 
     @property
     def is_open(self) -> bool:

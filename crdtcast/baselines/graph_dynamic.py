@@ -19,14 +19,14 @@ from crdtcast.engine.causal_past import Pasts
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
 
 
-class Operation(enum.IntEnum):
+class GraphOperation(enum.IntEnum):
     """Kinds of messages that change the group. The payload of a JOIN is the id of who comes."""
 
     JOIN = 1
     LEAVE = 2
 
 
-class Standing(enum.Enum):
+class GraphStanding(enum.Enum):
     """Where a member is on its way: JOINING delivers already, and may send when ACTIVE."""
 
     OUTSIDE = enum.auto()
@@ -60,7 +60,7 @@ class JoinRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class GraphSnapshot:
     """What a contact holds when it has just let somebody in: all of one instant.
 
     unstable: delivered messages in order of delivery, each with its bit string over `members`, which has the joiner.
@@ -108,7 +108,7 @@ class DynamicGraphEngine(GraphEngine):
             raise ConfigurationError("joins and leaves need stability: use GraphEngine without it")
         founder = me in members
         super().__init__(me, members if founder else [me])
-        self._standing = Standing.ACTIVE if founder else Standing.OUTSIDE
+        self._standing = GraphStanding.ACTIVE if founder else GraphStanding.OUTSIDE
         self._application = application
         self.application_state: bytes = b""
         self.entry: Dot | None = None
@@ -128,12 +128,12 @@ class DynamicGraphEngine(GraphEngine):
         return tuple(self._bit)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> GraphStanding:
         """A join, or a leave, is complete when its operation is stable at who joins, or leaves."""
-        if self._standing is Standing.JOINING and _is_stable(self._own_join):
-            self._standing = Standing.ACTIVE
-        elif self._standing is Standing.LEAVING and _is_stable(self._own_leave):
-            self._standing = Standing.LEFT
+        if self._standing is GraphStanding.JOINING and _is_stable(self._own_join):
+            self._standing = GraphStanding.ACTIVE
+        elif self._standing is GraphStanding.LEAVING and _is_stable(self._own_leave):
+            self._standing = GraphStanding.LEFT
         return self._standing
 
     def _broadcast(self, message: Message | Phantom) -> None:
@@ -143,12 +143,12 @@ class DynamicGraphEngine(GraphEngine):
 
     def tick(self) -> None:
         """Broadcast a phantom if something is new. A leaver's would be of no use to anybody."""
-        if self.standing in (Standing.JOINING, Standing.ACTIVE):
+        if self.standing in (GraphStanding.JOINING, GraphStanding.ACTIVE):
             super().tick()
 
     def send(self, payload: bytes) -> Tag:
         """tcbroadcast. Raises LocalProtocolError before the join is stable here, and after `leave`."""
-        if self.standing is not Standing.ACTIVE:
+        if self.standing is not GraphStanding.ACTIVE:
             raise LocalProtocolError(
                 f"{self.me} is {self._standing.name.lower()}: only an active member may send"
             )
@@ -158,11 +158,11 @@ class DynamicGraphEngine(GraphEngine):
 
     def join(self, contact: str) -> None:
         """Ask a member to be let in. One that leaves names others, to be asked then; OUTSIDE again if none is left."""
-        if self._standing is not Standing.OUTSIDE:
+        if self._standing is not GraphStanding.OUTSIDE:
             raise LocalProtocolError(
                 f"{self.me} is {self.standing.name.lower()}: use a new id to join again"
             )
-        self._standing = Standing.ASKING
+        self._standing = GraphStanding.ASKING
         self._ask(contact)
 
     def _ask(self, contact: str) -> None:
@@ -171,18 +171,18 @@ class DynamicGraphEngine(GraphEngine):
         self._outbox.append(Transmit(contact, JoinRequest(self.me)))
 
     def _refused(self, sender: str, refusal: JoinRefused) -> None:
-        if self._standing is not Standing.ASKING or sender != self._contact:
+        if self._standing is not GraphStanding.ASKING or sender != self._contact:
             return
         for member in refusal.members:
             if member not in self._asked:
                 self._ask(member)
                 return
-        self._standing = Standing.OUTSIDE
+        self._standing = GraphStanding.OUTSIDE
         self._asked.clear()
         self._refuse_all()
 
     def _requested(self, joiner: str) -> None:
-        if self.standing in (Standing.OUTSIDE, Standing.LEAVING, Standing.LEFT):
+        if self.standing in (GraphStanding.OUTSIDE, GraphStanding.LEAVING, GraphStanding.LEFT):
             self._refuse(joiner)
         elif joiner not in self.vector and joiner not in self._requests:
             self._requests.append(joiner)
@@ -197,24 +197,24 @@ class DynamicGraphEngine(GraphEngine):
 
     def poll(self) -> Delivery | None:
         """tcdeliver. A join that this member has to issue is a `local` delivery: it follows what was delivered here."""
-        if self._requests and self.standing is Standing.ACTIVE:
+        if self._requests and self.standing is GraphStanding.ACTIVE:
             return self._admit(self._requests.popleft())
         return super().poll()
 
     def _admit(self, joiner: str) -> Delivery:
         """Let it in: the operation for all others, a snapshot for the joiner, and what is not delivered here yet."""
         pending = [v for v in self._dag.vertices.values() if v.stage is Stage.RECEIVED]
-        tag = self._send(joiner.encode(), Operation.JOIN)
+        tag = self._send(joiner.encode(), GraphOperation.JOIN)
         self._joiners[joiner] = self._dag.vertices[tag.dot]
         self._outbox.append(Transmit(joiner, self._snapshot(tag.dot)))
         for vertex in pending:
             if vertex.message is not None:
                 self._forward(vertex.message, joiner)
-        return Delivery(joiner.encode(), tag, Operation.JOIN, local=True)
+        return Delivery(joiner.encode(), tag, GraphOperation.JOIN, local=True)
 
-    def _snapshot(self, entry: Dot) -> Snapshot:
+    def _snapshot(self, entry: Dot) -> GraphSnapshot:
         vertices = self._dag.vertices
-        return Snapshot(
+        return GraphSnapshot(
             entry,
             self.members,
             dict(self.vector),
@@ -228,10 +228,10 @@ class DynamicGraphEngine(GraphEngine):
         if message.dot.origin != joiner:
             self._outbox.append(Transmit(joiner, message))
 
-    def _install(self, snapshot: Snapshot) -> None:
-        if self._standing not in (Standing.OUTSIDE, Standing.ASKING):
+    def _install(self, snapshot: GraphSnapshot) -> None:
+        if self._standing not in (GraphStanding.OUTSIDE, GraphStanding.ASKING):
             return
-        self._standing = Standing.JOINING
+        self._standing = GraphStanding.JOINING
         self.entry = snapshot.entry
         self.application_state = snapshot.application
         self.vector: dict[str, int] = dict(snapshot.vector)
@@ -260,13 +260,13 @@ class DynamicGraphEngine(GraphEngine):
 
     def leave(self) -> Tag:
         """Issue the last message of this member. It may stop when its `standing` is LEFT and its outbox empty."""
-        if self.standing is not Standing.ACTIVE:
+        if self.standing is not GraphStanding.ACTIVE:
             raise LocalProtocolError(
                 f"{self.me} is {self._standing.name.lower()}: only an active member can leave"
             )
         self._refuse_all()
-        self._standing = Standing.LEAVING
-        return self._send(b"", Operation.LEAVE)
+        self._standing = GraphStanding.LEAVING
+        return self._send(b"", GraphOperation.LEAVE)
 
     # Receiving
 
@@ -276,11 +276,11 @@ class DynamicGraphEngine(GraphEngine):
             self._requested(message.joiner)
         elif type(message) is JoinRefused:
             self._refused(sender, message)
-        elif type(message) is Snapshot:
+        elif type(message) is GraphSnapshot:
             self._install(message)
-        elif self._standing in (Standing.OUTSIDE, Standing.ASKING):
+        elif self._standing in (GraphStanding.OUTSIDE, GraphStanding.ASKING):
             self._too_early.append((sender, message))
-        elif self.standing is not Standing.LEFT:
+        elif self.standing is not GraphStanding.LEFT:
             super().receive(sender, message)
 
     def _check(self, sender: str, message: Message | Phantom) -> None:
@@ -305,17 +305,17 @@ class DynamicGraphEngine(GraphEngine):
     # Membership operations
 
     def _deliver(self, vertex: Vertex, message: Message) -> None:
-        if message.kind == Operation.JOIN:
+        if message.kind == GraphOperation.JOIN:
             self._add(message.payload.decode())
         super()._deliver(vertex, message)
-        if message.kind == Operation.JOIN:
+        if message.kind == GraphOperation.JOIN:
             self._take_early(Dot(message.payload.decode(), 0))
-        elif message.kind == Operation.LEAVE:
+        elif message.kind == GraphOperation.LEAVE:
             self._deliver_leave(vertex)
 
     def _await_acknowledgements(self, vertex: Vertex, message: Message) -> None:
         super()._await_acknowledgements(vertex, message)
-        if message.kind == Operation.JOIN:
+        if message.kind == GraphOperation.JOIN:
             # Whatever the joiner will send comes after this.
             self._dag.acknowledge(vertex, self._bit[message.payload.decode()])
 
@@ -324,7 +324,7 @@ class DynamicGraphEngine(GraphEngine):
         if leaver == self.me:
             self._own_leave = vertex
             return
-        if self.standing in (Standing.JOINING, Standing.ACTIVE):
+        if self.standing in (GraphStanding.JOINING, GraphStanding.ACTIVE):
             # Its acknowledgement, while the leaver has everything that was sent before.
             self._outbox.append(Transmit(leaver, self._phantom()))
         self._remove(leaver)

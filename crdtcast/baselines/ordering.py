@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from crdtcast.baselines.delay_queue import DelayQueue, advance
 from crdtcast.baselines.interface import Measures
-from crdtcast.baselines.positions import Positions, VectorView
+from crdtcast.baselines.positions import BaselinePositions, VectorView
 from crdtcast.baselines.sizes import metadata_bytes
 from crdtcast.baselines.stable_map import StableMap
 from crdtcast.causality.messages import Delivery, Transmit
@@ -50,7 +50,7 @@ class DelayQueueEngine(ABC, Generic[M]):
 
     def __init__(self, me: str, members: Sequence[str], *, stability: bool = True) -> None:
         self.me = me
-        self._positions = Positions(me, members)
+        self._positions = BaselinePositions(me, members)
         self._own = self._positions.own
         self._size = len(self._positions.members)
         self._delivered = [0] * self._size

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from crdtcast.exceptions import ConfigurationError
 
 
-class Positions:
+class BaselinePositions:
     """The members in the order of their ids, and where each one's counter is. `own` is the position of `me`.
 
     Raises ConfigurationError unless `members` are two or more different ids with `me` among them.
@@ -32,7 +32,9 @@ class VectorView(Mapping[str, int]):
 
     __slots__ = ("_less", "_positions", "counters")
 
-    def __init__(self, positions: Positions, counters: Sequence[int], less: int = -1) -> None:
+    def __init__(
+        self, positions: BaselinePositions, counters: Sequence[int], less: int = -1
+    ) -> None:
         self._positions = positions
         self.counters: Sequence[int] = counters
         self._less = less

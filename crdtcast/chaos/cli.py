@@ -13,7 +13,7 @@ import trio
 
 from crdtcast.chaos import disks, spaces
 from crdtcast.chaos import plan as plans
-from crdtcast.chaos.course import Course, Outcome
+from crdtcast.chaos.course import ChaosOutcome, Course
 
 TOO_SLOW = 2
 """The exit code where the machine was, so that nothing can be said."""
@@ -153,7 +153,7 @@ def _have_small_disks(scratch: Path) -> bool:
     return True
 
 
-def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
+def _report(outcome: ChaosOutcome, as_json: bool, **told: object) -> None:
     found = outcome.found
     if outcome.too_slow:
         click.echo(

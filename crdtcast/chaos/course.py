@@ -17,13 +17,13 @@ import trio
 
 from crdtcast.chaos import plan as plans
 from crdtcast.chaos import spaces
-from crdtcast.chaos.disks import Disk, SmallDisk
+from crdtcast.chaos.disks import ChaosDisk, SmallDisk
 from crdtcast.chaos.lateness import Lateness
-from crdtcast.chaos.load import Client, Found, Promised, compare
-from crdtcast.chaos.membership import Membership
+from crdtcast.chaos.load import FoundByLoad, LoadClient, Promised, compare
+from crdtcast.chaos.membership import ChaosMembership
 from crdtcast.chaos.nodes import NODE, REFUSED, ChaosHost, LateError, MisbehavedError
-from crdtcast.chaos.plan import Episode, Plan
-from crdtcast.chaos.proxy import Network
+from crdtcast.chaos.plan import ChaosPlan, Episode
+from crdtcast.chaos.proxy import ProxyNetwork
 from crdtcast.chaos.spaces import Space
 from crdtcast.eventlog.check.check import check_logs
 from crdtcast.exceptions import CrdtcastError
@@ -39,7 +39,7 @@ START_SECONDS = 20.0
 
 
 @dataclass(slots=True)
-class Outcome:
+class ChaosOutcome:
     """What came out. `wrong` are lines for people: anything in it, and the run has failed."""
 
     acknowledged: int = 0
@@ -55,7 +55,7 @@ class Outcome:
     reissued: int = 0
     """Operations that were sent again after evictions."""
     episodes: Counter[str] = field(default_factory=Counter)
-    found: Found = field(default_factory=Found)
+    found: FoundByLoad = field(default_factory=FoundByLoad)
     wrong: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
     """What took too long."""
@@ -84,7 +84,7 @@ class Course:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ChaosPlan,
         scratch: Path,
         *,
         rate: float,
@@ -95,10 +95,10 @@ class Course:
     ) -> None:
         self.plan = plan
         self.hosts: dict[str, ChaosHost] = {}
-        self.clients: dict[str, Client] = {}
-        self.outcome: Outcome = Outcome()
-        self._membership = Membership(self.hosts, self._ask)
-        self._network = Network()
+        self.clients: dict[str, LoadClient] = {}
+        self.outcome: ChaosOutcome = ChaosOutcome()
+        self._membership = ChaosMembership(self.hosts, self._ask)
+        self._network = ProxyNetwork()
         self._apart = apart
         self._small_disks = small_disks
         self._scratch = scratch
@@ -107,7 +107,7 @@ class Course:
         self._program = program
         self._begun = 0.0
 
-    async def run(self) -> Outcome:
+    async def run(self) -> ChaosOutcome:
         """The outcome. Every process has ended by then."""
         try:
             async with trio.open_nursery() as nursery:
@@ -152,14 +152,14 @@ class Course:
         )
         place = Space(len(self.hosts) + 1) if self._apart else self._network.place(name)
         small = self._small_disks and plans.has_small_disk(name)
-        disk = (SmallDisk if small else Disk)(self._scratch / name)
+        disk = (SmallDisk if small else ChaosDisk)(self._scratch / name)
         host = ChaosHost(name, disk, place, listener.socket.getsockname(), self._program)
         nursery.start_soon(self._network.serve, name, place.address, listener)
         self.hosts[name] = host
         return host
 
     def _write_at(self, host: ChaosHost, nursery: trio.Nursery) -> None:
-        client = self.clients[host.name] = Client(host, self._rate)
+        client = self.clients[host.name] = LoadClient(host, self._rate)
         nursery.start_soon(client.run)
 
     def _others(self, host: ChaosHost) -> list[str]:

@@ -33,7 +33,7 @@ def enter(scratch: Path) -> None:
     shutil.rmtree(probe.path)
 
 
-class Disk:
+class ChaosDisk:
     """A node's directory, on whatever disk that is."""
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class Disk:
         """Nobody uses it any more."""
 
 
-class SmallDisk(Disk):
+class SmallDisk(ChaosDisk):
     """A directory with a file system of its own. What is on it is moved to the disk below at the end."""
 
     def __init__(self, path: Path) -> None:

@@ -40,7 +40,7 @@ class Promised:
     removing: set[str] = field(default_factory=set)
 
 
-class Marks(NamedTuple):
+class LoadMarks(NamedTuple):
     """A type whose objects show which marks were put into them. There, and gone, is judged mark by mark.
 
     remove: None where nothing is taken away by its own name.
@@ -81,23 +81,29 @@ def _update(mark: str) -> Call:
 
 
 _COUNT = Sums("counter_pn", _ONE, lambda value: value or 0)
-KINDS: Mapping[str, Marks | Sums | Shared] = {
-    "set": Marks("set_aw", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])),
+KINDS: Mapping[str, LoadMarks | Sums | Shared] = {
+    "set": LoadMarks(
+        "set_aw", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])
+    ),
     "count": _COUNT,
     "last": Shared("register_lww", lambda m: [("assign", [m])], lambda v: [v] if v else ()),
-    "rwset": Marks("set_rw", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])),
-    "goset": Marks("set_go", lambda m: ("add", [m]), lambda v: v or ()),
-    "twoset": Marks("set_2p", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])),
-    "map": Marks("map_aw", _update, _keys, lambda m: ("remove", [m, "counter_pn"])),
-    "gomap": Marks("map_go", _update, _keys),
-    "scores": Marks(
+    "rwset": LoadMarks(
+        "set_rw", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])
+    ),
+    "goset": LoadMarks("set_go", lambda m: ("add", [m]), lambda v: v or ()),
+    "twoset": LoadMarks(
+        "set_2p", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])
+    ),
+    "map": LoadMarks("map_aw", _update, _keys, lambda m: ("remove", [m, "counter_pn"])),
+    "gomap": LoadMarks("map_go", _update, _keys),
+    "scores": LoadMarks(
         "map_sorted",
         lambda m: ("set", [m, 1]),
         lambda v: [key for key, _ in v or ()],
         lambda m: ("remove", [m]),
     ),
-    "list": Marks("sequence", lambda m: ("insert", [0, m]), lambda v: v or ()),
-    "text": Marks("text", lambda m: ("insert", [0, m + " "]), lambda v: (v or "").split()),
+    "list": LoadMarks("sequence", lambda m: ("insert", [0, m]), lambda v: v or ()),
+    "text": LoadMarks("text", lambda m: ("insert", [0, m + " "]), lambda v: (v or "").split()),
     "gocount": Sums("counter_go", _ONE, lambda value: value or 0),
     "recount": Sums("counter_resettable", _ONE, lambda value: value or 0),
     "bounded": Sums("counter_b", _ONE, lambda value: (value or {"total": 0})["total"]),
@@ -114,12 +120,12 @@ KINDS: Mapping[str, Marks | Sums | Shared] = {
 """By what the names of their objects begin with."""
 
 
-def kind_of(name: str) -> Marks | Sums | Shared:
+def kind_of(name: str) -> LoadMarks | Sums | Shared:
     """What was written to the object of that name."""
     return KINDS[name.partition("-")[0]]
 
 
-class Client:
+class LoadClient:
     """Writes at one host, as long as a node is there."""
 
     def __init__(self, host: ChaosHost, rate: float) -> None:
@@ -200,7 +206,7 @@ class Client:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundByLoad:
     """Over all replicas: acknowledged operations that are missing somewhere, those that count more than once or were
     taken back, and objects that are not the same everywhere.
     """
@@ -211,9 +217,9 @@ class Found:
 
 
 def compare(
-    clients: Iterable[Client],
+    clients: Iterable[LoadClient],
     replicas: Mapping[str, Mapping[str, Any]],
-    found: Found,
+    found: FoundByLoad,
     yielded: Iterable[str] = (),
 ) -> None:
     """Compare what was promised with the values of all objects at each replica, by its name.
@@ -243,7 +249,12 @@ def compare(
 
 
 def _judge(
-    name: str, value: Any, where: str, promised: Promised, found: Found, yielded: Sequence[str]
+    name: str,
+    value: Any,
+    where: str,
+    promised: Promised,
+    found: FoundByLoad,
+    yielded: Sequence[str],
 ) -> None:
     kind = kind_of(name)
     if isinstance(kind, Sums):

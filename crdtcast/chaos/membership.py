@@ -19,7 +19,7 @@ View = Mapping[str, Any]
 """What a node answers when it is asked for the members: its `view`, and the `members`, one by one."""
 
 
-class Machine(Protocol):
+class ChaosMachine(Protocol):
     """See `ChaosHost`."""
 
     name: str
@@ -27,10 +27,10 @@ class Machine(Protocol):
     lies: int
 
 
-M = TypeVar("M", bound=Machine)
+M = TypeVar("M", bound=ChaosMachine)
 
 
-class Membership:
+class ChaosMembership:
     """Of the group that these hosts form. ask: what a node answers, or MisbehavedError; see `Course`."""
 
     def __init__(self, hosts: Mapping[str, M], ask: Callable[..., Awaitable[Any]]) -> None:
@@ -61,7 +61,7 @@ class Membership:
         why = "; ".join(amiss(meant, views))
         raise LateError(f"not all members see the expected members after {PATIENCE:g} s: {why}")
 
-    async def evict(self, victim: Machine) -> None:
+    async def evict(self, victim: ChaosMachine) -> None:
         """Until one of the others has evicted it that took it for a member. They are asked one after the other: some
         may be in trouble, too, but will be up. LateError: none has.
         """

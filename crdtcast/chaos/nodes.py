@@ -11,8 +11,8 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import trio
 
-from crdtcast.chaos.disks import Disk
-from crdtcast.chaos.proxy import Place
+from crdtcast.chaos.disks import ChaosDisk
+from crdtcast.chaos.proxy import ProxyPlace
 from crdtcast.chaos.spaces import Space
 from crdtcast.child_processes import tied
 from crdtcast.exceptions import CrdtcastError
@@ -46,8 +46,8 @@ class ChaosHost:
     def __init__(
         self,
         name: str,
-        disk: Disk,
-        place: Place | Space,
+        disk: ChaosDisk,
+        place: ProxyPlace | Space,
         proxy: tuple[str, int],
         program: Sequence[str] = NODE,
     ) -> None:

@@ -70,7 +70,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChaosPlan:
     """founders: names of the first nodes. episodes: in order of time."""
 
     founders: tuple[str, ...]
@@ -83,7 +83,7 @@ def has_small_disk(name: str) -> bool:
     return int(name[1:]) % 2 == 0
 
 
-def draw(seed: int, nodes: int, seconds: float, kinds: Sequence[str] = KINDS) -> Plan:
+def draw(seed: int, nodes: int, seconds: float, kinds: Sequence[str] = KINDS) -> ChaosPlan:
     """A plan for `nodes` nodes. Every kind comes once before any comes twice, if there is time."""
     drawing = _Drawing(random.Random(seed), nodes)
     bag: list[str] = []
@@ -94,7 +94,7 @@ def draw(seed: int, nodes: int, seconds: float, kinds: Sequence[str] = KINDS) ->
         episode = drawing.next(bag.pop())
         if episode is not None:
             if episode.at + episode.lasts > seconds:
-                return Plan(drawing.founders, tuple(drawing.episodes), seconds)
+                return ChaosPlan(drawing.founders, tuple(drawing.episodes), seconds)
             drawing.add(episode)
 
 

@@ -33,14 +33,14 @@ class Weather:
     """Bytes so far."""
 
 
-class Place:
+class ProxyPlace:
     """Where a node is that shares the loopback with all others. What a kernel would do to its packets its proxy does to
     the bytes: see `spaces.Space`, which is the same for a node in a namespace.
     """
 
     words: tuple[str, ...] = ()
 
-    def __init__(self, network: "Network", name: str) -> None:
+    def __init__(self, network: "ProxyNetwork", name: str) -> None:
         self.address: tuple[str, int] = ("127.0.0.1", free_ports(1)[0])
         self._network = network
         self._name = name
@@ -65,7 +65,7 @@ class Place:
         """There is nothing to end."""
 
 
-class Network:
+class ProxyNetwork:
     """The weather between nodes, by (from, to), and the connections that it is about."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -80,9 +80,9 @@ class Network:
         """Bytes from `source` to `target`."""
         return self._weather[source, target]
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ProxyPlace:
         """A place for another node."""
-        return Place(self, name)
+        return ProxyPlace(self, name)
 
     def both(self, one: str, other: str) -> tuple[Weather, Weather]:
         """Both directions."""

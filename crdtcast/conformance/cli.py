@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from crdtcast.conformance.runner import Outcome, Result, Servers, run_scenario
+from crdtcast.conformance.runner import ScenarioOutcome, ScenarioResult, Servers, run_scenario
 from crdtcast.conformance.scenario import LEVELS, Scenario, load_scenarios
 from crdtcast.exceptions import UnusableInputError
 
@@ -60,7 +60,7 @@ def conformance(
     """
     scenarios = chosen(load_scenarios(file), only, types, levels)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, like Ctrl-C
-    totals: Counter[Outcome] = Counter()
+    totals: Counter[ScenarioOutcome] = Counter()
     with tempfile.TemporaryDirectory(prefix="crdtcast-conformance-") as scratch:
         servers = Servers(Path(scratch), appendfsync)
         try:
@@ -72,7 +72,7 @@ def conformance(
         finally:
             servers.stop()
     print_totals(totals, as_json)
-    sys.exit(1 if totals[Outcome.FAILED] else 0)
+    sys.exit(1 if totals[ScenarioOutcome.FAILED] else 0)
 
 
 def chosen(
@@ -97,29 +97,29 @@ def chosen(
     ]
 
 
-STYLES: dict[Outcome, dict[str, Any]] = {
-    Outcome.PASSED: {"fg": "green"},
-    Outcome.FAILED: {"fg": "red", "bold": True},
-    Outcome.UNSUPPORTED: {"fg": "yellow"},
+STYLES: dict[ScenarioOutcome, dict[str, Any]] = {
+    ScenarioOutcome.PASSED: {"fg": "green"},
+    ScenarioOutcome.FAILED: {"fg": "red", "bold": True},
+    ScenarioOutcome.UNSUPPORTED: {"fg": "yellow"},
 }
 
 
-def print_result(result: Result, verbose: bool) -> None:
+def print_result(result: ScenarioResult, verbose: bool) -> None:
     """One line for a scenario, and the reason for it where it is wanted."""
     scenario = result.scenario
     outcome = click.style(f"{result.outcome.value:<17}", **STYLES[result.outcome])
     line = f"{outcome} {scenario.id} ({scenario.type}, {scenario.level}, {result.seconds:.1f} s)"
     click.echo(f"{line}: {result.detail}" if result.detail else line)
-    if scenario.why and (verbose or result.outcome is Outcome.FAILED):
+    if scenario.why and (verbose or result.outcome is ScenarioOutcome.FAILED):
         click.echo(f"{'':17} why: {scenario.why}")
 
 
-def print_totals(totals: Counter[Outcome], as_json: bool) -> None:
+def print_totals(totals: Counter[ScenarioOutcome], as_json: bool) -> None:
     """The sums, for people or as one JSON object."""
     counts = {
-        "passed": totals[Outcome.PASSED],
-        "failed": totals[Outcome.FAILED],
-        "unsupported": totals[Outcome.UNSUPPORTED],
+        "passed": totals[ScenarioOutcome.PASSED],
+        "failed": totals[ScenarioOutcome.FAILED],
+        "unsupported": totals[ScenarioOutcome.UNSUPPORTED],
     }
     click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
     if as_json:

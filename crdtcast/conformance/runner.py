@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, Reply
 from crdtcast.conformance.matchers import comparable, matches, show
 from crdtcast.conformance.probes import Seen, UnknownProbeError, read_probe
-from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, Step
+from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, ScenarioStep
 from crdtcast.exceptions import ServerError
 
 CLOCK_TICK = 1_000_000
@@ -32,7 +32,7 @@ CLOCK_TICK = 1_000_000
 REFUSED = re.compile(r"ERR crdtcast: command '.*' is not replicated")
 
 
-class Outcome(enum.Enum):
+class ScenarioOutcome(enum.Enum):
     """What became of a scenario."""
 
     PASSED = "pass"
@@ -41,11 +41,11 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ScenarioResult:
     """A scenario's outcome; `detail` is the difference, or what is not supported."""
 
     scenario: Scenario
-    outcome: Outcome
+    outcome: ScenarioOutcome
     detail: str
     seconds: float
 
@@ -83,13 +83,15 @@ class Servers:
             server.stop()
 
 
-def run_scenario(scenario: Scenario, servers: Servers, directory: Path, timeout: float) -> Result:
+def run_scenario(
+    scenario: Scenario, servers: Servers, directory: Path, timeout: float
+) -> ScenarioResult:
     """Play `scenario` with fresh gateways that keep their files below `directory` meanwhile.
 
     `timeout` bounds, in seconds, each reply and each exchange.
     """
     began = time.monotonic()
-    outcome, detail = Outcome.PASSED, ""
+    outcome, detail = ScenarioOutcome.PASSED, ""
     names = (*scenario.replicas, *dict.fromkeys(scenario.joining))
     taken = dict(zip(names, servers.take(len(names)), strict=True))
     kind = OpenCluster if scenario.changes_members else LocalCluster
@@ -105,11 +107,11 @@ def run_scenario(scenario: Scenario, servers: Servers, directory: Path, timeout:
             finally:
                 play.close()
     except NotSupportedError as reason:
-        outcome, detail = Outcome.UNSUPPORTED, str(reason)
+        outcome, detail = ScenarioOutcome.UNSUPPORTED, str(reason)
     except (DifferenceError, ServerError, ValueError) as difference:
-        outcome, detail = Outcome.FAILED, str(difference)
+        outcome, detail = ScenarioOutcome.FAILED, str(difference)
     shutil.rmtree(directory, ignore_errors=True)
-    return Result(scenario, outcome, detail, time.monotonic() - began)
+    return ScenarioResult(scenario, outcome, detail, time.monotonic() - began)
 
 
 @dataclass(slots=True)
@@ -152,7 +154,7 @@ class Play:
         """The replicas that run."""
         return [name for name in self.cluster.names if name not in self.down]
 
-    def do(self, step: Step, where: str) -> None:
+    def do(self, step: ScenarioStep, where: str) -> None:
         """One step."""
         match step.kind:
             case "cmd":
@@ -214,14 +216,14 @@ class Play:
         self.latencies.setdefault(name, []).append(time.monotonic() - began)
         return reply
 
-    def command(self, step: Step, where: str) -> None:
+    def command(self, step: ScenarioStep, where: str) -> None:
         """A command, as often as asked; every reply must be as expected."""
         (words,) = step.commands
         for _ in range(step.times):
             reply = self.call(step.at, words)
             check(step.reply, reply, f"{where}, {spell(words)} at {step.at}")
 
-    def transaction(self, step: Step, where: str) -> None:
+    def transaction(self, step: ScenarioStep, where: str) -> None:
         """MULTI, the commands, EXEC."""
         for _ in range(step.times):
             for words in ((b"MULTI",), *step.commands):

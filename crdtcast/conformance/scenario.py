@@ -24,7 +24,7 @@ UNSET: Any = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ScenarioStep:
     """One thing to do. `kind` is the key that names it; the other fields belong to some kinds
     only.
     """
@@ -57,7 +57,7 @@ class Scenario:
     type: str
     level: str
     replicas: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
     expect: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict)
     why: str = ""
     rules: tuple[str, ...] = ()
@@ -162,12 +162,12 @@ def parse_scenario(entry: Any) -> Scenario:
     )
 
 
-def parse_step(entry: Any, known: set[str]) -> Step:
+def parse_step(entry: Any, known: set[str]) -> ScenarioStep:
     """One step from its YAML value."""
     if not isinstance(entry, dict):
         raise ValueError(f"a step must be a mapping, not {entry!r}")
     if "cmd" in entry:
-        return Step(
+        return ScenarioStep(
             kind="cmd",
             at=known_name(entry["at"], known),
             commands=(parse_words(entry["cmd"]),),
@@ -175,7 +175,7 @@ def parse_step(entry: Any, known: set[str]) -> Step:
             times=int(entry.get("times", 1)),
         )
     if "tx" in entry:
-        return Step(
+        return ScenarioStep(
             kind="tx",
             at=known_name(entry["at"], known),
             commands=tuple(parse_words(words) for words in entry["tx"]),
@@ -184,23 +184,25 @@ def parse_step(entry: Any, known: set[str]) -> Step:
         )
     if "clock" in entry:
         at = known_name(entry["clock"]["at"], known)
-        return Step(kind="clock", at=at, seconds=float(entry["clock"]["skew"]))
+        return ScenarioStep(kind="clock", at=at, seconds=float(entry["clock"]["skew"]))
     if len(entry) != 1:
         raise ValueError(f"unknown step with the keys {', '.join(map(str, entry))}")
     ((kind, value),) = entry.items()
     if kind == "sync":
         members = () if value is True else (names_of(value, known),)
-        return Step(kind="sync", groups=members)
+        return ScenarioStep(kind="sync", groups=members)
     if kind == "partition":
-        return Step(kind="partition", groups=tuple(names_of(group, known) for group in value))
+        return ScenarioStep(
+            kind="partition", groups=tuple(names_of(group, known) for group in value)
+        )
     if kind == "advance":
-        return Step(kind="advance", seconds=float(value))
+        return ScenarioStep(kind="advance", seconds=float(value))
     if kind in ("heal", "gc"):
-        return Step(kind=kind)
+        return ScenarioStep(kind=kind)
     if kind in ("stop", "start", "crash", "wipe", "forget", "add"):
-        return Step(kind=kind, at=known_name(value, known))
+        return ScenarioStep(kind=kind, at=known_name(value, known))
     if kind == "probe_action":
-        return Step(kind="probe_action", text=str(value))
+        return ScenarioStep(kind="probe_action", text=str(value))
     raise ValueError(f"unknown step {kind!r}")
 
 

@@ -33,7 +33,7 @@ LOOK_EVERY = 0.1
 CUT_AT, HEAL_AT = 0.3, 0.6
 
 
-class View(Protocol):
+class SceneView(Protocol):
     """Where the course is shown."""
 
     def scene(self, text: str) -> None:
@@ -63,7 +63,7 @@ class AuditFigures:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SceneOutcome:
     """What came out. `differences` are lines for people; empty is good."""
 
     operations: dict[str, int] = field(default_factory=dict)
@@ -91,19 +91,19 @@ class Outcome:
 class Demo:
     """One run of the demo in the directory `scratch`, with about `words` words."""
 
-    def __init__(self, scratch: Path, words: int, view: View, timeout: float) -> None:
+    def __init__(self, scratch: Path, words: int, view: SceneView, timeout: float) -> None:
         self.scratch = scratch
         self.view = view
         self.timeout = timeout
         self.logs: Path = scratch / "logs"
-        self.outcome: Outcome = Outcome()
+        self.outcome: SceneOutcome = SceneOutcome()
         self.began: float = time.monotonic()
         view.scene("Reading the standard library's source files")
         self.thirds: list[list[str]] = corpus.thirds(words)
         self.clean_up: plan.CleanUp = plan.plan_clean_up(self.thirds)
         self.expected: plan.Expected = plan.expected(self.thirds, self.clean_up)
 
-    def run(self, *, audit_to: Path | None) -> Outcome:
+    def run(self, *, audit_to: Path | None) -> SceneOutcome:
         """The whole course; with `audit_to`, the audit's results go into that directory."""
         self.view.scene("Starting three servers, each with its gateway")
         cluster = LocalCluster(
@@ -270,7 +270,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def summary(outcome: Outcome) -> dict[str, object]:
+def summary(outcome: SceneOutcome) -> dict[str, object]:
     """The outcome as one JSON object."""
     return {
         "ok": outcome.ok,

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from crdtcast.demo.scenes import REGIONS, Outcome
+from crdtcast.demo.scenes import REGIONS, SceneOutcome
 from crdtcast.demo.verify import CONSTANT_BYTES, metadata_beyond
 
 
@@ -68,7 +68,7 @@ class Screen:
             self.bars = None
 
 
-def result_table(outcome: Outcome) -> Table:
+def result_table(outcome: SceneOutcome) -> Table:
     """A column for each region, a row for each thing to compare."""
     table = Table(title="What the three servers hold", title_justify="left")
     table.add_column("")
@@ -94,7 +94,7 @@ def result_table(outcome: Outcome) -> Table:
     return table
 
 
-def print_result(outcome: Outcome, console: Console) -> None:
+def print_result(outcome: SceneOutcome, console: Console) -> None:
     """The table, the figures, what is wrong, and where the report is."""
     console.print(result_table(outcome))
     writes = sum(outcome.operations.values())

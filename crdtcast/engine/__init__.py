@@ -4,7 +4,7 @@ from crdtcast.engine.engine import Engine
 from crdtcast.engine.group import Admission, GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, MemberInfo, Standing
-from crdtcast.engine.operations import Cut, How, Kind
+from crdtcast.engine.operations import Cut, How, OperationKind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.reservation import Reservation
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
@@ -21,8 +21,8 @@ __all__ = [
     "GroupEngine",
     "GroupState",
     "How",
-    "Kind",
     "MemberInfo",
+    "OperationKind",
     "Parked",
     "ParkedOperation",
     "Reservation",

@@ -20,12 +20,12 @@ from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
     Ballot,
-    Change,
     Decided,
     Promise,
     Proposal,
     Record,
     View,
+    ViewChange,
     Word,
 )
 
@@ -210,7 +210,7 @@ class Consensus:
                 return True
         return False
 
-    def _may_follow(self, proposal: Proposal, change: Change) -> bool:
+    def _may_follow(self, proposal: Proposal, change: ViewChange) -> bool:
         """Whether its proposer may ask to accept that, as far as can be told here: what its terms say, or what was
         accepted before.
         """
@@ -227,7 +227,7 @@ class Consensus:
             for record in self.current()
         )
 
-    def _was_promised(self, proposal: Proposal, change: Change) -> bool:
+    def _was_promised(self, proposal: Proposal, change: ViewChange) -> bool:
         """Whether all who go on, as far as is known here, have promised that, and none has more than its cuts."""
         promises, cuts = self.promises(proposal), dict(change.cuts)
         on, missing = self._going_on(proposal, promises)
@@ -236,7 +236,7 @@ class Consensus:
             each.get(victim, 0) > cuts[victim].counter for each in reports for victim in change.out
         )
 
-    def _can_go_on(self, change: Change) -> bool:
+    def _can_go_on(self, change: ViewChange) -> bool:
         """Whether this member goes, or reads the level: otherwise nobody had its promise for that."""
         level = change.level
         return level is None or self.ground.reads_level(level) or self.own.member in change.out
@@ -338,7 +338,7 @@ class Consensus:
             if may_be(each.change, self.ground) and self._can_go_on(each.change)
         ]
 
-    def _value(self, proposal: Proposal) -> Change | None:
+    def _value(self, proposal: Proposal) -> ViewChange | None:
         """What to ask to accept; None while promises are missing."""
         promises = self.promises(proposal)
         if not self._is_quorum(promises, proposal.word):
@@ -347,12 +347,12 @@ class Consensus:
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:
-            return Change(votes=self._votes(self.ground.going_on(), ()))
+            return ViewChange(votes=self._votes(self.ground.going_on(), ()))
         on, missing = self._going_on(proposal, promises)
         if missing or not (on or proposal.victims == (self.own.member,)):
             return None  # nobody puts everybody out
         cuts = self._cuts(proposal, on, promises)
-        return Change(
+        return ViewChange(
             cuts,
             tuple(sorted(proposal.victims)),
             self._votes(on, proposal.victims),
@@ -393,7 +393,7 @@ class Consensus:
             votes = learners
         return tuple(votes)
 
-    def _decide(self, change: Change, *, forced: bool) -> None:
+    def _decide(self, change: ViewChange, *, forced: bool) -> None:
         before = self.view
         self.decided[before.epoch] = Decided(before.epoch, before.name, change, forced)
         self.view = view = before.after(change)

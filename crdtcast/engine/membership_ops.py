@@ -25,7 +25,7 @@ from crdtcast.engine.operations import (
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
 from crdtcast.engine.store import Store
-from crdtcast.engine.views import Change, Decided, Record
+from crdtcast.engine.views import Decided, Record, ViewChange
 from crdtcast.exceptions import EndedError
 
 LEAST_PAUSE = 4
@@ -247,7 +247,7 @@ class MembershipChanges(Reception):
         enough = has_it == len(waits_for) if len(waits_for) <= 2 else 2 * has_it > len(waits_for)
         return set() if enough else short
 
-    def decided(self, change: Change) -> None:
+    def decided(self, change: ViewChange) -> None:
         """The epoch is over, and the freeze with it; who is out ends as soon as all of it that counts is here."""
         membership = self._membership
         view = self._consensus.view

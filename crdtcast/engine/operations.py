@@ -24,7 +24,7 @@ MOST_COUNTER = 2**63 - 1
 MOST_LEVEL = 2**31 - 1
 
 
-class Kind(enum.IntEnum):
+class OperationKind(enum.IntEnum):
     """What a message is."""
 
     APPLICATION = 0
@@ -96,18 +96,21 @@ class Reads:
 Operation: TypeAlias = Join | Sweep | Settled | Reads
 
 
-def encode(operation: Operation) -> tuple[Kind, bytes]:
+def encode(operation: Operation) -> tuple[OperationKind, bytes]:
     """The kind and the payload of the message that carries it."""
     fields: list[Any]
     match operation:
         case Join(base, replaces, witness, vector, reads):
-            kind, fields = Kind.JOIN, [base, list(replaces), witness, dict(vector), list(reads)]
+            kind, fields = (
+                OperationKind.JOIN,
+                [base, list(replaces), witness, dict(vector), list(reads)],
+            )
         case Sweep(ended):
-            kind, fields = Kind.SWEEP, _listed(ended)
+            kind, fields = OperationKind.SWEEP, _listed(ended)
         case Settled(incarnation, counter):
-            kind, fields = Kind.SETTLED, [incarnation, counter]
+            kind, fields = OperationKind.SETTLED, [incarnation, counter]
         case Reads(span):
-            kind, fields = Kind.READS, list(span)
+            kind, fields = OperationKind.READS, list(span)
     return kind, msgpack.packb(fields)
 
 
@@ -180,8 +183,8 @@ def _cuts(listed: Any) -> tuple[tuple[str, Cut], ...]:
 
 
 _READ: dict[int, Callable[..., Operation]] = {
-    Kind.JOIN: _join,
-    Kind.SWEEP: lambda *ended: Sweep(_cuts(ended)),
-    Kind.SETTLED: lambda who, counter: Settled(_incarnation(who), _counter(counter)),
-    Kind.READS: lambda lowest, highest: Reads(read_span(lowest, highest)),
+    OperationKind.JOIN: _join,
+    OperationKind.SWEEP: lambda *ended: Sweep(_cuts(ended)),
+    OperationKind.SETTLED: lambda who, counter: Settled(_incarnation(who), _counter(counter)),
+    OperationKind.READS: lambda lowest, highest: Reads(read_span(lowest, highest)),
 }

@@ -24,7 +24,7 @@ class ParkedOperation:
     payload: bytes
 
 
-class Group(Protocol):
+class ReissueGroup(Protocol):
     """What is asked of the successor's engine (`GroupEngine`)."""
 
     me: str
@@ -78,7 +78,7 @@ class Parked:
             met=frozenset(),
         )
 
-    def meeting(self, group: Group) -> "Parked":
+    def meeting(self, group: ReissueGroup) -> "Parked":
         """With those strangers whose join is delivered at this successor by now. Look, and save it, whenever it has
         taken messages: later they, and their contacts, may be forgotten, like those who never were members.
         """
@@ -87,11 +87,11 @@ class Parked:
         known = {stranger for stranger in self.strangers if _has_joined(group, stranger)}
         return self if known <= self.met else replace(self, met=self.met | known)
 
-    def is_decided(self, group: Group) -> bool:
+    def is_decided(self, group: ReissueGroup) -> bool:
         """Whether all these incarnations have ended for the group, so that it is certain how much of them it has."""
         return all(group.fate(incarnation) is not Fate.MEMBER for incarnation in self.ended)
 
-    def uncovered(self, group: Group) -> tuple[ParkedOperation, ...]:
+    def uncovered(self, group: ReissueGroup) -> tuple[ParkedOperation, ...]:
         """What the group does not have, under any dot, in order. Ask only when it `is_decided`."""
         return tuple(
             operation
@@ -103,7 +103,7 @@ class Parked:
         yield operation.dot
         yield from self.copies.get(operation.dot, ())
 
-    def _has(self, group: Group, dot: Dot) -> bool:
+    def _has(self, group: ReissueGroup, dot: Dot) -> bool:
         """Whether the group has that message: of an incarnation that has settled and is forgotten, everything."""
         incarnation = dot.origin
         delivered = group.vector.get(incarnation)
@@ -132,11 +132,11 @@ class Parked:
         """`incarnation` has been settled by the message `dot`, behind the last of its operations that went out."""
         return replace(self, settling={**self.settling, incarnation: dot})
 
-    def may_be_dropped(self, group: Group) -> bool:
+    def may_be_dropped(self, group: ReissueGroup) -> bool:
         """Whether no crash, and nobody's end, can bring the question back what the group has of these operations."""
         return all(self._is_over(group, incarnation) for incarnation in self.ended)
 
-    def _is_over(self, group: Group, incarnation: str) -> bool:
+    def _is_over(self, group: ReissueGroup, incarnation: str) -> bool:
         settling = self.settling.get(incarnation)
         if settling is not None:
             return _is_stable(group, settling)
@@ -151,7 +151,7 @@ class Parked:
         )
 
 
-def _has_joined(group: Group, stranger: str) -> bool:
+def _has_joined(group: ReissueGroup, stranger: str) -> bool:
     """Whether the join of a former incarnation is delivered, as far as is known: its contact may be forgotten."""
     if stranger in group.vector:
         return True
@@ -162,7 +162,7 @@ def _has_joined(group: Group, stranger: str) -> bool:
     )
 
 
-def _is_stable(group: Group, dot: Dot) -> bool:
+def _is_stable(group: ReissueGroup, dot: Dot) -> bool:
     """Whether it was reported stable; of an incarnation that was dropped, everything was."""
     if dot.origin in group.vector:
         return group.stable.get(dot.origin, 0) >= dot.counter

@@ -16,7 +16,7 @@ from crdtcast.engine.known_deliveries import stable
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldBack:
     """lag: seconds for which the oldest of what is not stable here has waited; 0 if all is. holders: who
     holds it back -> since how many seconds, by incarnation id, or by name if none of that name is known.
     """
@@ -43,7 +43,7 @@ class Holding:
         self._marks: dict[str, _Mark] = {}
         self._unstable: _Mark | None = None
 
-    def look(self, engine: Core, now: float) -> Held:
+    def look(self, engine: Core, now: float) -> HeldBack:
         """The state as of now. Another engine than the last time begins anew."""
         if engine is not self._engine:
             self._engine, self._marks, self._unstable = engine, {}, None
@@ -66,7 +66,7 @@ class Holding:
         if self._unstable is None or covered(everywhere, self._unstable.vector):
             self._unstable = mark
         lacking = {who: now - mark.at for who, mark in sorted(marks.items())}
-        return Held(
+        return HeldBack(
             now - self._unstable.at,
             {who: since for who, since in lacking.items() if since >= self.patience},
         )

@@ -16,11 +16,11 @@ from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
     Ballot,
-    Change,
     Promise,
     Proposal,
     Record,
     View,
+    ViewChange,
     Views,
 )
 from crdtcast.exceptions import RemoteProtocolError
@@ -88,7 +88,7 @@ def _named(record: Record) -> Iterator[tuple[str, Iterable[str]]]:
         yield "gives a vote to", change.votes
 
 
-def _changes(record: Record) -> Iterator[Change]:
+def _changes(record: Record) -> Iterator[ViewChange]:
     if record.accepted is not None:
         yield record.accepted.change
     if record.proposal is not None and record.proposal.change is not None:
@@ -176,7 +176,7 @@ def _wrong_in_proposal(proposal: Proposal, record: Record) -> Iterator[str]:
         yield from _wrong_in_change(proposal.change)
 
 
-def _wrong_in_change(change: Change) -> Iterator[str]:
+def _wrong_in_change(change: ViewChange) -> Iterator[str]:
     cuts = [who for who, _ in change.cuts]
     if not (_is_sorted(cuts) and _is_sorted(change.out) and _is_sorted(change.votes)):
         yield "a change is not sorted"
@@ -195,7 +195,7 @@ def _is_sorted(ids: Collection[str]) -> bool:
 # A change, for whoever is asked to accept it
 
 
-def may_be(change: Change, here: Ground) -> bool:
+def may_be(change: ViewChange, here: Ground) -> bool:
     """Whether this may have been asked for, by what is certain here: otherwise nobody honest has accepted it.
 
     Not if it cuts what is delivered here, or says of somebody who went how else it did.
@@ -212,7 +212,7 @@ def may_be(change: Change, here: Ground) -> bool:
     return True
 
 
-def is_plausible(change: Change, here: Ground) -> bool:
+def is_plausible(change: ViewChange, here: Ground) -> bool:
     """Whether this may follow from what members have promised, the receiver among them, by what others say, too.
 
     It may not if a member that stays has delivered more than the cuts allow, or if a new voter is neither a member
@@ -234,7 +234,7 @@ def is_plausible(change: Change, here: Ground) -> bool:
     return True
 
 
-def is_new(change: Change, proposal: Proposal) -> bool:
+def is_new(change: ViewChange, proposal: Proposal) -> bool:
     """Whether a change is what these terms ask for. Otherwise it was taken over from an earlier ballot."""
     if change.out != proposal.victims or change.level != proposal.level:
         return False
@@ -247,7 +247,7 @@ def is_new(change: Change, proposal: Proposal) -> bool:
     return proposal.needs_all or not change.cuts
 
 
-def _is_beyond(change: Change, member: str, has: Callable[[str], int]) -> bool:
+def _is_beyond(change: ViewChange, member: str, has: Callable[[str], int]) -> bool:
     """Whether a member that goes on has more than that change would leave. One that was let in beyond a cut does not go
     on.
     """

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Protocol
 
 from crdtcast.engine.operations import Cut
-from crdtcast.engine.views import Change
+from crdtcast.engine.views import ViewChange
 
 
 class Ground(Protocol):
@@ -89,6 +89,6 @@ class Ground(Protocol):
         """A format level may be in force soon."""
         ...
 
-    def decided(self, change: Change) -> None:
+    def decided(self, change: ViewChange) -> None:
         """The epoch is over, and the freeze with it."""
         ...

@@ -25,7 +25,7 @@ class Ballot(NamedTuple):
 NO_BALLOT = Ballot(0, "")
 
 
-class Change(NamedTuple):
+class ViewChange(NamedTuple):
     """What one epoch decides.
 
     cuts: where those end who go, and, stated anew, where those end who went and have not ended everywhere; by
@@ -58,7 +58,8 @@ NO_WORD = Word()
 class Proposal(NamedTuple):
     """What a member asks promises for; and, in `change`, what it asks to accept when it has them.
 
-    victims: who is to go; `leaves`: whether that is (also) the proposer itself, by its own will. level: see `Change`.
+    victims: who is to go; `leaves`: whether that is (also) the proposer itself, by its own will. level: see
+    `ViewChange`.
     """
 
     ballot: Ballot
@@ -66,7 +67,7 @@ class Proposal(NamedTuple):
     level: int | None = None
     leaves: bool = False
     word: Word = NO_WORD
-    change: Change | None = None
+    change: ViewChange | None = None
 
     @property
     def needs_all(self) -> bool:
@@ -90,7 +91,7 @@ class Accepted(NamedTuple):
     """What a voter has accepted last, and what its proposer may count on."""
 
     ballot: Ballot
-    change: Change
+    change: ViewChange
     word: Word = NO_WORD
 
 
@@ -120,7 +121,7 @@ class Decided:
 
     epoch: int
     name: str
-    change: Change
+    change: ViewChange
     forced: bool = False
 
 
@@ -139,7 +140,7 @@ class View:
         everybody = sorted(founders)
         return cls(0, _name("", everybody), frozenset(everybody), level)
 
-    def after(self, change: Change) -> "View":
+    def after(self, change: ViewChange) -> "View":
         """The view that this change makes of it."""
         return View(
             self.epoch + 1,
@@ -163,7 +164,7 @@ class View:
         return 2 * len(given) > len(voters)
 
 
-def packed_change(change: Change) -> list[object]:
+def packed_change(change: ViewChange) -> list[object]:
     """The change as a list for msgpack."""
     cuts = [[who, cut.counter, int(cut.how)] for who, cut in change.cuts]
     return [cuts, list(change.out), list(change.votes), change.level]

@@ -26,7 +26,7 @@ GZIP = ".gz"
 FORCED = "forced"
 
 
-class Kind(enum.StrEnum):
+class EventKind(enum.StrEnum):
     """What a line tells.
 
     SEGMENT is the first line of each file and sums up those before it. A JOIN comes behind the line of the message that

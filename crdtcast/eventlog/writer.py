@@ -24,7 +24,7 @@ from crdtcast.eventlog.format import (
     SCHEMA_VERSION,
     SEALED,
     Event,
-    Kind,
+    EventKind,
     LoggedCut,
     LoggedView,
     listed_members,
@@ -284,7 +284,7 @@ class EventLog:
         """
         replaced = list(replaces)
         told = f',"replaces":{json.dumps(replaced)}' if replaced else ""
-        self._change(Kind.JOIN, dot, f',"member":{json.dumps(member)}{told}')
+        self._change(EventKind.JOIN, dot, f',"member":{json.dumps(member)}{told}')
         self._members = sorted({*self._members, member})
 
     def decided(
@@ -320,7 +320,7 @@ class EventLog:
 
     def left(self, dot: Dot) -> None:
         """Log that the origin of `dot` has left and ended here: `dot` is its last message, and delivered."""
-        self._ended(Kind.LEFT, dot)
+        self._ended(EventKind.LEFT, dot)
 
     def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
         """Log that `incarnation` was evicted and has ended here: its first `cut` messages count, and all are delivered.
@@ -329,9 +329,9 @@ class EventLog:
 
         For this log's own incarnation the line says that it is no longer a member.
         """
-        self._ended(Kind.EVICT, Dot(incarnation, cut), f',"op":"{FORCED}"' if forced else "")
+        self._ended(EventKind.EVICT, Dot(incarnation, cut), f',"op":"{FORCED}"' if forced else "")
 
-    def _ended(self, kind: Kind, dot: Dot, told: str = "") -> None:
+    def _ended(self, kind: EventKind, dot: Dot, told: str = "") -> None:
         self._change(kind, dot, told)
         self._members = [member for member in self._members if member != dot.origin]
         self._cuts.pop(dot.origin, None)
@@ -401,7 +401,7 @@ class EventLog:
         self._buffered += size
         return True
 
-    def _change(self, kind: Kind, dot: Dot, told: str = "") -> None:
+    def _change(self, kind: EventKind, dot: Dot, told: str = "") -> None:
         head = self._heads.get(dot.origin) or self._head(dot.origin)
         self._append(f'"kind":"{kind}",{head}{dot.counter}{told}')
 
@@ -593,22 +593,22 @@ class EventLog:
         cuts: dict[str, LoggedCut] = {}
         for event in _events(max(segments[wanted])):
             seq = max(seq, event.seq)
-            if event.kind in (Kind.SEND, Kind.DELIVER):
+            if event.kind in (EventKind.SEND, EventKind.DELIVER):
                 merge_into(vector, dict([event.dot]))
-            elif event.kind == Kind.STABLE:
+            elif event.kind == EventKind.STABLE:
                 merge_into(stable, dict([event.dot]))
-            elif event.kind in (Kind.SEGMENT, Kind.START):
+            elif event.kind in (EventKind.SEGMENT, EventKind.START):
                 merge_into(vector, event.vector or {})
                 merge_into(stable, dict(event.deps or ()))
                 members = set(listed_members(event))
                 view = event.logged_view
                 cuts = {cut.origin: cut for cut in event.cuts or ()}
-            elif event.kind == Kind.JOIN and event.member is not None:
+            elif event.kind == EventKind.JOIN and event.member is not None:
                 members.add(event.member)
-            elif event.kind == Kind.VIEW and view is not None:
+            elif event.kind == EventKind.VIEW and view is not None:
                 view = view_after(view, event)
                 cuts.update((cut.origin, cut) for cut in event.cuts or () if cut.origin in members)
-            elif event.kind in (Kind.LEFT, Kind.EVICT):
+            elif event.kind in (EventKind.LEFT, EventKind.EVICT):
                 members.discard(event.dot.origin)
                 cuts.pop(event.dot.origin, None)
         return LogTail(wanted, seq, vector, stable, torn, tuple(sorted(members)), view, cuts)

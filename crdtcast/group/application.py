@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.engine import GroupEngine, Kind
+from crdtcast.engine import GroupEngine, OperationKind
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.group.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.group.state_machine import StateMachine, already_taken, checked
@@ -19,7 +19,7 @@ from crdtcast.wire.state import Happened
 
 _STABLE_SLICE = 128
 _TURN = 32
-_APPLICATION = int(Kind.APPLICATION)
+_APPLICATION = int(OperationKind.APPLICATION)
 
 
 class Application:

@@ -19,7 +19,7 @@ from crdtcast.transport.peers import LinkPhase
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Offer, Part, Unable
 from crdtcast.wire.offers import ContactLostError, Fetcher, Progress, unseen
-from crdtcast.wire.state import Entry, unpack_entry
+from crdtcast.wire.state import JoinerEntry, unpack_entry
 
 _AGAIN = 0.05
 _LONGEST = 2.0
@@ -74,7 +74,7 @@ class Joining:
         if link is self._link:
             self._fetcher.lost()
 
-    async def through(self, link: Link, wish: Wish) -> tuple[bytes, Entry]:
+    async def through(self, link: Link, wish: Wish) -> tuple[bytes, JoinerEntry]:
         """The copy, and the admission. Raises NotReadyError (ask again), HandshakeError (ask somebody
         else), ContactLostError, RemoteProtocolError.
         """
@@ -164,7 +164,7 @@ class JoinClient:
 
     async def enter(
         self, replaces: tuple[str, ...], witness: bool, *, copies: bool, for_ever: bool = False
-    ) -> tuple[bytes, Entry]:
+    ) -> tuple[bytes, JoinerEntry]:
         """The copy and the admission. for_ever: ask again whatever the others say.
 
         HandshakeError: all members that are linked have said no, or none of those linked is in the

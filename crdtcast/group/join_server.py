@@ -30,7 +30,7 @@ from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import PART_BYTES, Fetch, Unable
 from crdtcast.wire.offers import Offered, part_of
-from crdtcast.wire.state import Entry, Happened, pack_entry
+from crdtcast.wire.state import Happened, JoinerEntry, pack_entry
 
 MOST_UNHEARD = 2
 """So many joiners that a member has let in may be unheard of before it lets another one in."""
@@ -294,7 +294,7 @@ class JoinServer(Hosting[_Guest]):
         if guest is None:
             guest = self._receive(_Guest(link, {}))
         group_id, since = self._channel.group_id, tuple(guest.since)
-        entry = Entry(admission.incarnation, group_id, admission.state, since)
+        entry = JoinerEntry(admission.incarnation, group_id, admission.state, since)
         self._offer(guest, frame.serial, pack_entry(entry))
 
     def _machine_failed(self, error: Exception) -> HandshakeError:

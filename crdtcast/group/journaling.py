@@ -16,9 +16,9 @@ from crdtcast.journal.interface import Journal
 from crdtcast.journal.noting_store import Changes, NotingStore, noted
 from crdtcast.journal.replayed_tags import Tagging
 from crdtcast.journal.saved import (
-    Batch,
-    Folding,
     Happened,
+    JournalBatch,
+    JournalFolding,
     Life,
     Saved,
     pack_batch,
@@ -36,7 +36,7 @@ COMPACT_BYTES = 64 * 2**20
 """A snapshot is taken when the journal has grown by so much since the last one, or by twice its size."""
 
 
-class Observer(Protocol):
+class JournalObserver(Protocol):
     """Follows what becomes durable; for event logs."""
 
     def resumed(self, happened: Sequence[Happened]) -> None:
@@ -93,7 +93,7 @@ class MemberJournal:
         *,
         spill: Spill | None,
         compact_bytes: int,
-        observer: Observer | None,
+        observer: JournalObserver | None,
     ) -> None:
         self._journal = journal
         self._channel = channel
@@ -160,7 +160,7 @@ class MemberJournal:
                 f"{where} belongs to {saved.name!r} in group {saved.group!r}: use a separate "
                 "journal for each member"
             )
-        folding = Folding(saved)
+        folding = JournalFolding(saved)
         for record in found.records:
             folding.add(unpack_batch(record, where))
         now = folding.result()
@@ -211,7 +211,7 @@ class MemberJournal:
         self.start()
         self.wake()
 
-    def _tell_beginning(self, observer: Observer) -> None:
+    def _tell_beginning(self, observer: JournalObserver) -> None:
         resumed, self._resumed = self._resumed, None
         own = 0
         if resumed is not None and resumed.saved.incarnation:
@@ -350,7 +350,7 @@ class MemberJournal:
         if not goes_on or not happened:
             return (write,)
         outline = replace(saved.state, unstable=())
-        batch = Batch(happened, outline.context, outline, saved.life, (saved.parked,))
+        batch = JournalBatch(happened, outline.context, outline, saved.life, (saved.parked,))
         return partial(self._write_batch, batch), write
 
     def _snapshot(self) -> tuple[Saved, Sequence[Happened]]:
@@ -383,7 +383,7 @@ class MemberJournal:
         addresses = {name: format_address(address) for name, address in known}
         return Life(self._is_over, self._asked, addresses)
 
-    def _write_batch(self, batch: Batch) -> None:
+    def _write_batch(self, batch: JournalBatch) -> None:
         self._journal.append([pack_batch(batch)])
         self._journal.sync()
 

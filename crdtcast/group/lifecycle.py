@@ -27,7 +27,7 @@ from crdtcast.group.events import Evicted, Joined
 from crdtcast.group.founding import GroupFounding
 from crdtcast.group.join_client import JoinClient
 from crdtcast.group.join_server import JoinServer
-from crdtcast.group.journaling import COMPACT_BYTES, MemberJournal, Observer, Resumed
+from crdtcast.group.journaling import COMPACT_BYTES, JournalObserver, MemberJournal, Resumed
 from crdtcast.group.limits import Bound, Limits
 from crdtcast.group.phase import ENDED, TRANSITIONS, MemberEvent, MemberPhase, refusal
 from crdtcast.group.reissue import Reissue
@@ -42,7 +42,7 @@ from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Fetch
 from crdtcast.wire.offers import Progress
-from crdtcast.wire.state import Entry
+from crdtcast.wire.state import JoinerEntry
 
 _logger = logging.getLogger("crdtcast.group")
 _SEEN = {
@@ -70,7 +70,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         journal: Journal | None = None,
         compact_bytes: int = COMPACT_BYTES,
         limits: Limits | None = None,
-        observer: Callable[[Logged], Observer] | None = None,
+        observer: Callable[[Logged], JournalObserver] | None = None,
     ) -> None:
         super().__init__(TRANSITIONS, MemberPhase.OUTSIDE)
         self.channel = channel
@@ -337,7 +337,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             if self.phase not in ENDED:
                 await self._become(copy, entry)
 
-    async def _become(self, copy: bytes, entry: Entry) -> None:
+    async def _become(self, copy: bytes, entry: JoinerEntry) -> None:
         """Be a member as the contact has said, with its application's state; or leave at once, if the
         application does not take that.
         """

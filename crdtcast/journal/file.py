@@ -22,9 +22,9 @@ from crdtcast.journal.directory import Directory, OpenFile, RealDirectory
 from crdtcast.journal.format import (
     NONCE_BYTES,
     FormatError,
-    FrameKind,
     Header,
-    Proof,
+    JournalFrameKind,
+    JournalProof,
     check_version,
     header_size,
     pack_frame,
@@ -79,7 +79,7 @@ class FileJournal(Journal):
         self._directory: Directory | None = None
         self._proof_file: OpenFile | None = None
         self._segment: OpenFile | None = None
-        self._proof = Proof(b"")
+        self._proof = JournalProof(b"")
         self._header = Header(b"", 0, (0, 0), 0)
         self._offset = 0
         self._snapshot_end = 0
@@ -139,7 +139,7 @@ class FileJournal(Journal):
         if self._trusted:
             damage = ""
         newest = max(numbers[-1], header.number, proof.segment if proof else 0)
-        self._proof = Proof(header.nonce, proof.serial if proof else 0)
+        self._proof = JournalProof(header.nonce, proof.serial if proof else 0)
         self._header = Header(header.nonce, newest, identity, 0, damage)
         self._next_segment(directory, frames.snapshot, frames.records, keep=bool(damage))
         if proof is None or proof.nonce != header.nonce:
@@ -154,13 +154,13 @@ class FileJournal(Journal):
         self._header = Header(self._proof.nonce, 0, self._proof_file.identity, 0)
         self._next_segment(directory, None, ())
 
-    def _write_proof(self, directory: Directory, nonce: bytes) -> Proof:
+    def _write_proof(self, directory: Directory, nonce: bytes) -> JournalProof:
         """A proof of nothing yet, in the file that is locked."""
         assert self._proof_file is not None
         self._proof_file.write(0, pack_identity(nonce))
         self._proof_file.sync()
         directory.sync()
-        return Proof(nonce)
+        return JournalProof(nonce)
 
     def _unusable(self, what: str) -> UnusableInputError:
         return UnusableInputError(
@@ -193,7 +193,9 @@ class FileJournal(Journal):
                     self._next_segment(self._directory, snapshot, appended, damage="")
                 elif appended:
                     content = pack_records(appended)
-                    frame = pack_frame(self._header, self._offset, FrameKind.RECORDS, content)
+                    frame = pack_frame(
+                        self._header, self._offset, JournalFrameKind.RECORDS, content
+                    )
                     self._segment.write(self._offset, frame)
                     self._segment.sync()
                     self._offset += len(frame)
@@ -226,11 +228,13 @@ class FileJournal(Journal):
         offset = header_size(damage)
         frames: list[bytes] = []
         if snapshot is not None:
-            frames.append(pack_frame(place, offset, FrameKind.SNAPSHOT, snapshot))
+            frames.append(pack_frame(place, offset, JournalFrameKind.SNAPSHOT, snapshot))
             offset += len(frames[-1])
         self._snapshot_end = offset
         if records:
-            frames.append(pack_frame(place, offset, FrameKind.RECORDS, pack_records(records)))
+            frames.append(
+                pack_frame(place, offset, JournalFrameKind.RECORDS, pack_records(records))
+            )
             offset += len(frames[-1])
         self._header = replace(place, base=offset)
         self._segment = segment = directory.create(_NEW)
@@ -250,7 +254,7 @@ class FileJournal(Journal):
 
     def _prove(self) -> None:
         """Note how far it is synced. Not synced itself: what it says may be old, and is never untrue."""
-        self._proof = Proof(
+        self._proof = JournalProof(
             self._proof.nonce, self._proof.serial + 1, self._header.number, self._offset
         )
         assert self._proof_file is not None
@@ -297,14 +301,14 @@ def _segments(directory: Directory) -> list[int]:
     return sorted(int(m[1]) for name in directory.names() if (m := _SEGMENT.fullmatch(name)))
 
 
-def _read_proof(raw: bytes) -> tuple[Proof | None, str]:
+def _read_proof(raw: bytes) -> tuple[JournalProof | None, str]:
     try:
         return unpack_proof(raw), ""
     except FormatError as error:
         return None, str(error)
 
 
-def _missing(header: Header, proof: Proof | None, end: int) -> str:
+def _missing(header: Header, proof: JournalProof | None, end: int) -> str:
     """What is known to have been synced and is not there any more."""
     if proof is not None and proof.segment > header.number:
         return f"{_name(proof.segment)}, which is newer, is missing"

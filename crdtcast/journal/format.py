@@ -38,7 +38,7 @@ class FormatError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class JournalProof:
     """nonce: of this journal. segment, offset: all up to there was synced once. serial: of the newest
     slot, which rises with every sync.
     """
@@ -65,7 +65,7 @@ class Header:
     damage: str = ""
 
 
-class FrameKind(enum.IntEnum):
+class JournalFrameKind(enum.IntEnum):
     """What a frame holds: one snapshot, or the records of one sync."""
 
     SNAPSHOT = 1
@@ -108,13 +108,13 @@ def pack_identity(nonce: bytes) -> bytes:
     return (head + _digest(nonce, head)).ljust(3 * SECTOR, b"\0")
 
 
-def pack_slot(proof: Proof) -> tuple[int, bytes]:
+def pack_slot(proof: JournalProof) -> tuple[int, bytes]:
     """Where in the proof this is to be written, and the bytes: in turn, so that one slot is whole."""
     slot = _SLOT.pack(proof.serial, proof.segment, proof.offset)
     return SECTOR * (1 + proof.serial % 2), slot + _digest(proof.nonce, b"slot", slot)
 
 
-def unpack_proof(raw: bytes) -> Proof:
+def unpack_proof(raw: bytes) -> JournalProof:
     """What a proof's file says. Raises FormatError."""
     head = raw[: _VERSION.size + NONCE_BYTES]
     nonce = head[_VERSION.size :]
@@ -128,13 +128,13 @@ def unpack_proof(raw: bytes) -> Proof:
     return max(slots, key=lambda proof: proof.serial)
 
 
-def _unpack_slot(nonce: bytes, sector: bytes) -> Proof:
+def _unpack_slot(nonce: bytes, sector: bytes) -> JournalProof:
     slot = sector[: _SLOT.size]
     if not any(sector):
-        return Proof(nonce)
+        return JournalProof(nonce)
     if sector[_SLOT.size : _SLOT.size + _DIGEST_BYTES] != _digest(nonce, b"slot", slot):
         raise FormatError("the proof of its last sync is damaged")
-    return Proof(nonce, *_SLOT.unpack(slot))
+    return JournalProof(nonce, *_SLOT.unpack(slot))
 
 
 # Segments
@@ -176,7 +176,7 @@ def unpack_header(raw: bytes) -> Header:
     return Header(nonce, number, (inode, generation), base, damage)
 
 
-def pack_frame(header: Header, offset: int, kind: FrameKind, content: bytes) -> bytes:
+def pack_frame(header: Header, offset: int, kind: JournalFrameKind, content: bytes) -> bytes:
     """A frame that begins `offset` bytes behind the beginning of its segment."""
     head = _FRAME.pack(_MARK, kind, len(content))
     place = _SLOT.pack(header.number, offset, kind)
@@ -226,10 +226,10 @@ def read_frames(header: Header, raw: bytes) -> Frames:
     records: list[bytes] = []
     while (frame := _frame_at(header, raw, offset)) is not None:
         kind, content = frame
-        if kind == FrameKind.SNAPSHOT:
+        if kind == JournalFrameKind.SNAPSHOT:
             snapshot = bytes(content)
             records.clear()
-        elif kind == FrameKind.RECORDS:
+        elif kind == JournalFrameKind.RECORDS:
             records += _unpack_records(bytes(content))
         else:
             raise FormatError(f"unknown frame kind {kind}")

@@ -8,7 +8,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import PROGRAM, GroupEngine, GroupState, Parked, Span
 from crdtcast.engine.store import Stored
 from crdtcast.engine.views import Decided
-from crdtcast.journal.saved import Batch, Happened, Life
+from crdtcast.journal.saved import Happened, JournalBatch, Life
 from crdtcast.journal.spill import Spill, SpillingStore
 
 
@@ -64,7 +64,7 @@ class Changes:
         self._parked = parked
         self._life = life
 
-    def take(self, parked: Parked | None, life: Life) -> Batch:
+    def take(self, parked: Parked | None, life: Life) -> JournalBatch:
         """Everything since the last call."""
         engine = self._engine
         happened = self._store.take_happened()
@@ -72,7 +72,7 @@ class Changes:
         outline = engine.outline()
         changed = _members(outline) != _members(self._outline)
         all_parked, copies = _difference(self._parked, parked)
-        batch = Batch(
+        batch = JournalBatch(
             happened,
             context if context != self._context else None,
             outline if changed else None,

@@ -1,5 +1,5 @@
 """What a member of a group keeps of itself: all of it at one instant (`Saved`), and what has changed since
-(`Batch`). Values and their bytes; this file knows no disk and no engine.
+(`JournalBatch`). Values and their bytes; this file knows no disk and no engine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class JournalBatch:
     """What has changed, in the order in which it did. None: the same as before.
 
     context: the reduced context at the end. outline: the group's state at the end, without messages.
@@ -75,10 +75,10 @@ class Batch:
     @property
     def is_empty(self) -> bool:
         """Whether nothing has changed."""
-        return not self.happened and replace(self, happened=()) == Batch()
+        return not self.happened and replace(self, happened=()) == JournalBatch()
 
 
-class Folding:
+class JournalFolding:
     """A member's state after one batch after the other, and what its application has to be told of."""
 
     def __init__(self, saved: Saved) -> None:
@@ -94,7 +94,7 @@ class Folding:
         self.happened: list[Happened | Mapping[str, int]] = []
         """Everything since the snapshot, in order. A vector: only those origins are there any more."""
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: JournalBatch) -> None:
         """The next one."""
         for item in batch.happened:
             self.happened.append(item)
@@ -197,7 +197,7 @@ _DECIDED = False
 """Stands in the place of a message's payload."""
 
 
-def pack_batch(batch: Batch) -> bytes:
+def pack_batch(batch: JournalBatch) -> bytes:
     """A record for the journal. Ids that come again and again are spelled out once."""
     ids: dict[str, int] = {}
 
@@ -231,11 +231,11 @@ def pack_batch(batch: Batch) -> bytes:
     return packed
 
 
-def unpack_batch(packed: bytes, where: str) -> Batch:
+def unpack_batch(packed: bytes, where: str) -> JournalBatch:
     """The inverse. Raises UnusableInputError."""
     try:
         ids, happened, context, outline, life, parked, copies = msgpack.unpackb(packed)
-        return Batch(
+        return JournalBatch(
             tuple(_unpack_happened(ids, fields) for fields in happened),
             None if context is None else tuple(read_dot(*dot) for dot in context),
             None if outline is None else unpack_state(outline),

@@ -31,7 +31,7 @@ _ALIASES: Final = [
 ]
 
 
-class Kind(NamedTuple):
+class HandleKind(NamedTuple):
     """A kind of handles: of objects on a replica, or within a batch."""
 
     base: type[Any]
@@ -45,8 +45,8 @@ class Kind(NamedTuple):
         return self.base.__name__
 
 
-ON_REPLICA: Final = Kind(Handle, True, "async def", "Tag", "return await self.perform")
-IN_BATCH: Final = Kind(BatchHandle, False, "def", "None", "self.perform")
+ON_REPLICA: Final = HandleKind(Handle, True, "async def", "Tag", "return await self.perform")
+IN_BATCH: Final = HandleKind(BatchHandle, False, "def", "None", "self.perform")
 
 
 @dataclass
@@ -114,7 +114,7 @@ def quoted(value: object) -> str:
     return f'"{repr(value)[1:-1]}"' if plain else repr(value)
 
 
-def handle_class(crdt: CRDT, kind: Kind, imports: Imports) -> str:
+def handle_class(crdt: CRDT, kind: HandleKind, imports: Imports) -> str:
     """The source of one class. Raises ValueError for an operation whose name a handle uses itself."""
     type_name = imports.of(crdt)
     base = imports.name(kind.base.__module__, kind.suffix)
@@ -130,7 +130,7 @@ def handle_class(crdt: CRDT, kind: Kind, imports: Imports) -> str:
     return "\n".join([head, "\n\n".join("\n".join(part) for part in parts if part)]) + "\n"
 
 
-def _method(name: str, operation: Operation, kind: Kind, imports: Imports) -> Iterable[str]:
+def _method(name: str, operation: Operation, kind: HandleKind, imports: Imports) -> Iterable[str]:
     required = len(operation.names) - len(operation.defaults)
     defaults = [""] * required + [f" = {quoted(default)}" for default in operation.defaults]
     parameters = ["self"]
@@ -163,7 +163,7 @@ def docstring(text: str, indent: int) -> list[str]:
     return [*wrap(line[:-3], WIDTH, subsequent_indent=margin), f'{margin}"""']
 
 
-def _overload(name: str, kind: Kind) -> str:
+def _overload(name: str, kind: HandleKind) -> str:
     parameters = ["self", "name: str", f"crdt_type: type[{name}]"]
     head = laid_out("    def object", parameters, f" -> {name}{kind.suffix}: ...")
     return "\n".join(["    @overload", *head]) + "\n\n"
@@ -219,7 +219,13 @@ def batch_handles() -> str:
 
 
 def _module(
-    doc: str, variable: str, kind: Kind, table: str, methods: str, owner: str, imports: Imports
+    doc: str,
+    variable: str,
+    kind: HandleKind,
+    table: str,
+    methods: str,
+    owner: str,
+    imports: Imports,
 ) -> str:
     crdts = sorted(known_types().values(), key=lambda crdt: crdt.__name__)
     classes = [handle_class(crdt, kind, imports) for crdt in crdts]

@@ -23,7 +23,7 @@ from crdtcast.msgpack_limits import unpacked_within
 from crdtcast.replica.comparison import UNKNOWN, Comparing
 from crdtcast.replica.copies import Copies, Renaming
 from crdtcast.replica.objects import CRDT, MOST_PARTS, Key, Objects, are_operations, joined
-from crdtcast.replica.preimages import Pasts, Rebasing, keys_of
+from crdtcast.replica.preimages import ObjectPasts, Rebasing, keys_of
 from crdtcast.transport.log_throttle import ahead, skips
 
 _OPERATIONS = 0
@@ -69,8 +69,8 @@ class ObjectMachine(StateMachine):
         """A type has failed amid an operation, so that something may be half applied. Nobody gets that."""
         self._site = Site("", self.clock)  # nothing is issued before there is a member
         self.objects: Objects = Objects(types, self._site)
-        self._pasts = Pasts(name)
-        self._home = Pasts(name)
+        self._pasts = ObjectPasts(name)
+        self._home = ObjectPasts(name)
         """Of the incarnation before, which was evicted."""
         self._left: Objects | None = None
         """What it has left: its objects, until all is sent again."""
@@ -152,7 +152,7 @@ class ObjectMachine(StateMachine):
     def _drop_what_is_over(self) -> None:
         if self._member is not None and self._member.parked is None:
             self._left = self._rebasing = None
-            self._home = Pasts(self.name)
+            self._home = ObjectPasts(self.name)
             self._copies.forget()
 
     def get_state(self) -> bytes:
@@ -179,7 +179,7 @@ class ObjectMachine(StateMachine):
         self.objects = Objects(self.objects.types, self._site)
         if self._pasts:
             self._home = self._pasts
-        self._pasts, self._rebasing = Pasts(self.name), None
+        self._pasts, self._rebasing = ObjectPasts(self.name), None
         self.comparing.forget()
         if self._member is not None:
             self._site.owner = self._member.incarnation

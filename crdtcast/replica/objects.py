@@ -170,7 +170,7 @@ class Presence:
             self.settled = True
 
 
-class Held:
+class HeldObject:
     """One object: its state as far as this program understands it, and what it does not."""
 
     __slots__ = (
@@ -283,7 +283,7 @@ class Held:
         return image
 
     @classmethod
-    def unpacked(cls, packed: list[Any]) -> "Held":
+    def unpacked(cls, packed: list[Any]) -> "HeldObject":
         name, type_name, presence, settled, version, base, steps = packed
         held = cls((datatypes.text(name), datatypes.text(type_name)))
         held.presence.latest = {
@@ -331,7 +331,7 @@ class Objects:
         for crdt_type in types:
             check_data_type(crdt_type)
             self._types[crdt_type.TYPE] = crdt_type
-        self._names: dict[str, dict[str, Held]] = {}
+        self._names: dict[str, dict[str, HeldObject]] = {}
 
     # Types
 
@@ -379,16 +379,16 @@ class Objects:
 
     # Looking
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldObject]:
         """What there is, by name and type."""
         return (held for held in self._all() if held.presence)
 
-    def _all(self) -> Iterator[Held]:
+    def _all(self) -> Iterator[HeldObject]:
         for name in sorted(self._names):
             types = self._names[name]
             yield from (types[type_name] for type_name in sorted(types))
 
-    def named(self, name: str) -> list[Held]:
+    def named(self, name: str) -> list[HeldObject]:
         """What there is of that name, by type, and what is left of what was deleted."""
         types = self._names.get(name, {})
         return [types[type_name] for type_name in sorted(types)]
@@ -430,12 +430,12 @@ class Objects:
                 found=found,
             )
 
-    def get(self, key: Key) -> Held | None:
+    def get(self, key: Key) -> HeldObject | None:
         """The object, if there is one."""
         held = self._find(key)
         return held if held is not None and held.presence else None
 
-    def _find(self, key: Key) -> Held | None:
+    def _find(self, key: Key) -> HeldObject | None:
         """The same, or what is left of one that was deleted."""
         return self._names.get(key[0], {}).get(key[1])
 
@@ -522,7 +522,7 @@ class Objects:
     def _apply(self, key: Key, step: Effect) -> None:
         held = self._find(key)
         if held is None:
-            held = Held(key)
+            held = HeldObject(key)
             if key[1] in self._types:
                 held.crdt = self.fresh(key)
         held.take(step)
@@ -537,7 +537,7 @@ class Objects:
             self._review(held)
         return [held.key for held in deleted]
 
-    def _review(self, held: Held) -> None:
+    def _review(self, held: HeldObject) -> None:
         """Let go of what was deleted and is not needed any more."""
         if held.needed:
             return
@@ -574,7 +574,7 @@ class Objects:
         """
         skipped = 0
         try:
-            loaded = [Held.unpacked(line) for line in packed]
+            loaded = [HeldObject.unpacked(line) for line in packed]
         except (TypeError, ValueError, AttributeError) as error:
             raise UnusableInputError(f"the saved state has a damaged object: {error}") from error
         for held in loaded:

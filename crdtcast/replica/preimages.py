@@ -19,7 +19,7 @@ from crdtcast.replica.objects import (
     CRDT,
     Effect,
     Forget,
-    Held,
+    HeldObject,
     Key,
     Objects,
     Settle,
@@ -51,12 +51,12 @@ def keys_of(entries: Iterable[Sequence[Any]]) -> Iterator[Key]:
             yield read.name, read.type
 
 
-class Past:
+class ObjectPast:
     """One object before an own operation, and everything that has happened to it since."""
 
     def __init__(self, packed: list[Any]) -> None:
         self._packed = packed
-        self._floor: Held | None = None  # restored when it is needed, which may be never
+        self._floor: HeldObject | None = None  # restored when it is needed, which may be never
         self.own: set[Dot] = set()
         """Own operations among `steps` that are not stable."""
         self.steps: deque[Step] = deque()
@@ -77,12 +77,12 @@ class Past:
         return self._packed if self._floor is None else self._floor.packed()
 
 
-class Pasts:
+class ObjectPasts:
     """Those of one member's objects."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._pasts: dict[Key, Past] = {}
+        self._pasts: dict[Key, ObjectPast] = {}
         self._large: set[Key] = set()
         self._remembered: dict[Dot, dict[int, Any]] = {}
         """Of own operations on large objects: what their types want to know of these."""
@@ -113,7 +113,7 @@ class Pasts:
             if packed is None:
                 self._large.add(key)
             else:
-                past = self._pasts[key] = Past(packed)
+                past = self._pasts[key] = ObjectPast(packed)
         if past is None:
             if own and isinstance(step, Effect):
                 self._remember(key, step, objects)
@@ -151,7 +151,7 @@ class Pasts:
         past = self._pasts.get(key)
         return set() if past is None else {step.tag.dot for step in past.steps}
 
-    def before(self, key: Key, first: Dot, objects: Objects) -> Held | None:
+    def before(self, key: Key, first: Dot, objects: Objects) -> HeldObject | None:
         """That object without the own operations from that one on; None if that is not known."""
         incarnation, counter = first
         past = self._pasts.get(key)
@@ -187,8 +187,8 @@ class Pasts:
         for origin, counter, known in remembered:
             self._remembered[Dot(origin, counter)] = dict(known)
         for each in packed:
-            held = Held.unpacked(each)
-            past = self._pasts[held.key] = Past([*each[:-1], []])
+            held = HeldObject.unpacked(each)
+            past = self._pasts[held.key] = ObjectPast([*each[:-1], []])
             past.steps.extend(held.backlog)
             dots = {step.tag.dot for step in past.steps}
             settled = {step.tag.dot for step in past.steps if isinstance(step, Settle)}
@@ -206,7 +206,7 @@ class Rebasing:
 
     def __init__(
         self,
-        pasts: Pasts,
+        pasts: ObjectPasts,
         first: Dot,
         objects: Objects,
         home: Objects | None,
@@ -218,7 +218,7 @@ class Rebasing:
         self._objects = objects
         self._home = home
         self._renamed = renamed
-        self._known: dict[Key, tuple[Held, Held, Held] | None] = {}
+        self._known: dict[Key, tuple[HeldObject, HeldObject, HeldObject] | None] = {}
         self._dots: dict[Key, set[Dot]] = {}
         self._noted: dict[Key, dict[Any, Any]] = {}
 
@@ -295,7 +295,7 @@ class Rebasing:
         base, at_home, theirs = map(_understood, compared)
         return bool(base == theirs and at_home == self._objects.crdt(key))
 
-    def _compared(self, key: Key) -> tuple[Held, Held, Held] | None:
+    def _compared(self, key: Key) -> tuple[HeldObject, HeldObject, HeldObject] | None:
         """Base, home so far, and theirs as they were when this was first asked."""
         if key not in self._known:
             base = self._pasts.before(key, self._first, self._objects)
@@ -308,12 +308,12 @@ class Rebasing:
         return self._known[key]
 
 
-def _take(held: Held, step: Step) -> None:
+def _take(held: HeldObject, step: Step) -> None:
     with suppress(RemoteProtocolError):  # no operation: the object has skipped it, too
         held.take(step)
 
 
-def _understood(held: Held) -> CRDT:
+def _understood(held: HeldObject) -> CRDT:
     assert held.crdt is not None  # or `_packed` would have said so
     return held.crdt
 
@@ -324,7 +324,7 @@ def _packed(objects: Objects, key: Key) -> list[Any] | None:
     if held is None:
         if objects.type_named(key[1]) is None:
             return None
-        held = Held(key)
+        held = HeldObject(key)
         held.crdt = objects.fresh(key)
     crdt = held.crdt
     if held.behind or crdt is None or crdt.log_size > MOST_ELEMENTS:
@@ -335,8 +335,8 @@ def _packed(objects: Objects, key: Key) -> list[Any] | None:
     return packed if len(msgpack.packb(packed)) <= MOST_BYTES else None
 
 
-def _restored(packed: list[Any], objects: Objects) -> Held:
-    held = Held.unpacked(packed)
+def _restored(packed: list[Any], objects: Objects) -> HeldObject:
+    held = HeldObject.unpacked(packed)
     known = objects.type_named(held.key[1])
     if known is not None:
         held.understand(known, objects.site)

@@ -12,9 +12,9 @@ import trio
 from crdtcast.exceptions import expected_failure
 from crdtcast.quantities import size_text
 from crdtcast.service.configuration import (
-    Kind,
     Loaded,
     Option,
+    OptionKind,
     load,
     options_of,
 )
@@ -43,12 +43,12 @@ def _with_options(command: F, kind: type[Any]) -> F:
         about = each.about
         if not each.required and each.default not in (None, (), False):
             about += f"  [default: {_default(each)}]"
-        if each.kind is Kind.FLAG:
+        if each.kind is OptionKind.FLAG:
             decorate = click.option(
                 f"{each.flag}/--no-{each.flag[2:]}", each.key, default=None, help=about
             )
         else:
-            many = each.kind in (Kind.ADDRESSES, Kind.NAMED_ADDRESSES, Kind.NAMES)
+            many = each.kind in (OptionKind.ADDRESSES, OptionKind.NAMED_ADDRESSES, OptionKind.NAMES)
             decorate = click.option(
                 each.flag,
                 each.key,
@@ -66,9 +66,9 @@ def _with_options(command: F, kind: type[Any]) -> F:
 def _default(each: Option) -> str:
     """As it may be written."""
     match each.kind:
-        case Kind.BYTES:
+        case OptionKind.BYTES:
             return size_text(each.default)
-        case Kind.SECONDS:
+        case OptionKind.SECONDS:
             return f"{each.default:g} s"
         case _:
             return str(each.default)

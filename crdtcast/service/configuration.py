@@ -32,7 +32,7 @@ _FALSE = {"0", "false", "no", "off"}
 S = TypeVar("S")
 
 
-class Kind(enum.Enum):
+class OptionKind(enum.Enum):
     """What an option takes: its value is what is shown for it in a command's help."""
 
     TEXT = "TEXT"
@@ -47,7 +47,7 @@ class Kind(enum.Enum):
     NUMBER = "NUMBER"
 
 
-def option(kind: Kind, about: str, default: Any = MISSING) -> Any:
+def option(kind: OptionKind, about: str, default: Any = MISSING) -> Any:
     """A field of a dataclass of options. about: one sentence. Without a default it has to be given."""
     metadata = {"kind": kind, "about": about}
     if default is MISSING:
@@ -60,7 +60,7 @@ class Option:
     """One option of a dataclass."""
 
     key: str
-    kind: Kind
+    kind: OptionKind
     about: str
     default: Any
 
@@ -231,21 +231,21 @@ def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
     return found
 
 
-def _read(kind: Kind, value: Any) -> Any:
+def _read(kind: OptionKind, value: Any) -> Any:
     """A value as given, in TOML's type or as text. Raises ConfigurationError."""
     match kind:
-        case Kind.TEXT | Kind.PATH if isinstance(value, str) and value:
+        case OptionKind.TEXT | OptionKind.PATH if isinstance(value, str) and value:
             return value
-        case Kind.ADDRESS if isinstance(value, str):
+        case OptionKind.ADDRESS if isinstance(value, str):
             parse_address(value)
             return value
-        case Kind.ADDRESSES:
+        case OptionKind.ADDRESSES:
             listed = value.split(",") if isinstance(value, str) else value
             if isinstance(listed, (list, tuple)) and all(isinstance(each, str) for each in listed):
                 for each in listed:
                     parse_address(each.strip())
                 return tuple(each.strip() for each in listed)
-        case Kind.NAMED_ADDRESSES:
+        case OptionKind.NAMED_ADDRESSES:
             if isinstance(value, dict):
                 value = [f"{name}={address}" for name, address in value.items()]
             listed = [value] if isinstance(value, str) else value
@@ -253,19 +253,19 @@ def _read(kind: Kind, value: Any) -> Any:
                 return tuple(
                     _named_address(one.strip()) for each in listed for one in each.split(",")
                 )
-        case Kind.NAMES:
+        case OptionKind.NAMES:
             listed = value.split(",") if isinstance(value, str) else value
             if isinstance(listed, (list, tuple)) and all(isinstance(each, str) for each in listed):
                 return tuple(each.strip() for each in listed)
-        case Kind.FLAG if isinstance(value, bool):
+        case OptionKind.FLAG if isinstance(value, bool):
             return value
-        case Kind.FLAG if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+        case OptionKind.FLAG if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
             return value.lower() in _TRUE
-        case Kind.SECONDS:
+        case OptionKind.SECONDS:
             return seconds(value)
-        case Kind.BYTES:
+        case OptionKind.BYTES:
             return size(value)
-        case Kind.NUMBER if not isinstance(value, bool):
+        case OptionKind.NUMBER if not isinstance(value, bool):
             number = _number(value)
             if number is not None:
                 return number
@@ -291,12 +291,12 @@ def _number(value: Any) -> int | None:
 
 
 _NAMES = {
-    Kind.TEXT: "text",
-    Kind.ADDRESS: "valid address: write host:port",
-    Kind.ADDRESSES: 'list of addresses: write host:port, in a file ["host:port", …]',
-    Kind.NAMED_ADDRESSES: 'list of named addresses: write name=host:port, in a file {name = "host:port", …}',
-    Kind.NAMES: 'list of names: in a file ["name", …]',
-    Kind.PATH: "path",
-    Kind.FLAG: "flag: write true or false",
-    Kind.NUMBER: "whole number",
+    OptionKind.TEXT: "text",
+    OptionKind.ADDRESS: "valid address: write host:port",
+    OptionKind.ADDRESSES: 'list of addresses: write host:port, in a file ["host:port", …]',
+    OptionKind.NAMED_ADDRESSES: 'list of named addresses: write name=host:port, in a file {name = "host:port", …}',
+    OptionKind.NAMES: 'list of names: in a file ["name", …]',
+    OptionKind.PATH: "path",
+    OptionKind.FLAG: "flag: write true or false",
+    OptionKind.NUMBER: "whole number",
 }

@@ -10,7 +10,7 @@ from crdtcast.causality.member_id import valid_incarnation, valid_name
 from crdtcast.eventlog.writer import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.group.limits import Limits, WhenFull
-from crdtcast.service.configuration import Kind, option
+from crdtcast.service.configuration import OptionKind, option
 from crdtcast.transport.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
 from crdtcast.transport.tcp import is_loopback
 from crdtcast.transport.tls import Tls
@@ -23,71 +23,77 @@ LEVELS = ("debug", "info", "warning", "error")
 class MemberSettings(ABC):
     """What there is of every member. See the sentences."""
 
-    name: str = option(Kind.TEXT, "This node's name, unique in the group.")
-    group: str = option(Kind.TEXT, "The group's name.", "default")
-    listen: str = option(Kind.ADDRESS, "Address where other members connect.", "127.0.0.1:7001")
+    name: str = option(OptionKind.TEXT, "This node's name, unique in the group.")
+    group: str = option(OptionKind.TEXT, "The group's name.", "default")
+    listen: str = option(
+        OptionKind.ADDRESS, "Address where other members connect.", "127.0.0.1:7001"
+    )
     advertise: str | None = option(
-        Kind.ADDRESS, "Address that other members dial, if `listen` is a wildcard.", None
+        OptionKind.ADDRESS, "Address that other members dial, if `listen` is a wildcard.", None
     )
     found: bool = option(
-        Kind.FLAG, "Be the first member of a new group: exactly one node, once.", False
+        OptionKind.FLAG, "Be the first member of a new group: exactly one node, once.", False
     )
     join: tuple[str, ...] = option(
-        Kind.ADDRESSES,
+        OptionKind.ADDRESSES,
         "Address of a member to join through. Give several for safety; this node's own address "
         "is ignored.",
         (),
     )
     replaces: tuple[str, ...] = option(
-        Kind.NAMES,
+        OptionKind.NAMES,
         "Replace and evict this lost member; it may be an earlier life of this node.",
         (),
     )
     evict_after: float | None = option(
-        Kind.SECONDS, "Evict members that are silent for this long. Not set: never.", None
+        OptionKind.SECONDS, "Evict members that are silent for this long. Not set: never.", None
     )
-    leave_on_stop: bool = option(Kind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
+    leave_on_stop: bool = option(OptionKind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
     leave_seconds: float = option(
-        Kind.SECONDS, "How long a leave may take; then the node stops anyway.", 30.0
+        OptionKind.SECONDS, "How long a leave may take; then the node stops anyway.", 30.0
     )
     admin: str | None = option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         "Where operators connect: a Unix socket (a path with a / or ending in .sock), or "
         "127.0.0.1:PORT with a secret.",
         None,
     )
     metrics: str | None = option(
-        Kind.ADDRESS, "Address that serves /metrics, /ready and /live over HTTP.", None
+        OptionKind.ADDRESS, "Address that serves /metrics, /ready and /live over HTTP.", None
     )
-    log_level: str = option(Kind.TEXT, f"One of {', '.join(LEVELS)}.", "info")
-    log_json: bool = option(Kind.FLAG, "Write log lines as JSON objects.", False)
+    log_level: str = option(OptionKind.TEXT, f"One of {', '.join(LEVELS)}.", "info")
+    log_json: bool = option(OptionKind.FLAG, "Write log lines as JSON objects.", False)
     event_log_size: int = option(
-        Kind.BYTES, "Start a new event log file at this size.", ROTATION.size
+        OptionKind.BYTES, "Start a new event log file at this size.", ROTATION.size
     )
     event_log_age: float = option(
-        Kind.SECONDS, "Start a new event log file at this age.", ROTATION.seconds
+        OptionKind.SECONDS, "Start a new event log file at this age.", ROTATION.seconds
     )
-    certificate: str | None = option(Kind.PATH, "This node's certificate (PEM).", None)
-    key: str | None = option(Kind.PATH, "The certificate's key (PEM).", None)
-    ca: str | None = option(Kind.PATH, "The group's own CA (PEM).", None)
+    certificate: str | None = option(OptionKind.PATH, "This node's certificate (PEM).", None)
+    key: str | None = option(OptionKind.PATH, "The certificate's key (PEM).", None)
+    ca: str | None = option(OptionKind.PATH, "The group's own CA (PEM).", None)
     secret_file: str | None = option(
-        Kind.PATH, f"File with the group's secret; default: {SECRET_VARIABLE}.", None
+        OptionKind.PATH, f"File with the group's secret; default: {SECRET_VARIABLE}.", None
     )
     digest_interval: float | None = option(
-        Kind.SECONDS, "Time between two digests. Not set: adaptive.", None
+        OptionKind.SECONDS, "Time between two digests. Not set: adaptive.", None
     )
     keepalive_interval: float = option(
-        Kind.SECONDS, "Send a keep-alive after this long without a frame.", 5.0
+        OptionKind.SECONDS, "Send a keep-alive after this long without a frame.", 5.0
     )
-    connect_timeout: float = option(Kind.SECONDS, "Time limit for connecting to a member.", 5.0)
-    handshake_timeout: float = option(Kind.SECONDS, "Time limit for a handshake.", 5.0)
-    max_frame: int = option(Kind.BYTES, "Largest frame.", 16 * 2**20)
-    queue_bytes: int = option(Kind.BYTES, "Most bytes that may wait for one member.", 64 * 2**20)
+    connect_timeout: float = option(
+        OptionKind.SECONDS, "Time limit for connecting to a member.", 5.0
+    )
+    handshake_timeout: float = option(OptionKind.SECONDS, "Time limit for a handshake.", 5.0)
+    max_frame: int = option(OptionKind.BYTES, "Largest frame.", 16 * 2**20)
+    queue_bytes: int = option(
+        OptionKind.BYTES, "Most bytes that may wait for one member.", 64 * 2**20
+    )
     compress: bool = option(
-        Kind.FLAG, "Compress large frames, if the package zstandard is installed.", True
+        OptionKind.FLAG, "Compress large frames, if the package zstandard is installed.", True
     )
-    max_handshakes: int = option(Kind.NUMBER, "Most handshakes at a time.", 64)
-    max_host_connections: int = option(Kind.NUMBER, "Most connections from one host.", 512)
+    max_handshakes: int = option(OptionKind.NUMBER, "Most handshakes at a time.", 64)
+    max_host_connections: int = option(OptionKind.NUMBER, "Most connections from one host.", 512)
 
     def wrong_in_common(self) -> list[str]:
         """What contradicts itself of these, one line each."""
@@ -186,34 +192,36 @@ class NodeSettings(MemberSettings):
     """Of `crdtcast node`."""
 
     founders: tuple[str, ...] = option(
-        Kind.NAMED_ADDRESSES,
+        OptionKind.NAMED_ADDRESSES,
         "Every node that founds the group, this one included: the same list on each. The group "
         "starts when all have been up.",
         (),
     )
-    witness: bool = option(Kind.FLAG, "Vote and store messages, but hold no objects.", False)
+    witness: bool = option(OptionKind.FLAG, "Vote and store messages, but hold no objects.", False)
     journal: str | None = option(
-        Kind.PATH, "Directory of the journal. Not set: everything is in memory only.", None
+        OptionKind.PATH, "Directory of the journal. Not set: everything is in memory only.", None
     )
     trust_journal: bool = option(
-        Kind.FLAG,
+        OptionKind.FLAG,
         "Trust a journal that looks damaged or copied, once: nothing newer exists, and no other "
         "node uses it.",
         False,
     )
     event_logs: str | None = option(
-        Kind.PATH, "Directory for event logs, which `crdtcast check` reads; needs a journal.", None
+        OptionKind.PATH,
+        "Directory for event logs, which `crdtcast check` reads; needs a journal.",
+        None,
     )
     store_memory_bytes: int = option(
-        Kind.BYTES,
+        OptionKind.BYTES,
         "Most unstable data in memory; with a journal, the rest goes to disk.",
         256 * 2**20,
     )
     store_most_bytes: int = option(
-        Kind.BYTES, "Most unstable data in all; beyond that, see when_full.", 4 * 2**30
+        OptionKind.BYTES, "Most unstable data in all; beyond that, see when_full.", 4 * 2**30
     )
     when_full: str = option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         "What to do at store_most_bytes: refuse writes, or evict the unreachable members "
         "that hold stability back.",
         "refuse",

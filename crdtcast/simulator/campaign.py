@@ -20,7 +20,7 @@ from crdtcast.simulator.founding import FoundingScheduler, FoundingWorld
 from crdtcast.simulator.group.logs import GroupLogs
 from crdtcast.simulator.group.mutants import FOUNDING_MUTANTS, WORLD_MUTANTS
 from crdtcast.simulator.group.mutants import MUTANTS as GROUP_MUTANTS
-from crdtcast.simulator.group.observer import Observer
+from crdtcast.simulator.group.observer import RunObserver
 from crdtcast.simulator.group.scheduler import GroupScheduler
 from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.group.world import GroupWorld
@@ -53,7 +53,7 @@ def group_world(
     founders: tuple[str, ...],
     witnesses: tuple[str, ...],
     name: str | None,
-    observer: Observer | None = None,
+    observer: RunObserver | None = None,
     hostile: str | None = None,
     *,
     founding: bool = False,

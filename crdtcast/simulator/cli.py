@@ -24,7 +24,7 @@ from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.exhaustive import SCOPES, explore
 from crdtcast.simulator.faults import ALL, KINDS
 from crdtcast.simulator.group.drain import OperatorSteps
-from crdtcast.simulator.plan import REAL_ENGINES, Plan, load_plan, parse_range
+from crdtcast.simulator.plan import REAL_ENGINES, RunPlan, load_plan, parse_range
 from crdtcast.simulator.schedule import Schedule
 from crdtcast.simulator.shrink import shrink
 
@@ -169,7 +169,7 @@ def simulate(
     tally.close(as_json)
 
 
-def _plan(words: dict[str, Any]) -> Plan:
+def _plan(words: dict[str, Any]) -> RunPlan:
     config = words.pop("config")
     chosen = {} if config is None else load_plan(config)
     for key, value in words.items():
@@ -181,10 +181,10 @@ def _plan(words: dict[str, Any]) -> Plan:
             chosen[key] = tuple(name for name in value.split(",") if name)
         else:
             chosen[key] = value
-    return Plan(**chosen)
+    return RunPlan(**chosen)
 
 
-def _outcomes(plan: Plan, logs: Path | None, jobs: int) -> Iterator[Outcome]:
+def _outcomes(plan: RunPlan, logs: Path | None, jobs: int) -> Iterator[Outcome]:
     run = partial(plan.run, logs=logs)
     if jobs == 1:
         yield from map(run, plan.seeds)
@@ -213,7 +213,7 @@ def _shown(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
             yield outcome
 
 
-def _explore(name: str, limit: int, plan: Plan, tally: Tally, write: Path | None) -> None:
+def _explore(name: str, limit: int, plan: RunPlan, tally: Tally, write: Path | None) -> None:
     engine = None if plan.engine in REAL_ENGINES else plan.engine
     names = list(SCOPES) if name == "all" else [name]
     for scope in names:

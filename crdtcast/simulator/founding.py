@@ -27,13 +27,13 @@ from crdtcast.engine.membership import MemberInfo
 from crdtcast.simulator.campaigns import Campaign
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group import crashes
-from crdtcast.simulator.group.application import Application
+from crdtcast.simulator.group.application import SimulatedApplication
 from crdtcast.simulator.group.drain import Drain
-from crdtcast.simulator.group.machine import Machine, Phase
-from crdtcast.simulator.group.observer import Observer
+from crdtcast.simulator.group.machine import Machine, MachinePhase
+from crdtcast.simulator.group.observer import RunObserver
 from crdtcast.simulator.group.scheduler import GroupScheduler
 from crdtcast.simulator.group.world import GroupWorld
-from crdtcast.simulator.oracle import Checker, Snapshot
+from crdtcast.simulator.oracle import Checker, OracleSnapshot
 from crdtcast.simulator.schedule import Action
 
 _CLOCK = 100
@@ -44,7 +44,7 @@ Said: TypeAlias = Announcement | str
 
 
 @dataclass(slots=True)
-class Line:
+class FoundingLine:
     """One direction of a link that a founder has: what was said there last, and what has not arrived yet, in order."""
 
     last: Said | None = None
@@ -74,7 +74,7 @@ class FoundingDrain(Drain):
         world = self.world
         for name in world.founders:
             machine = world.machines[name]
-            if not world.has_members() and machine.phase is Phase.DEAD:
+            if not world.has_members() and machine.phase is MachinePhase.DEAD:
                 world.apply(("revive", name))
             if world.may_found(machine):
                 world.apply(("found", name, 0))
@@ -99,14 +99,14 @@ class FoundingWorld(GroupWorld):
         founders: tuple[str, ...],
         witnesses: tuple[str, ...] = (),
         engine_type: type[GroupEngine] = GroupEngine,
-        observer: Observer | None = None,
+        observer: RunObserver | None = None,
         round_type: type[FoundingRound] = FoundingRound,
     ) -> None:
         super().__init__(founders, witnesses, engine_type, observer)
         self.round_type = round_type
         self.rounds: dict[str, FoundingRound] = {}
-        """By name, of the machines in `Phase.FOUNDING`."""
-        self.lines: dict[tuple[str, str], Line] = {}
+        """By name, of the machines in `MachinePhase.FOUNDING`."""
+        self.lines: dict[tuple[str, str], FoundingLine] = {}
         """Links that have a founder at one end or both; those of two members are in `wires`."""
         self.group: str = ""
         """The id of the group that has begun."""
@@ -127,12 +127,12 @@ class FoundingWorld(GroupWorld):
     def may_found(self, machine: Machine) -> bool:
         """Whether no process runs on it, and the next one will know nothing."""
         knows = machine.asked or machine.replaces or machine.parked
-        return machine.phase is Phase.OUTSIDE and machine.name in self.founders and not knows
+        return machine.phase is MachinePhase.OUTSIDE and machine.name in self.founders and not knows
 
     def outside_of_group(self) -> list[str]:
         """Founders whose group has not begun, and that are not given up for dead."""
         machines = [self.machines[name] for name in self.founders]
-        return [m.name for m in machines if m.phase is Phase.FOUNDING or self.may_found(m)]
+        return [m.name for m in machines if m.phase is MachinePhase.FOUNDING or self.may_found(m)]
 
     def has_members(self) -> bool:
         """Whether there is a process of a member, or a journal to start one from."""
@@ -160,7 +160,7 @@ class FoundingWorld(GroupWorld):
         return is_member and bool(self.machines[contact].running.awaited_founders(name))
 
     def _speaks(self, machine: Machine) -> bool:
-        return machine.phase is Phase.FOUNDING or (machine.up and not machine.ghost)
+        return machine.phase is MachinePhase.FOUNDING or (machine.up and not machine.ghost)
 
     # Actions
 
@@ -183,11 +183,15 @@ class FoundingWorld(GroupWorld):
             return True
         if verb in ("join", "copy") and self.may_found(machine):
             return False  # it does not know that there is a group
-        if machine.phase is Phase.FOUNDING:
+        if machine.phase is MachinePhase.FOUNDING:
             if verb in ("crash", "die"):
-                return self._crash_in_round(machine, Phase.DEAD if verb == "die" else Phase.OUTSIDE)
+                return self._crash_in_round(
+                    machine, MachinePhase.DEAD if verb == "die" else MachinePhase.OUTSIDE
+                )
             if verb == "upgrade":
-                return super()._do(verb, arguments) and self._crash_in_round(machine, Phase.OUTSIDE)
+                return super()._do(verb, arguments) and self._crash_in_round(
+                    machine, MachinePhase.OUTSIDE
+                )
         elif name in self.in_memory and machine.up and verb in ("crash", "torn", "die"):
             return self._forget_all(machine, dies=verb == "die")
         if verb == "join" and name in self._late:
@@ -200,7 +204,7 @@ class FoundingWorld(GroupWorld):
         name = machine.name
         self._clocks[name] = max(0, self._clocks[name] - back)
         self.counts["clocks_back"] += back > 0
-        machine.stop(Phase.FOUNDING)
+        machine.stop(MachinePhase.FOUNDING)
         self.rounds[name] = self.round_type(
             name,
             self.founders,
@@ -218,11 +222,11 @@ class FoundingWorld(GroupWorld):
         self.counts["fresh_ids"] += 1
         return new_incarnation(name, self._clocks[name], self.counts["fresh_ids"], previous)
 
-    def _crash_in_round(self, machine: Machine, phase: Phase) -> bool:
+    def _crash_in_round(self, machine: Machine, phase: MachinePhase) -> bool:
         del self.rounds[machine.name]
         self.disconnect_all(machine)
         machine.stop(phase)
-        machine.lost = phase is Phase.DEAD
+        machine.lost = phase is MachinePhase.DEAD
         self.counts["deaths" if machine.lost else "restarts_in_round"] += 1
         return True
 
@@ -234,7 +238,7 @@ class FoundingWorld(GroupWorld):
         machine.parked, machine.replaces = None, ()
         self.counts["memory_lost"] += 1
         if dies:
-            machine.phase, machine.lost = Phase.DEAD, True
+            machine.phase, machine.lost = MachinePhase.DEAD, True
             self.counts["deaths"] += 1
         return True
 
@@ -276,8 +280,8 @@ class FoundingWorld(GroupWorld):
         self.group, self._first = begun.group_id, begun.members
         del self.rounds[machine.name]
         state = self.engine_type.first_state(begun.members, begun.level)
-        machine.start(self.engine_type(begun.me, state, machine.reads), Application())
-        self.checker.joined_from(machine.me, Snapshot())
+        machine.start(self.engine_type(begun.me, state, machine.reads), SimulatedApplication())
+        self.checker.joined_from(machine.me, OracleSnapshot())
         self.observer.started(machine)
         self.counts["begun"] += 1
         self.after(machine)
@@ -303,7 +307,7 @@ class FoundingWorld(GroupWorld):
             raise Failure("replaces-itself", f"{member} is a first member, and asks to replace it")
         del self.rounds[machine.name]
         self.disconnect_all(machine)
-        machine.stop(Phase.OUTSIDE)
+        machine.stop(MachinePhase.OUTSIDE)
         machine.replaces = (member,)
         self._late.add(machine.name)
         self.counts["late"] += 1
@@ -327,7 +331,7 @@ class FoundingWorld(GroupWorld):
         both = self.machines[a], self.machines[b]
         if (a, b) in self.lines or not self.wires.open(a, b) or not all(map(self._speaks, both)):
             return False
-        self.lines[a, b], self.lines[b, a] = Line(), Line()
+        self.lines[a, b], self.lines[b, a] = FoundingLine(), FoundingLine()
         self._tell()
         return True
 
@@ -400,7 +404,7 @@ class FoundingScheduler(GroupScheduler):
         return [m.name for m in self.world.machines.values() if m.up or m.name in self.world.rounds]
 
     def _dead(self) -> list[str]:
-        return [m.name for m in self.world.machines.values() if m.phase is Phase.DEAD]
+        return [m.name for m in self.world.machines.values() if m.phase is MachinePhase.DEAD]
 
     def _broken(self) -> list[tuple[str, str]]:
         """Links of founders that there are not, or on which nothing arrives."""

@@ -17,7 +17,7 @@ from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.exceptions import LocalProtocolError
 
 
-class Kind(enum.Enum):
+class FailureKind(enum.Enum):
     """What can be wrong. The values are the words used in verdicts and reports."""
 
     GHOST = "ghost"  # delivered, though nobody sent it
@@ -35,10 +35,10 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class OracleFinding:
     """One violation: what, at which member, of which message, and which other messages prove it."""
 
-    kind: Kind
+    kind: FailureKind
     member: str
     dot: Dot | None
     others: tuple[Dot, ...] = ()
@@ -49,7 +49,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class OracleSnapshot:
     """What one application knew at one instant, for another to start from. Bits are messages."""
 
     known: int = 0
@@ -63,8 +63,8 @@ class _View:
 
     __slots__ = ("cuts", "known", "log", "stable", "start", "vector")
 
-    def __init__(self, start: Snapshot | None = None) -> None:
-        self.start = start = start or Snapshot()
+    def __init__(self, start: OracleSnapshot | None = None) -> None:
+        self.start = start = start or OracleSnapshot()
         # (whether it was told stable, index, dot); (None, 0, an ended incarnation with its cut).
         self.log: list[tuple[bool | None, int, Dot]] = []
         self.known = start.known
@@ -118,7 +118,7 @@ class Checker:
         self._sent = 0  # a bit for each message that was not rolled back
         self._set_back = 0  # of these, those that their sender does not know of any more
         self._reissued: list[tuple[Dot, Dot]] = []
-        self.findings: list[Finding] = []
+        self.findings: list[OracleFinding] = []
 
     def _is_lost(self, index: int) -> bool:
         """Whether only its sender had it, whose disk was set back."""
@@ -130,7 +130,7 @@ class Checker:
         view = self._views[member]
         before = self._index.get(dot)
         if before is not None and not self._is_lost(before):
-            self._find(Kind.DUPLICATE, member, dot)
+            self._find(FailureKind.DUPLICATE, member, dot)
             return
         index = self._index[dot] = len(self._dots)
         self._dots.append(dot)
@@ -147,16 +147,16 @@ class Checker:
         view = self._views[member]
         index = self._index.get(dot)
         if index is None:
-            self._find(Kind.GHOST, member, dot)
+            self._find(FailureKind.GHOST, member, dot)
             return
         if view.known >> index & 1:
-            self._find(Kind.DUPLICATE, member, dot)
+            self._find(FailureKind.DUPLICATE, member, dot)
             return
         past = self._past[index]
         if past & ~view.known:
-            self._find(Kind.CAUSAL, member, dot, past & ~view.known)
+            self._find(FailureKind.CAUSAL, member, dot, past & ~view.known)
         if view.stable & ~past and not self._set_back >> index & 1:
-            self._find(Kind.UNSAFE_STABLE, member, dot, view.stable & ~past)
+            self._find(FailureKind.UNSAFE_STABLE, member, dot, view.stable & ~past)
         if tag is not None:
             self._check_tag(member, index, tag)
         view.add(index, dot)
@@ -171,18 +171,18 @@ class Checker:
         view = self._views[member]
         index = self._index.get(dot)
         if index is None or not view.known >> index & 1:
-            self._find(Kind.STABLE_UNDELIVERED, member, dot)
+            self._find(FailureKind.STABLE_UNDELIVERED, member, dot)
             return
         if view.stable >> index & 1:
-            self._find(Kind.STABLE_TWICE, member, dot)
+            self._find(FailureKind.STABLE_TWICE, member, dot)
             return
         if self._past[index] & ~view.stable:
-            self._find(Kind.STABLE_ORDER, member, dot, self._past[index] & ~view.stable)
+            self._find(FailureKind.STABLE_ORDER, member, dot, self._past[index] & ~view.stable)
         if to_come := self._to_come(view, index):
-            self._find(Kind.UNSAFE_STABLE, member, dot, to_come)
+            self._find(FailureKind.UNSAFE_STABLE, member, dot, to_come)
         for other in members:
             if other in self._views and not self.knows(other, dot):
-                self._find(Kind.UNSAFE_STABLE, other, dot)
+                self._find(FailureKind.UNSAFE_STABLE, other, dot)
         view.add_stable(index, dot)
 
     def _to_come(self, view: _View, stable: int) -> int:
@@ -212,19 +212,19 @@ class Checker:
             bits |= 1 << self._index[dot]
             vector[dot.origin] = max(vector.get(dot.origin, 0), dot.counter)
         was_stable = sum(1 << self._index[dot] for dot in set(stable))
-        self.joined_from(member, Snapshot(bits, was_stable, vector))
+        self.joined_from(member, OracleSnapshot(bits, was_stable, vector))
 
     @property
     def members(self) -> list[str]:
         """All whose applications have started."""
         return list(self._views)
 
-    def snapshot(self, member: str) -> Snapshot:
+    def snapshot(self, member: str) -> OracleSnapshot:
         """What the application of `member` knows at this instant: what a copy of its state holds."""
         view = self._views[member]
-        return Snapshot(view.known, view.stable, dict(view.vector), dict(view.cuts))
+        return OracleSnapshot(view.known, view.stable, dict(view.vector), dict(view.cuts))
 
-    def joined_from(self, member: str, snapshot: Snapshot) -> None:
+    def joined_from(self, member: str, snapshot: OracleSnapshot) -> None:
         """`member` starts with a copy of another application's state."""
         if member in self._views:
             raise LocalProtocolError(f"{member} has joined already")
@@ -280,7 +280,7 @@ class Checker:
         """The truth about two messages: whether `first` lies in the past of `second`."""
         return bool(self._past[self._index[second]] >> self._index[first] & 1)
 
-    def finish(self, members: Iterable[str] | None = None) -> list[Finding]:
+    def finish(self, members: Iterable[str] | None = None) -> list[OracleFinding]:
         """Quiescence: what one of `members` (default: all) knows, all of them must, and report it stable."""
         names = list(self._views if members is None else members)
         everything = 0
@@ -295,13 +295,13 @@ class Checker:
             view = self._views[name]
             if lost := everything & ~view.known:
                 dots = self._set(lost)
-                self.findings.append(Finding(Kind.LOSS, name, dots[0], dots[1:]))
+                self.findings.append(OracleFinding(FailureKind.LOSS, name, dots[0], dots[1:]))
         self._finish_ended(names)
         for name in names:
             view = self._views[name]
             if stalled := everything & view.known & ~view.stable:
                 dots = self._set(stalled)
-                self.findings.append(Finding(Kind.STALL, name, dots[0], dots[1:]))
+                self.findings.append(OracleFinding(FailureKind.STALL, name, dots[0], dots[1:]))
         return self.findings
 
     def _finish_ended(self, names: list[str]) -> None:
@@ -311,10 +311,10 @@ class Checker:
             for incarnation, cut in view.cuts.items():
                 last = Dot(incarnation, view.vector.get(incarnation, 0))
                 if agreed.setdefault(incarnation, cut) != cut or last.counter > cut:
-                    self._find(Kind.CUT, name, last)
+                    self._find(FailureKind.CUT, name, last)
             for old, new in self._reissued:
                 if self.knows(name, old) and self.knows(name, new):
-                    self.findings.append(Finding(Kind.TWICE, name, new, (old,)))
+                    self.findings.append(OracleFinding(FailureKind.TWICE, name, new, (old,)))
 
     def _check_tag(self, member: str, index: int, tag: Tag) -> None:
         if self._set_back >> index & 1:
@@ -329,7 +329,9 @@ class Checker:
                 and (origin in told or not self._forgettable(member, origin, truth[origin]))
             )
             if wrong:
-                self.findings.append(Finding(Kind.TAG, member, self._dots[index], tuple(wrong)))
+                self.findings.append(
+                    OracleFinding(FailureKind.TAG, member, self._dots[index], tuple(wrong))
+                )
 
     def _forgettable(self, member: str, origin: str, counter: int) -> bool:
         """Whether a tag's past may leave out `origin`: it has ended here, and what it has sent is stable here."""
@@ -344,5 +346,5 @@ class Checker:
     def _set(self, bits: int) -> tuple[Dot, ...]:
         return tuple(dot for index, dot in enumerate(self._dots) if bits >> index & 1)
 
-    def _find(self, kind: Kind, member: str, dot: Dot, others: int = 0) -> None:
-        self.findings.append(Finding(kind, member, dot, self._set(others)))
+    def _find(self, kind: FailureKind, member: str, dot: Dot, others: int = 0) -> None:
+        self.findings.append(OracleFinding(kind, member, dot, self._set(others)))

@@ -19,7 +19,7 @@ MAX_MEMBERS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """A campaign with everything chosen.
 
     engine: a name of `REAL_ENGINES`, of `BASELINES` or of a mutant; None: the one that the faults need. members: how
@@ -137,7 +137,7 @@ def load_plan(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UnusableInputError(f"cannot read {path} as TOML: {error}") from error
-    known = {field.name for field in fields(Plan)}
+    known = {field.name for field in fields(RunPlan)}
     if unknown := sorted(set(document) - known):
         raise UnusableInputError(
             f"{path}: unknown key {unknown[0]!r}: choose from {', '.join(sorted(known))}"

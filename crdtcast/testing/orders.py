@@ -23,7 +23,7 @@ from crdtcast.testing.vectors.run import linear_extensions
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OrderPlace:
     """A message's place in a history: who sends it, and the positions of all that came before."""
 
     member: int
@@ -79,12 +79,12 @@ def check_every_order(
     return EveryOrder(histories, runs, refused)
 
 
-def shapes(size: int, members: int) -> Iterator[list[Place]]:
+def shapes(size: int, members: int) -> Iterator[list[OrderPlace]]:
     """Every way in which `size` messages of up to `members` members can have seen each other. The
     first message is of member 0, and so on: other names make no other history.
     """
 
-    def extended(places: list[Place]) -> Iterator[list[Place]]:
+    def extended(places: list[OrderPlace]) -> Iterator[list[OrderPlace]]:
         if len(places) == size:
             yield places
             return
@@ -97,7 +97,7 @@ def shapes(size: int, members: int) -> Iterator[list[Place]]:
             for member in range(min(used + 1, members)):
                 own = {n for n, place in enumerate(places) if place.member == member}
                 if own <= past:
-                    yield from extended([*places, Place(member, past)])
+                    yield from extended([*places, OrderPlace(member, past)])
 
     return extended([])
 
@@ -106,7 +106,7 @@ class _History:
     def __init__(
         self,
         crdt: type[PureOpCRDT[Any]],
-        places: Sequence[Place],
+        places: Sequence[OrderPlace],
         calls: Sequence[Call],
         specification: Specification,
         tried: Tried,

@@ -13,7 +13,7 @@ class Visit:
     give_way: Callable[[], None]
 
 
-class Admission:
+class ConnectionAdmission:
     """Counts those who dial us. Whoever opens connections and says nothing must not keep the others out:
     of too many handshakes the oldest one of the host that has most of them gives way.
     """

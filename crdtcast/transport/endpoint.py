@@ -16,7 +16,7 @@ from crdtcast.transport.link_table import Connect, Links
 from crdtcast.transport.log_throttle import Throttle
 from crdtcast.transport.monitor import Monitor
 from crdtcast.transport.options import Address, NodeOptions, format_address
-from crdtcast.transport.peers import LinkStatus, Peer
+from crdtcast.transport.peers import LinkPeer, LinkStatus
 from crdtcast.transport.tcp import TRANSPORT, is_loopback
 from crdtcast.wire.encoder import Encoder
 from crdtcast.wire.frames import Frame, FrameKind, Hello, Refusal, encode
@@ -251,7 +251,7 @@ class Endpoint(LinkHost):
         """Dial peer `name` at `address` from now on."""
         self._with_links(lambda links: self._keep(links, links.set_address(name, address)))
 
-    def _keep(self, links: Links, peer: Peer | None) -> None:
+    def _keep(self, links: Links, peer: LinkPeer | None) -> None:
         if peer is not None and self._nursery is not None and not self._scope.cancel_called:
             self._nursery.start_soon(links.keep_linked, peer)
 

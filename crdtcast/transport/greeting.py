@@ -16,7 +16,7 @@ from crdtcast.exceptions import ConfigurationError, NotReadyError, RemoteProtoco
 from crdtcast.transport.link import LinkHost
 from crdtcast.transport.log_throttle import Throttle
 from crdtcast.transport.options import NodeOptions
-from crdtcast.transport.peers import Peer, PeerTable
+from crdtcast.transport.peers import LinkPeer, PeerTable
 from crdtcast.transport.tls import RECORD_TYPES, Tls, listed, names_in
 from crdtcast.wire import compression
 from crdtcast.wire.auth import Role, proof, proves
@@ -41,7 +41,7 @@ _SPEAKS_TLS = Refusal(
 _F = TypeVar("_F", Hello, Proof, Welcome)
 
 
-class Conversation:
+class Handshake:
     """With whoever dialled us, or was dialled.
 
     secrets: one to be proved by both sides; see `NodeOptions`. trusted: the other end has shown that it
@@ -147,7 +147,7 @@ class Agreed(NamedTuple):
     says it with the first frame.
     """
 
-    talk: Conversation
+    talk: Handshake
     peer: Hello
     number: int
     zstd: bool
@@ -173,11 +173,11 @@ class Greeting(PeerTable):
         if options.certificate is not None and options.key is not None and options.ca is not None:
             self._tls = Tls(options.name, options.certificate, options.key, options.ca)
 
-    async def _shake_hands(self, stream: trio.abc.Stream, dialled: Peer | None) -> Agreed:
+    async def _shake_hands(self, stream: trio.abc.Stream, dialled: LinkPeer | None) -> Agreed:
         """Raises what ends the handshake: Refused, RemoteProtocolError, errors of the stream."""
         generation = self._generation
         known = self._options.secrets
-        talk = Conversation(stream, dialled=dialled is not None, secrets=known)
+        talk = Handshake(stream, dialled=dialled is not None, secrets=known)
         if self._tls is not None:
             self._renew(self._tls)
             await talk.secure(self._tls)

@@ -40,7 +40,7 @@ than a few milliseconds.
 """
 
 
-class Gate:
+class ReadGate:
     """Open most of the time; readers wait while it is closed."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Link:
         elif now - self.last_sent >= interval and not self._writing and not self.queue.queued_bytes:
             self.offer(FrameKind.KEEPALIVE, KEEPALIVE_FRAME)
 
-    async def run(self, received: Callable[["Link", list[Frame]], None], gate: Gate) -> None:
+    async def run(self, received: Callable[["Link", list[Frame]], None], gate: ReadGate) -> None:
         """Until the link ends; `closed` then says why. `received` must be synchronous."""
         with self._scope:
             async with trio.open_nursery() as nursery:
@@ -216,7 +216,7 @@ class Link:
             self.queue.written()
             self.last_sent = trio.current_time()
 
-    async def _read(self, received: Callable[["Link", list[Frame]], None], gate: Gate) -> None:
+    async def _read(self, received: Callable[["Link", list[Frame]], None], gate: ReadGate) -> None:
         decoder = self._decoder
         while True:
             frames = decoder.drain(AT_ONCE)

@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from crdtcast.exceptions import RemoteProtocolError, SupersededError
-from crdtcast.transport.connection_limits import Admission, Visit
+from crdtcast.transport.connection_limits import ConnectionAdmission, Visit
 from crdtcast.transport.greeting import REPEAT, Agreed, Greeting
-from crdtcast.transport.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, LinkHost
+from crdtcast.transport.link import CLOSED_BY_PEER, STREAM_ERRORS, Link, LinkHost, ReadGate
 from crdtcast.transport.log_throttle import Throttle, cause_of
 from crdtcast.transport.options import NodeOptions, format_address
-from crdtcast.transport.peers import LinkEvent, LinkPhase, Peer
+from crdtcast.transport.peers import LinkEvent, LinkPeer, LinkPhase
 from crdtcast.wire.frames import FrameKind, Welcome, encode
 from crdtcast.wire.handshake import Patience, Reason, Refused, patience
 
@@ -45,13 +45,13 @@ class Links(Greeting):
         self, host: LinkHost, options: NodeOptions, connect: Connect, logger: logging.Logger
     ) -> None:
         super().__init__(host, options, logger)
-        self.gate: Gate = Gate()
+        self.gate: ReadGate = ReadGate()
         self._connect = connect
         self._quietly = Throttle(logger)
         # Rooms of their own: what strangers say takes no line of a peer's.
         self._strangers = Throttle(logger)
         self._strangers_rarely = Throttle(logger, REPEAT)
-        self._admission = Admission(options.max_handshakes, options.max_host_connections)
+        self._admission = ConnectionAdmission(options.max_handshakes, options.max_host_connections)
 
     def cut(self, name: str) -> None:
         """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
@@ -89,7 +89,7 @@ class Links(Greeting):
             for link in list(self.up.values()):
                 link.watch(now, interval)
 
-    async def keep_linked(self, peer: Peer) -> None:
+    async def keep_linked(self, peer: LinkPeer) -> None:
         """Dial `peer` whenever there is no link with it, until it is to be forgotten."""
         while peer in self.dialled:
             if peer.life.phase in (LinkPhase.UP, LinkPhase.CUT):
@@ -124,7 +124,7 @@ class Links(Greeting):
         self.refusals["limit"] += 1
         self._strangers.log(trio.current_time(), "too many", logging.WARNING, text)
 
-    async def _dial(self, peer: Peer) -> Patience:
+    async def _dial(self, peer: LinkPeer) -> Patience:
         address = peer.address
         assert address is not None
         peer.life.move(LinkEvent.DIAL)
@@ -138,7 +138,7 @@ class Links(Greeting):
             return self._unreachable(peer, cause_of(error))
         return await self._converse(stream, peer)
 
-    def _unreachable(self, peer: Peer, cause: str) -> Patience:
+    def _unreachable(self, peer: LinkPeer, cause: str) -> Patience:
         text = f"cannot reach {peer.at(format_address(peer.address))}: {cause}"
         if trio.current_time() - peer.unlinked_since >= _STARTING:
             self._trouble(peer, text)
@@ -147,7 +147,7 @@ class Links(Greeting):
         return Patience.RETRY
 
     async def _converse(
-        self, stream: trio.abc.Stream, dialled: Peer | None, visit: Visit | None = None
+        self, stream: trio.abc.Stream, dialled: LinkPeer | None, visit: Visit | None = None
     ) -> Patience:
         """Handshake and life of one connection. Every way it may end is one log line, and none is
         an exception.
@@ -195,7 +195,7 @@ class Links(Greeting):
                 self._strangers.log(trio.current_time(), (_host(label), level), level, text)
         return verdict
 
-    def _hint(self, dialled: Peer | None) -> str:
+    def _hint(self, dialled: LinkPeer | None) -> str:
         """Who does not accept our certificate closes, and TLS tells us no more than that."""
         if self._tls is None or dialled is None:
             return ""
@@ -263,7 +263,7 @@ class Links(Greeting):
 
     # What is said about it
 
-    def _refused(self, refused: Refused, dialled: Peer | None, label: str) -> Patience:
+    def _refused(self, refused: Refused, dialled: LinkPeer | None, label: str) -> Patience:
         refusal = refused.refusal
         verdict = patience(refusal.reason)
         if refused.by_peer and not refused.trusted and verdict is Patience.ENDED:
@@ -295,7 +295,7 @@ class Links(Greeting):
         room.log(now, key, level, text, reason=refusal.reason)
         return verdict
 
-    def _met_itself(self, dialled: Peer | None) -> Patience:
+    def _met_itself(self, dialled: LinkPeer | None) -> Patience:
         """One list for all members holds this node's own address, written in another way than it listens."""
         if dialled in self.dialled:
             self.dialled.remove(dialled)
@@ -308,7 +308,7 @@ class Links(Greeting):
             )
         return Patience.SLOW
 
-    def _trouble(self, peer: Peer, text: str) -> None:
+    def _trouble(self, peer: LinkPeer, text: str) -> None:
         """A failed attempt: one line, then silence until it has worked again."""
         peer.life.move(LinkEvent.FAIL, text)
         self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)

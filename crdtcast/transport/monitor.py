@@ -11,7 +11,7 @@ from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.failure_detector import FailureDetector, Suspect, Suspected
-from crdtcast.engine.stability_lag import Held, Holding
+from crdtcast.engine.stability_lag import HeldBack, Holding
 from crdtcast.transport.link import Link
 
 LOOKS = 4
@@ -45,7 +45,7 @@ class Monitor:
         self.period: float = interval / LOOKS
         self._detector = FailureDetector(interval)
         self._holding: dict[str, Holding] = {}
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldBack] = {}
         self._begun: dict[str, tuple[_Begun, _Begun]] = {}
         self._since: dict[str, Since] = {}
         self._logger = logger
@@ -98,9 +98,9 @@ class Monitor:
         """Who is suspect, by name, as of the last look."""
         return self._detector.suspects(self._now)
 
-    def held(self, group: str) -> Held:
+    def held(self, group: str) -> HeldBack:
         """What is held back in a group, and by whom, as of the last look."""
-        return self._held.get(group, Held(0.0, {}))
+        return self._held.get(group, HeldBack(0.0, {}))
 
     def since(self, group: str) -> Since:
         """How long what is open has been open, as of the last look."""

@@ -106,7 +106,7 @@ class LinkStatus:
     reconnects: int
 
 
-class Peer:
+class LinkPeer:
     """What a node keeps of one other member, or of one address whose member is not known yet."""
 
     def __init__(
@@ -145,10 +145,10 @@ class PeerTable:
 
     def __init__(self, options: NodeOptions) -> None:
         self.up: dict[str, Link] = {}
-        self.dialled: list[Peer] = []
+        self.dialled: list[LinkPeer] = []
         self._options = options
         self._rng = random.Random(options.seed)
-        self._peers: dict[str, Peer] = {}
+        self._peers: dict[str, LinkPeer] = {}
         for name, address in options.named_peers.items():
             self._peers[name] = peer = self._new_peer(name, address)
             if address is not None:
@@ -156,23 +156,23 @@ class PeerTable:
         if not options.named_peers:
             self.dialled += [self._new_peer(None, address) for address in options.addresses]
 
-    def _new_peer(self, name: str | None, address: Address | None) -> Peer:
+    def _new_peer(self, name: str | None, address: Address | None) -> LinkPeer:
         backoff = Backoff(self._rng, self._options.retry_first, self._options.retry_longest)
         start = LinkPhase.CUT if name in self._options.cut else LinkPhase.DOWN
-        return Peer(name, address, backoff, LinkLife(start))
+        return LinkPeer(name, address, backoff, LinkLife(start))
 
     def _is_cut(self, name: str) -> bool:
         """Whether the operator wants no link with `name`, of whom nothing may be known yet."""
         peer = self._peers.get(name)
         return name in self._options.cut if peer is None else peer.life.phase is LinkPhase.CUT
 
-    def peer(self, name: str) -> Peer:
+    def peer(self, name: str) -> LinkPeer:
         """The record of `name`, made at need: members may dial us whose address we do not know."""
         if name not in self._peers:
             self._peers[name] = self._new_peer(name, None)
         return self._peers[name]
 
-    def set_address(self, name: str, address: Address) -> Peer | None:
+    def set_address(self, name: str, address: Address) -> LinkPeer | None:
         """Where `name` can be dialled from now on. A peer for which nobody dials yet is
         returned.
         """
@@ -184,7 +184,7 @@ class PeerTable:
         self.dialled.append(peer)
         return peer
 
-    def add_address(self, address: Address) -> Peer:
+    def add_address(self, address: Address) -> LinkPeer:
         """Dial whoever is at `address` from now on; the caller runs `keep_linked`."""
         peer = self._new_peer(None, address)
         self.dialled.append(peer)
@@ -196,7 +196,7 @@ class PeerTable:
             self.dialled.remove(peer)
             peer.nudge()
 
-    def _learn_name(self, dialled: Peer, name: str) -> None:
+    def _learn_name(self, dialled: LinkPeer, name: str) -> None:
         """Who is at an address that was given without a name. It may have dialled us before."""
         dialled.name = name
         known = self._peers.get(name)

@@ -16,7 +16,7 @@ take it, and no other frame is to be dropped with it.
 """
 
 
-class Piece(NamedTuple):
+class EncodedPiece(NamedTuple):
     """Frames one behind the other, as bytes, or one long frame. longest: bytes of the longest body,
     before it was compressed.
     """
@@ -45,7 +45,7 @@ class Encoder:
         frames: Iterable[Frame],
         zstd: bool,
         refused: Callable[[LocalProtocolError], object] = _raise,
-    ) -> Iterator[Piece]:
+    ) -> Iterator[EncodedPiece]:
         """The bytes of these frames, in order. zstd: long ones are compressed, as the peer understands that. Each piece
         is to be sent, and what its numbers stand for told before, when the next one is asked for. refused: takes the
         error for each frame that is longer than may be sent; the others go on.
@@ -57,7 +57,7 @@ class Encoder:
         for frame in frames:
             if numbering.is_full:
                 if made:
-                    yield Piece(b"".join(made), len(made) // 2, longest)
+                    yield EncodedPiece(b"".join(made), len(made) // 2, longest)
                     made, size, longest = [], 0, 0
                 numbering.begin_anew()
             try:
@@ -67,10 +67,10 @@ class Encoder:
                 continue
             length = len(body)
             if made and size + length > PIECE_BYTES:
-                yield Piece(b"".join(made), len(made) // 2, longest)
+                yield EncodedPiece(b"".join(made), len(made) // 2, longest)
                 made, size, longest = [], 0, 0
             if length > SECTION_BYTES:
-                yield Piece(LongFrame(body, self._section if zstd else encode), 1, length)
+                yield EncodedPiece(LongFrame(body, self._section if zstd else encode), 1, length)
                 continue
             if compressor is not None and length >= compression.WORTHWHILE:
                 body = compressor.compressed(body)
@@ -80,7 +80,7 @@ class Encoder:
             if length > longest:
                 longest = length
         if made:
-            yield Piece(b"".join(made), len(made) // 2, longest)
+            yield EncodedPiece(b"".join(made), len(made) // 2, longest)
 
     def _section(self, section: Section) -> bytes:
         """A section as bytes, in less room where that is possible."""

@@ -51,7 +51,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JoinerEntry:
     """What a contact gives to the one that it lets in: its id, which group this is (see
     `wire.group_frames.Here`), the group's state at that instant, and what has happened to the application
     since it was copied.
@@ -93,7 +93,7 @@ def unpack_state(packed: Any) -> GroupState:
     return _read(_state, packed, "state of a group")
 
 
-def pack_entry(entry: Entry) -> bytes:
+def pack_entry(entry: JoinerEntry) -> bytes:
     """`entry` as bytes."""
     since = [[*_pack_tag(happened.tag), happened.payload] for happened in entry.since]
     packed: bytes = msgpack.packb(
@@ -102,7 +102,7 @@ def pack_entry(entry: Entry) -> bytes:
     return packed
 
 
-def unpack_entry(packed: bytes) -> Entry:
+def unpack_entry(packed: bytes) -> JoinerEntry:
     """The inverse of `pack_entry`. Raises RemoteProtocolError, also for a state that no member can have."""
     entry = _read(_entry, packed, "admission")
     try:
@@ -203,9 +203,9 @@ def _state(packed: Any) -> GroupState:
     )
 
 
-def _entry(packed: bytes) -> Entry:
+def _entry(packed: bytes) -> JoinerEntry:
     incarnation, group_id, state, since = unpacked(packed)
-    return Entry(
+    return JoinerEntry(
         read_incarnation(incarnation),
         read_text(group_id, "a group's id"),
         _state(state),

@@ -11,12 +11,12 @@ from crdtcast.engine.views import (
     Accepted,
     Asked,
     Ballot,
-    Change,
     Decided,
     Promise,
     Proposal,
     Record,
     View,
+    ViewChange,
     Views,
     Wants,
     Word,
@@ -177,9 +177,9 @@ def _accepted(packed: Any) -> Accepted:
     return Accepted(_ballot(ballot), _change(change), _word(word))
 
 
-def _change(packed: Any) -> Change:
+def _change(packed: Any) -> ViewChange:
     cuts, out, votes, level = packed
-    return Change(
+    return ViewChange(
         tuple(
             (read_incarnation(who), Cut(_number(counter), read_how(how)))
             for who, counter, how in _listed(cuts, MOST_IDS)

@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from crdtcast.eventlog.format import Kind
+from crdtcast.eventlog.format import EventKind
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark import rules, timeline
 from crdtcast.integrations.spark.checks import (
@@ -22,7 +22,7 @@ from crdtcast.integrations.spark.checks import (
 from crdtcast.integrations.spark.files import write_text
 from crdtcast.integrations.spark.findings import Finding, from_row
 from crdtcast.integrations.spark.ingest import Ingested, ingest
-from crdtcast.integrations.spark.logs import Group, read_logs
+from crdtcast.integrations.spark.logs import LoggedGroup, read_logs
 from crdtcast.integrations.spark.report.page import render
 from crdtcast.integrations.spark.result import Result
 from crdtcast.integrations.spark.series import read_series
@@ -112,7 +112,7 @@ def _find(
     spark: SparkSession,
     events: DataFrame,
     frames: timeline.Timeline,
-    groups: dict[str, Group],
+    groups: dict[str, LoggedGroup],
     out: str,
 ) -> tuple[list[Finding], int]:
     """All findings that take Spark, as a table and (up to a limit) here; and how many."""
@@ -149,17 +149,17 @@ def _says_changing(groups: list[str]) -> str:
     return f"{which} {', '.join(groups)}: their members change, which this audit does not check"
 
 
-def _without_lines(group: Group) -> dict[str, str]:
+def _without_lines(group: LoggedGroup) -> dict[str, str]:
     """The checks that a group has no line for, and of which kinds these would be."""
     kinds = {}
     if not group.has_states:
-        kinds[convergence.CHECK] = Kind.STATE.value
+        kinds[convergence.CHECK] = EventKind.STATE.value
     if not group.has_forgotten:
-        kinds[garbage.CHECK] = f"{Kind.STABLE} or {Kind.GC}"
+        kinds[garbage.CHECK] = f"{EventKind.STABLE} or {EventKind.GC}"
     return kinds
 
 
-def _not_judged(groups: dict[str, Group]) -> dict[str, str]:
+def _not_judged(groups: dict[str, LoggedGroup]) -> dict[str, str]:
     """The checks that no group has a line for, and what is missing."""
     lacking = [_without_lines(group) for group in groups.values()]
     return {
@@ -169,7 +169,7 @@ def _not_judged(groups: dict[str, Group]) -> dict[str, str]:
     }
 
 
-def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[str]:
+def _notes(groups: dict[str, LoggedGroup], torn: int, found: int, live: bool) -> list[str]:
     notes: list[str] = []
     if torn:
         notes.append(f"skipped {torn} torn lines (a crash leaves at most one in a segment).")
@@ -201,7 +201,7 @@ def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[
     return notes
 
 
-def _held_back_by(group: Group) -> str:
+def _held_back_by(group: LoggedGroup) -> str:
     """Which members lack most deliveries at the end."""
     lacks = {
         log.replica: sum(max(0, n - log.known(o)) for o, n in group.surviving.items())

@@ -99,7 +99,7 @@ def _version(executable: Path) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class JavaGateway:
     """A running Spark gateway: its process, and what PySpark needs to talk to it."""
 
     process: subprocess.Popen[bytes]
@@ -119,7 +119,7 @@ class Gateway:
 
 def start_gateway(
     java: Java, configuration: Mapping[str, str], *, directory: Path, flags: Sequence[str] = ()
-) -> Gateway:
+) -> JavaGateway:
     """Start Spark's gateway as a child that dies with this process.
 
     :param configuration: Spark settings.
@@ -171,7 +171,7 @@ def start_gateway(
         assert process.stdin is not None
         process.stdin.close()
         raise
-    return Gateway(process, *content)
+    return JavaGateway(process, *content)
 
 
 def _information(path: Path) -> tuple[int, str] | None:

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from crdtcast.causality.member_id import name_of
-from crdtcast.eventlog.format import Kind, members_in
+from crdtcast.eventlog.format import EventKind, members_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Start:
 
 
 @dataclass(slots=True)
-class Told:
+class ToldStable:
     """What one log tells about one origin."""
 
     delivered: int = 0  # lines: SEND and DELIVER
@@ -36,7 +36,7 @@ class Told:
 
 
 @dataclass(slots=True)
-class Log:
+class LoggedReplica:
     """One incarnation's log as a whole."""
 
     group: str
@@ -62,7 +62,7 @@ class Log:
     bytes_after: int | None = None
     members: tuple[str, ...] = ()
     starts: list[Start] = field(default_factory=list)
-    told: defaultdict[str, Told] = field(default_factory=lambda: defaultdict(Told))
+    told: defaultdict[str, ToldStable] = field(default_factory=lambda: defaultdict(ToldStable))
 
     @property
     def base(self) -> dict[str, int]:
@@ -83,7 +83,7 @@ class Log:
     @property
     def stopped(self) -> bool:
         """Whether the log ends cleanly."""
-        return self.last_kind == Kind.STOP
+        return self.last_kind == EventKind.STOP
 
     @property
     def has_holes(self) -> bool:
@@ -96,15 +96,15 @@ class Log:
 
 
 @dataclass
-class Group:
+class LoggedGroup:
     """The logs of one group. `origins` are the incarnations that occur, in a fixed order."""
 
     name: str
-    logs: dict[str, Log]
+    logs: dict[str, LoggedReplica]
     origins: list[str]
 
     @cached_property
-    def current(self) -> list[Log]:
+    def current(self) -> list[LoggedReplica]:
         """The newest incarnation of each replica."""
         return [log for log in self.logs.values() if log.current]
 
@@ -162,11 +162,11 @@ class Group:
         )
 
 
-def read_logs(events: DataFrame) -> dict[str, Group]:
+def read_logs(events: DataFrame) -> dict[str, LoggedGroup]:
     """Summarise the events; one small job."""
     kind = F.col("kind")
-    act = kind.isin(Kind.SEND, Kind.DELIVER)
-    stable = kind == Kind.STABLE
+    act = kind.isin(EventKind.SEND, EventKind.DELIVER)
+    stable = kind == EventKind.STABLE
     at = F.col("seq")
 
     def last(value: str, condition: Column) -> Column:
@@ -184,28 +184,30 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
             F.count(F.when(act, 1)).alias("acts"),
             F.max(F.when(act, F.col("counter"))).alias("highest"),
             F.max(F.when(act, at)).alias("last_act"),
-            F.max(F.when(kind == Kind.SEND, F.col("ts"))).alias("last_sent_ts"),
+            F.max(F.when(kind == EventKind.SEND, F.col("ts"))).alias("last_sent_ts"),
             F.count(F.when(stable, 1)).alias("stables"),
             F.max_by("counter", F.when(stable, at)).alias("last_stable"),
             F.max(F.when(stable, at)).alias("last_stable_seq"),
-            F.max(F.when(kind == Kind.STATE, at)).alias("last_state"),
-            F.max(F.when(kind == Kind.GC, at)).alias("last_gc"),
-            F.count(F.when(kind.isin(Kind.JOIN, Kind.LEFT, Kind.EVICT), 1)).alias("changes"),
-            F.max(F.when(F.col("entries") == 0, at)).alias("claims_stable"),
-            last("entries", kind == Kind.GC),
-            last("bytes_after", kind == Kind.GC),
-            last("op", kind.isin(Kind.START, Kind.SEGMENT)),
-            F.collect_list(F.when(kind == Kind.START, F.struct("seq", "vector", "deps"))).alias(
-                "starts"
+            F.max(F.when(kind == EventKind.STATE, at)).alias("last_state"),
+            F.max(F.when(kind == EventKind.GC, at)).alias("last_gc"),
+            F.count(F.when(kind.isin(EventKind.JOIN, EventKind.LEFT, EventKind.EVICT), 1)).alias(
+                "changes"
             ),
+            F.max(F.when(F.col("entries") == 0, at)).alias("claims_stable"),
+            last("entries", kind == EventKind.GC),
+            last("bytes_after", kind == EventKind.GC),
+            last("op", kind.isin(EventKind.START, EventKind.SEGMENT)),
+            F.collect_list(
+                F.when(kind == EventKind.START, F.struct("seq", "vector", "deps"))
+            ).alias("starts"),
         )
         .collect()
     )
-    logs: dict[str, dict[str, Log]] = defaultdict(dict)
+    logs: dict[str, dict[str, LoggedReplica]] = defaultdict(dict)
     origins: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         log = logs[row.group].setdefault(
-            row.incarnation, Log(row.group, row.replica, row.incarnation)
+            row.incarnation, LoggedReplica(row.group, row.replica, row.incarnation)
         )
         if row.last_seq > log.last_seq:
             log.last_seq, log.last_kind = row.last_seq, row.last_kind
@@ -231,7 +233,7 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
                 origins[row.group].update(start.vector)
         else:
             origins[row.group].add(row.origin)
-            log.told[row.origin] = Told(
+            log.told[row.origin] = ToldStable(
                 row.acts,
                 row.highest or 0,
                 row.stables,
@@ -247,7 +249,7 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
     }
 
 
-def _group(name: str, logs: dict[str, Log], origins: set[str]) -> Group:
+def _group(name: str, logs: dict[str, LoggedReplica], origins: set[str]) -> LoggedGroup:
     ordered = sorted(origins)
     newest = {log.replica: "" for log in logs.values()}
     for log in logs.values():
@@ -255,7 +257,7 @@ def _group(name: str, logs: dict[str, Log], origins: set[str]) -> Group:
         log.index = ordered.index(log.incarnation)
     for log in logs.values():
         log.current = newest[log.replica] == log.incarnation
-    return Group(name, dict(sorted(logs.items())), ordered)
+    return LoggedGroup(name, dict(sorted(logs.items())), ordered)
 
 
 def _highest(vectors: Iterable[dict[str, int]]) -> dict[str, int]:

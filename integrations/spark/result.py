@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from crdtcast.eventlog.format import SCHEMA_VERSION
-from crdtcast.integrations.spark.logs import Group
+from crdtcast.integrations.spark.logs import LoggedGroup
 from crdtcast.integrations.spark.series import Lag, Series
 from crdtcast.integrations.spark.verdict import Verdict
 
@@ -16,7 +16,7 @@ class Result:
     """
 
     verdict: Verdict
-    groups: dict[str, Group]
+    groups: dict[str, LoggedGroup]
     lines: int
     torn: int
     not_judged: dict[str, str]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from crdtcast.eventlog.format import Kind
-from crdtcast.integrations.spark.logs import Group
+from crdtcast.eventlog.format import EventKind
+from crdtcast.integrations.spark.logs import LoggedGroup
 
 BUCKETS = 120
 WHOLE = -1
@@ -41,7 +41,7 @@ class Lag:
 
 
 def read_series(
-    events: DataFrame, messages: DataFrame, groups: dict[str, Group]
+    events: DataFrame, messages: DataFrame, groups: dict[str, LoggedGroup]
 ) -> tuple[list[Series], list[Lag]]:
     """Both for every replica; one job."""
     starts = {g.name: min(log.first_ts for log in g.logs.values()) for g in groups.values()}
@@ -85,7 +85,7 @@ def read_series(
         null.alias("bytes"),
     )
     metadata = (
-        events.where(F.col("kind") == Kind.GC)
+        events.where(F.col("kind") == EventKind.GC)
         .groupBy(*own, bucket(F.col("ts")).alias("bucket"))
         .agg(
             null.alias("step"),

@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType
 
-from crdtcast.eventlog.format import Kind
-from crdtcast.integrations.spark.logs import Group, Log
+from crdtcast.eventlog.format import EventKind
+from crdtcast.integrations.spark.logs import LoggedGroup, LoggedReplica
 from crdtcast.integrations.spark.schema import columns
 from crdtcast.integrations.spark.small import small_table
 
@@ -62,7 +62,7 @@ class Timeline:
 
 
 def build(
-    spark: SparkSession, events: DataFrame, groups: dict[str, Group], *, live: bool
+    spark: SparkSession, events: DataFrame, groups: dict[str, LoggedGroup], *, live: bool
 ) -> Timeline:
     """Set up both frames; they are cached, and computed by the first job that uses them.
 
@@ -92,12 +92,12 @@ def build(
     return Timeline(messages, _dependencies(messages, by_log, by_origin).cache())
 
 
-def _array(vector: Mapping[str, int | None], group: Group, width: int) -> list[int | None]:
+def _array(vector: Mapping[str, int | None], group: LoggedGroup, width: int) -> list[int | None]:
     listed = [vector.get(origin, 0) for origin in group.origins]
     return listed + [0] * (width - len(listed))
 
 
-def _log_row(log: Log, group: Group, width: int) -> dict[str, object]:
+def _log_row(log: LoggedReplica, group: LoggedGroup, width: int) -> dict[str, object]:
     return {
         "group": group.name,
         "incarnation": log.incarnation,
@@ -116,7 +116,7 @@ def _log_row(log: Log, group: Group, width: int) -> dict[str, object]:
     }
 
 
-def _group_row(group: Group, width: int, live: bool) -> dict[str, object]:
+def _group_row(group: LoggedGroup, width: int, live: bool) -> dict[str, object]:
     unlogged: dict[str, int | None] = {}
     for origin in group.origins:
         log = group.logs.get(origin)
@@ -139,9 +139,9 @@ def _group_row(group: Group, width: int, live: bool) -> dict[str, object]:
 
 def _lines(events: DataFrame, by_log: DataFrame, by_origin: DataFrame, width: int) -> DataFrame:
     """SEND, DELIVER and STABLE, with what the replica had delivered of each origin before."""
-    is_stable = F.col("kind") == Kind.STABLE
+    is_stable = F.col("kind") == EventKind.STABLE
     lines = (
-        events.where(F.col("kind").isin(Kind.SEND, Kind.DELIVER, Kind.STABLE))
+        events.where(F.col("kind").isin(EventKind.SEND, EventKind.DELIVER, EventKind.STABLE))
         .select("group", "incarnation", "seq", "ts", "kind", "origin", "counter", "deps")
         .join(by_origin, ["group", "origin"])
         .join(by_log.select("group", "incarnation", "index"), ["group", "incarnation"])
@@ -164,8 +164,8 @@ def _lines(events: DataFrame, by_log: DataFrame, by_origin: DataFrame, width: in
 
 def _messages(lines: DataFrame, by_log: DataFrame, by_group: DataFrame, *, live: bool) -> DataFrame:
     is_stable = F.col("is_stable")
-    is_sent = (F.col("kind") == Kind.SEND) & (F.col("origin") == F.col("incarnation"))
-    is_foreign = (F.col("kind") == Kind.SEND) & (F.col("origin") != F.col("incarnation"))
+    is_sent = (F.col("kind") == EventKind.SEND) & (F.col("origin") == F.col("incarnation"))
+    is_foreign = (F.col("kind") == EventKind.SEND) & (F.col("origin") != F.col("incarnation"))
     # How many messages the replica itself had sent before: for x delivered at member k this is
     # need(x)[k], the messages of k that are not after x.
     sent_before = F.get("before", F.col("index")).alias("sent_before")

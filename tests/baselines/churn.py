@@ -10,17 +10,17 @@ from typing import Any, TypeAlias
 from crdtcast.baselines.graph import Phantom
 from crdtcast.baselines.graph_dynamic import (
     DynamicGraphEngine,
+    GraphOperation,
+    GraphSnapshot,
+    GraphStanding,
     JoinRefused,
     JoinRequest,
-    Operation,
-    Snapshot,
-    Standing,
 )
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.simulator.oracle import Checker
-from crdtcast.simulator.oracle import Snapshot as Known
+from crdtcast.simulator.oracle import OracleSnapshot as Known
 
 Build: TypeAlias = Callable[[str, Sequence[str]], DynamicGraphEngine]
 
@@ -29,13 +29,13 @@ JOINERS = ("N", "O", "P", "Q", "R")
 PATIENCE = 4
 """Idle rounds after which a group counts as at rest."""
 
-_KINDS = {"msg": 0, "join": Operation.JOIN, "leave": Operation.LEAVE}
+_KINDS = {"msg": 0, "join": GraphOperation.JOIN, "leave": GraphOperation.LEAVE}
 _TYPES = {
     "phantom": Phantom,
     "leaveack": Phantom,
     "joinreq": JoinRequest,
     "joinrefused": JoinRefused,
-    "joinInit": Snapshot,
+    "joinInit": GraphSnapshot,
 }
 
 
@@ -172,7 +172,9 @@ class Churn:
                 self.flights.setdefault((member, transmit.to), []).append(transmit.message)
 
     def _here(self) -> list[str]:
-        return [m for m, engine in self.engines.items() if engine.standing is not Standing.LEFT]
+        return [
+            m for m, engine in self.engines.items() if engine.standing is not GraphStanding.LEFT
+        ]
 
     def drain(self) -> list[str]:
         """Let everything that can happen happen, in order, until nothing more does; then judge the whole run."""
@@ -206,9 +208,9 @@ class Churn:
         self.left = len(self.engines) - len(here)
         for member in here:
             standing = self.engines[member].standing
-            if standing in (Standing.ASKING, Standing.JOINING):
+            if standing in (GraphStanding.ASKING, GraphStanding.JOINING):
                 self.failures.append(f"join-inactive: {member}")
-            elif standing is Standing.LEAVING:
+            elif standing is GraphStanding.LEAVING:
                 self.failures.append(f"leave-hang: {member}")
         inside = [member for member in here if member in self._inside]
         self.failures += map(str, self.checker.finish(inside))
@@ -272,7 +274,7 @@ def random_churn(
             if joiners:
                 made.do(f"join {joiners.pop(0)} {rng.choice(members)}")
         elif verb == "rejoin":
-            asking = [m for m, e in made.engines.items() if e.standing is Standing.ASKING]
+            asking = [m for m, e in made.engines.items() if e.standing is GraphStanding.ASKING]
             if asking:
                 made.do(f"rejoinreq {rng.choice(asking)} {rng.choice(members)}")
         elif verb == "leave":

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from crdtcast.simulator.oracle import Kind
+from crdtcast.simulator.oracle import FailureKind
 
 from .driver import Build, Group, random_run, replay_words
 from .traces import TracedRun
@@ -24,13 +24,13 @@ def assert_correct_without_stability(build: Build, seeds: Iterable[int]) -> None
     for seed in seeds:
         members = 2 + seed % 4
         run = random_run(build, members, seed)
-        others = [finding for finding in run.findings if finding.kind is not Kind.STALL]
+        others = [finding for finding in run.findings if finding.kind is not FailureKind.STALL]
         assert not others, f"seed {seed}, {members} members: {others[0]}"
         assert run.notices == 0
         assert run.at_rest, f"seed {seed}, {members} members: not silent when all is delivered"
 
 
-def kinds(run: Group) -> set[Kind]:
+def kinds(run: Group) -> set[FailureKind]:
     """What is wrong in a run."""
     return {finding.kind for finding in run.findings}
 
@@ -41,5 +41,5 @@ def assert_fails_only_with(defect: Build, repaired: Build, run: TracedRun) -> No
         with pytest.raises(KeyError):
             replay_words(defect, run.members, run.actions)
     else:
-        assert Kind(run.kind) in kinds(replay_words(defect, run.members, run.actions))
+        assert FailureKind(run.kind) in kinds(replay_words(defect, run.members, run.actions))
     assert not replay_words(repaired, run.members, run.actions).findings

@@ -5,7 +5,12 @@ from typing import Any
 
 from crdtcast.baselines.dag import CausalDag, Stage, Vertex
 from crdtcast.baselines.graph import GraphEngine, Phantom
-from crdtcast.baselines.graph_dynamic import DynamicGraphEngine, Operation, Snapshot, Standing
+from crdtcast.baselines.graph_dynamic import (
+    DynamicGraphEngine,
+    GraphOperation,
+    GraphSnapshot,
+    GraphStanding,
+)
 from crdtcast.causality.messages import Delivery, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector
 
@@ -135,7 +140,7 @@ class _TakesStrangers(DynamicGraphEngine):
 
     def _deliver(self, vertex: Vertex, message: Message) -> None:
         super()._deliver(vertex, message)
-        if message.kind == Operation.JOIN:
+        if message.kind == GraphOperation.JOIN:
             strangers, self._strangers = self._strangers, []
             for sender, waiting in strangers:
                 self._receive_message(sender, waiting)
@@ -152,9 +157,9 @@ class EarlySend(DynamicGraphEngine):
     """A joiner sends before its join is stable, to members that do not know it."""
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> GraphStanding:
         actual = super().standing
-        return Standing.ACTIVE if actual is Standing.JOINING else actual
+        return GraphStanding.ACTIVE if actual is GraphStanding.JOINING else actual
 
 
 class EarlySendTolerated(EarlySend, _TakesStrangers):
@@ -164,7 +169,7 @@ class EarlySendTolerated(EarlySend, _TakesStrangers):
 class EmptyContext(DynamicGraphEngine):
     """Algorithm 12, line 7: a joiner begins with an empty context, so its messages follow nothing."""
 
-    def _install(self, snapshot: Snapshot) -> None:
+    def _install(self, snapshot: GraphSnapshot) -> None:
         super()._install(snapshot)
         self._context.clear()
 
@@ -187,7 +192,7 @@ class InactiveContact(DynamicGraphEngine):
     """Lines 61 to 63: whoever is asked lets others in, though its own join is not stable."""
 
     def poll(self) -> Delivery | None:
-        if self._requests and self.standing is Standing.JOINING:
+        if self._requests and self.standing is GraphStanding.JOINING:
             return self._admit(self._requests.popleft())
         return super().poll()
 
@@ -196,7 +201,7 @@ class MuteJoiner(DynamicGraphEngine):
     """Algorithm 12, line 8: a joiner broadcasts nothing until its join is stable, phantoms included."""
 
     def tick(self) -> None:
-        if self.standing is not Standing.JOINING:
+        if self.standing is not GraphStanding.JOINING:
             super().tick()
 
 
@@ -222,21 +227,21 @@ class JoinTwice(DynamicGraphEngine):
     """A joiner asks again, there or elsewhere, and is let in again."""
 
     def join(self, contact: str) -> None:
-        if self._standing is Standing.ASKING:
+        if self._standing is GraphStanding.ASKING:
             self._ask(contact)
         else:
             super().join(contact)
 
     def _requested(self, joiner: str) -> None:
         # Lines 61 to 63: a member is refused, one that is about to become a member is not.
-        if self.standing in (Standing.OUTSIDE, Standing.LEAVING, Standing.LEFT):
+        if self.standing in (GraphStanding.OUTSIDE, GraphStanding.LEAVING, GraphStanding.LEFT):
             super()._requested(joiner)
         elif joiner not in self._bit:
             self._requests.append(joiner)
 
     def _broadcast(self, message: Message | Phantom) -> None:
         for member in self._bit:
-            joins = type(message) is Message and message.kind == Operation.JOIN
+            joins = type(message) is Message and message.kind == GraphOperation.JOIN
             if member != self.me and not (joins and message.payload.decode() == member):
                 self._outbox.append(Transmit(member, message))
 
@@ -262,7 +267,7 @@ class RemovedWhenStable(DynamicGraphEngine):
         leavers = [
             vertex.dot.origin
             for vertex in self._dag.ripe
-            if self._kind(vertex) == Operation.LEAVE and vertex.dot.origin != self.me
+            if self._kind(vertex) == GraphOperation.LEAVE and vertex.dot.origin != self.me
         ]
         tags = super().poll_stable(limit)
         for leaver in leavers:
@@ -313,14 +318,14 @@ class LeaveAsMessage(DynamicGraphEngine):
     """Line 27: a leave is sent as a plain message, so nobody knows it for one."""
 
     def _send(self, payload: bytes, kind: int) -> Tag:
-        return super()._send(payload, 0 if kind == Operation.LEAVE else kind)
+        return super()._send(payload, 0 if kind == GraphOperation.LEAVE else kind)
 
 
 class JoinAfterLeave(_TakesStrangers):
     """A member that has issued its leave still lets others in."""
 
     def _requested(self, joiner: str) -> None:
-        if self.standing is Standing.LEAVING and joiner not in self.vector:
+        if self.standing is GraphStanding.LEAVING and joiner not in self.vector:
             self._requests.append(joiner)
         else:
             super()._requested(joiner)
@@ -329,7 +334,7 @@ class JoinAfterLeave(_TakesStrangers):
         pass
 
     def poll(self) -> Delivery | None:
-        if self._requests and self.standing is Standing.LEAVING:
+        if self._requests and self.standing is GraphStanding.LEAVING:
             return self._admit(self._requests.popleft())
         return super().poll()
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from crdtcast.baselines.interface import CausalEngine
 from crdtcast.causality.tags import Dot
-from crdtcast.simulator.oracle import Checker, Finding
+from crdtcast.simulator.oracle import Checker, OracleFinding
 
 Build: TypeAlias = Callable[[str, Sequence[str]], CausalEngine]
 """Makes the engine of one member, given its id and those of all members."""
@@ -39,7 +39,7 @@ class Group:
                     engine.connected(other)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[OracleFinding]:
         return self.checker.findings
 
     def apply(self, action: Action) -> bool:
@@ -104,7 +104,7 @@ class Group:
                 if other != member and other in self.engines:
                     self.flights.setdefault((member, other), []).append(transmit.message)
 
-    def drain(self) -> list[Finding]:
+    def drain(self) -> list[OracleFinding]:
         """Let everything that can happen happen, in order, until nothing more does; then judge the whole run."""
         idle = 0
         while idle < PATIENCE:

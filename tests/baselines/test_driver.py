@@ -1,7 +1,7 @@
 """The driver itself: it repeats itself, cuts runs down, and its checker does see what goes wrong."""
 
 from crdtcast.baselines.vectors import VectorEngine
-from crdtcast.simulator.oracle import Kind
+from crdtcast.simulator.oracle import FailureKind
 
 from .contract import kinds
 from .defects_vectors import OneStep
@@ -16,7 +16,7 @@ def test_the_same_seed_makes_the_same_run() -> None:
 
 def test_a_run_replays_from_its_actions_and_can_be_cut_down() -> None:
     def fails(run: object) -> bool:
-        return Kind.STABLE_ORDER in kinds(run)  # type: ignore[arg-type]
+        return FailureKind.STABLE_ORDER in kinds(run)  # type: ignore[arg-type]
 
     run = random_run(OneStep, 3, 0)
     assert fails(replay(OneStep, 3, run.actions))
@@ -28,7 +28,7 @@ def test_a_lost_packet_is_found_as_a_loss() -> None:
     made = group(VectorEngine, 3)
     made.apply(("send", "A"))
     made.flights["A", "B"].clear()
-    assert {finding.kind for finding in made.drain()} == {Kind.LOSS, Kind.STALL}
+    assert {finding.kind for finding in made.drain()} == {FailureKind.LOSS, FailureKind.STALL}
 
 
 def test_runs_reorder_and_duplicate() -> None:

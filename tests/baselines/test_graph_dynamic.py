@@ -4,11 +4,11 @@ import pytest
 
 from crdtcast.baselines.graph_dynamic import (
     DynamicGraphEngine,
+    GraphOperation,
+    GraphSnapshot,
+    GraphStanding,
     JoinRefused,
     JoinRequest,
-    Operation,
-    Snapshot,
-    Standing,
 )
 from crdtcast.causality.messages import Message, Transmit
 from crdtcast.causality.tags import Dot
@@ -94,12 +94,12 @@ def test_a_joiner_starts_from_its_contacts_state_and_sends_when_its_join_is_stab
         assert group.do(word)
     joiner = group.engines["N"]
     assert joiner.application_state == b"state"
-    assert joiner.standing is Standing.JOINING and joiner.entry == Dot("A", 2)
+    assert joiner.standing is GraphStanding.JOINING and joiner.entry == Dot("A", 2)
     assert dict(joiner.delivered) == {"A": 2, "B": 0, "N": 0}
     with pytest.raises(LocalProtocolError, match="joining"):
         joiner.send(b"")
     assert group.drain() == []
-    assert joiner.standing is Standing.ACTIVE and joiner.members == ("A", "B", "N")
+    assert joiner.standing is GraphStanding.ACTIVE and joiner.members == ("A", "B", "N")
     tag = joiner.send(b"")
     assert dict(tag.past) == {"A": 2, "B": 0, "N": 0}
 
@@ -109,20 +109,20 @@ def test_a_leaver_may_stop_when_everybody_has_acknowledged_its_leave() -> None:
     group.do("send B")
     group.do("leave A")
     leaver = group.engines["A"]
-    assert leaver.standing is Standing.LEAVING
+    assert leaver.standing is GraphStanding.LEAVING
     with pytest.raises(LocalProtocolError, match="leaving"):
         leaver.send(b"")
     for word in ("net A>B leave A1", "cl B"):
         group.do(word)
     assert group.engines["B"].members == ("B", "C")
-    assert leaver.standing is Standing.LEAVING
+    assert leaver.standing is GraphStanding.LEAVING
     assert group.drain() == []
-    assert leaver.standing is Standing.LEFT
+    assert leaver.standing is GraphStanding.LEFT
 
 
 def test_a_leaving_contact_names_another_one() -> None:
     group = drained("leave A", "join N A")
-    assert group.engines["N"].standing is Standing.ACTIVE
+    assert group.engines["N"].standing is GraphStanding.ACTIVE
     assert group.engines["N"].members == ("B", "N")
 
 
@@ -138,10 +138,10 @@ def test_a_contact_that_is_outside_refuses_and_the_joiner_may_ask_again() -> Non
     assert engine.take_outbox() == [Transmit("O", JoinRefused(()))]
     engine.join("O")
     engine.receive("O", JoinRefused(()))
-    assert engine.standing is Standing.OUTSIDE
+    assert engine.standing is GraphStanding.OUTSIDE
     engine.join("A")
     engine.receive("O", JoinRefused(()))  # a late copy
-    assert engine.standing is Standing.ASKING
+    assert engine.standing is GraphStanding.ASKING
     with pytest.raises(LocalProtocolError, match="asking"):
         engine.join("B")
 
@@ -215,8 +215,8 @@ def test_bit_strings_follow_the_order_of_the_ids() -> None:
 def test_messages_on_the_wire_are_plain_values() -> None:
     assert JoinRequest("N").wire_fields() == [2, "N"]
     assert JoinRefused(("A",)).wire_fields() == [3, ["A"]]
-    join = Message(Dot("A", 1), (), b"N", Operation.JOIN)
-    snapshot = Snapshot(
+    join = Message(Dot("A", 1), (), b"N", GraphOperation.JOIN)
+    snapshot = GraphSnapshot(
         Dot("A", 1), ("A", "N"), {"A": 1, "N": 0}, (Dot("A", 1),), ((join, 256),), b"x"
     )
     assert snapshot.wire_fields() == [

@@ -6,16 +6,16 @@ import pytest
 import trio
 
 from crdtcast.chaos import plan as plans
-from crdtcast.chaos.course import Course, Outcome
-from crdtcast.chaos.plan import Episode, Plan
+from crdtcast.chaos.course import ChaosOutcome, Course
+from crdtcast.chaos.plan import ChaosPlan, Episode
 
 pytestmark = pytest.mark.process
 
 BROKEN = Path(__file__).with_name("broken.py")
 
 
-def run(scratch: Path, which: str, *episodes: Episode) -> Outcome:
-    plan = Plan(("n1", "n2", "n3"), episodes, 6.0)
+def run(scratch: Path, which: str, *episodes: Episode) -> ChaosOutcome:
+    plan = ChaosPlan(("n1", "n2", "n3"), episodes, 6.0)
     course = Course(plan, scratch, rate=40.0, tell=print, program=(str(BROKEN), which))
     return trio.run(course.run)
 

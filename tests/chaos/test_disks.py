@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.chaos.disks import Disk
+from crdtcast.chaos.disks import ChaosDisk
 
 ENTER = """
 import sys
@@ -64,7 +64,7 @@ def test_a_small_disk_is_full_to_the_byte_until_there_is_room(tmp_path: Path) ->
 
 @pytest.mark.process
 def test_the_limit_stops_one_process_alone(tmp_path: Path) -> None:
-    disk = Disk(tmp_path)
+    disk = ChaosDisk(tmp_path)
     write = "import sys; sys.stdin.readline(); open(sys.argv[1], 'wb', buffering=0).write(b'12')"
     words = [sys.executable, "-c", write, str(disk.path / "journal")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from crdtcast.chaos.disks import Disk
+from crdtcast.chaos.disks import ChaosDisk
 from crdtcast.chaos.nodes import ChaosHost
-from crdtcast.chaos.proxy import Network
+from crdtcast.chaos.proxy import ProxyNetwork
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Callable[[str], ChaosHost]:
     return lambda program: ChaosHost(
         "n1",
-        Disk(tmp_path / "n1"),
-        Network().place("n1"),
+        ChaosDisk(tmp_path / "n1"),
+        ProxyNetwork().place("n1"),
         ("127.0.0.1", 2),
         program=("-c", program),
     )

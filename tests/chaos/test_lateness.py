@@ -3,7 +3,7 @@
 import trio
 import trio.testing
 
-from crdtcast.chaos.course import Outcome
+from crdtcast.chaos.course import ChaosOutcome
 from crdtcast.chaos.lateness import TOO_LATE, WORST, Lateness
 
 
@@ -30,7 +30,7 @@ def test_it_measures_how_late_its_own_turns_are() -> None:
 
 def test_only_what_took_too_long_is_excused_and_only_on_a_slow_machine() -> None:
     def judged(late: float, *lines: str, lost: str = "") -> tuple[bool, bool]:
-        outcome = Outcome(acknowledged=1, late=list(lines))
+        outcome = ChaosOutcome(acknowledged=1, late=list(lines))
         outcome.lateness.note(late, 100.0)
         outcome.found.lost += [lost] if lost else []
         return outcome.ok, outcome.too_slow

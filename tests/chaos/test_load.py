@@ -8,17 +8,19 @@ import pytest
 import trio
 
 from crdtcast import Replica, open_replica
-from crdtcast.chaos.disks import Disk
-from crdtcast.chaos.load import KINDS, Client, Found, Promised, Sums, compare, kind_of
+from crdtcast.chaos.disks import ChaosDisk
+from crdtcast.chaos.load import KINDS, FoundByLoad, LoadClient, Promised, Sums, compare, kind_of
 from crdtcast.chaos.nodes import ChaosHost
-from crdtcast.chaos.proxy import Network
+from crdtcast.chaos.proxy import ProxyNetwork
 from crdtcast.datatypes.maps import CATALOGUE
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.service.admin.values import shown
 
 
-def client() -> Client:
-    return Client(ChaosHost("n1", Disk(Path("n1")), Network().place("n1"), ("127.0.0.1", 2)), 1.0)
+def client() -> LoadClient:
+    return LoadClient(
+        ChaosHost("n1", ChaosDisk(Path("n1")), ProxyNetwork().place("n1"), ("127.0.0.1", 2)), 1.0
+    )
 
 
 def found(
@@ -26,7 +28,7 @@ def found(
 ) -> tuple[int, int, int]:
     writing = client()
     writing.promised[name] = promised
-    result = Found()
+    result = FoundByLoad()
     compare([writing], {"n1": {name: value}, "n2": {name: other}}, result, yielded)
     return len(result.lost), len(result.doubled), len(result.diverged)
 
@@ -76,7 +78,7 @@ def test_registers_have_to_be_alike_and_show_what_somebody_wrote() -> None:
 
 
 def test_objects_that_nobody_has_written_come_from_nowhere() -> None:
-    result = Found()
+    result = FoundByLoad()
     compare([], {"n1": {"count-x": 1}, "n2": {}}, result)
     assert len(result.doubled) == 1
 
@@ -116,12 +118,12 @@ def test_what_a_client_was_promised_is_what_it_finds(silent_every: int) -> None:
             return asked.values()
 
     writing = client()
-    result, values = Found(), trio.run(write)
+    result, values = FoundByLoad(), trio.run(write)
     compare([writing], {"n1": values, "n2": dict(values)}, result)
-    assert result == Found()
+    assert result == FoundByLoad()
     assert any(each.removed for each in writing.promised.values())
     for name in values:
         if not isinstance(kind_of(name), Sums) and writing.promised[name].elements:
-            damaged = Found()
+            damaged = FoundByLoad()
             compare([writing], {"n1": {**values, name: None}}, damaged)
             assert damaged.lost, name

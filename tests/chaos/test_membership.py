@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast.chaos.membership import Membership, amiss
+from crdtcast.chaos.membership import ChaosMembership, amiss
 from crdtcast.chaos.nodes import LateError, MisbehavedError
 
 
@@ -75,10 +75,10 @@ class Group:
         return {}
 
     def until_whole(self) -> None:
-        trio.run(Membership(self.hosts, self.ask).whole, clock=_clock())
+        trio.run(ChaosMembership(self.hosts, self.ask).whole, clock=_clock())
 
     def evict(self, name: str) -> None:
-        trio.run(Membership(self.hosts, self.ask).evict, self.hosts[name], clock=_clock())
+        trio.run(ChaosMembership(self.hosts, self.ask).evict, self.hosts[name], clock=_clock())
 
     @property
     def evictions(self) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import msgpack
 import pytest
 import trio
 
-from crdtcast.chaos.proxy import Network
+from crdtcast.chaos.proxy import ProxyNetwork
 from crdtcast.wire.frames import FrameKind
 from tests.node.network import simulated
 
@@ -20,7 +20,7 @@ def hello(name: str) -> bytes:
 class Between:
     """A dials b through b's proxy. What b hears on each connection is in `heard`; it answers with the same."""
 
-    def __init__(self, network: Network, proxy: trio.SocketListener) -> None:
+    def __init__(self, network: ProxyNetwork, proxy: trio.SocketListener) -> None:
         self.network = network
         self.heard: list[bytes] = []
         self._proxy = proxy
@@ -50,7 +50,7 @@ class Between:
 async def between() -> AsyncIterator[Between]:
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            network = Network(1)
+            network = ProxyNetwork(1)
             place = network.place("b")
             (proxy,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
             (target,) = await trio.open_tcp_listeners(place.address[1], host="127.0.0.1")
@@ -92,7 +92,7 @@ def test_a_connection_whose_bytes_were_swallowed_stays_silent_to_its_end(fault: 
 
 @simulated
 async def test_what_is_lost_comes_later_and_as_often_as_was_asked() -> None:
-    network = Network(3)
+    network = ProxyNetwork(3)
     network.place("b").lose(30)
     waited = []
     for _ in range(200):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 
-from crdtcast.conformance.runner import Outcome, Result, Servers, run_scenario
+from crdtcast.conformance.runner import ScenarioOutcome, ScenarioResult, Servers, run_scenario
 from crdtcast.conformance.scenario import Scenario
 
 AT_ONCE = 3
@@ -15,13 +15,15 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def playing(scenarios: Iterable[Scenario], directory: Path) -> Iterator[dict[str, Future[Result]]]:
+def playing(
+    scenarios: Iterable[Scenario], directory: Path
+) -> Iterator[dict[str, Future[ScenarioResult]]]:
     """The results to come, by the scenario's id."""
     spare: Queue[Servers] = Queue()
     for number in range(AT_ONCE):
         spare.put(Servers(directory / f"servers-{number}", "everysec"))
 
-    def play(scenario: Scenario) -> Result:
+    def play(scenario: Scenario) -> ScenarioResult:
         servers = spare.get()
         try:
             return run_scenario(scenario, servers, directory / scenario.id, PATIENCE)
@@ -36,13 +38,13 @@ def playing(scenarios: Iterable[Scenario], directory: Path) -> Iterator[dict[str
             spare.get().stop()
 
 
-def check(result: Result, faults: dict[str, str], not_yet: dict[str, str]) -> None:
+def check(result: ScenarioResult, faults: dict[str, str], not_yet: dict[str, str]) -> None:
     """That a scenario passes, or else ends as a list of those that do not says: a text that its difference has."""
     name = result.scenario.id
     shows = faults.get(name) or not_yet.get(name)
     if shows is None:
-        assert result.outcome is Outcome.PASSED, result.detail
+        assert result.outcome is ScenarioOutcome.PASSED, result.detail
         return
-    assert result.outcome is not Outcome.PASSED, f"{name} passes: take it off the list"
-    expected = Outcome.FAILED if name in faults else Outcome.UNSUPPORTED
+    assert result.outcome is not ScenarioOutcome.PASSED, f"{name} passes: take it off the list"
+    expected = ScenarioOutcome.FAILED if name in faults else ScenarioOutcome.UNSUPPORTED
     assert result.outcome is expected and shows in result.detail, result.detail

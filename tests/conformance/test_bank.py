@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.conformance.runner import Result
+from crdtcast.conformance.runner import ScenarioResult
 from crdtcast.conformance.scenario import load_scenarios
 from tests.conformance.playing import check, playing
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[Result]]]:
+) -> Iterator[dict[str, Future[ScenarioResult]]]:
     selected = {item.name for item in request.session.items}
     wanted = [each for each in SCENARIOS if f"test_scenario[{each.id}]" in selected]
     with playing(wanted, tmp_path_factory.mktemp("bank")) as results:
@@ -41,5 +41,5 @@ def results(
 
 
 @pytest.mark.parametrize("name", [scenario.id for scenario in SCENARIOS])
-def test_scenario(name: str, results: dict[str, Future[Result]]) -> None:
+def test_scenario(name: str, results: dict[str, Future[ScenarioResult]]) -> None:
     check(results[name].result(), {}, NOT_YET)

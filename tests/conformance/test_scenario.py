@@ -6,7 +6,7 @@ import pytest
 
 from crdtcast.conformance.cli import chosen
 from crdtcast.conformance.runner import connected
-from crdtcast.conformance.scenario import UNSET, Scenario, Step, load_scenarios, parse_word
+from crdtcast.conformance.scenario import UNSET, Scenario, ScenarioStep, load_scenarios, parse_word
 from crdtcast.exceptions import UnusableInputError
 
 BANK = Path(__file__).parents[1] / "data" / "scenarios" / "scenarios.yaml"
@@ -21,7 +21,7 @@ def load(tmp_path: Path, steps: str, expect: str = "{}") -> Scenario:
     return scenario
 
 
-def only_step(tmp_path: Path, step: str) -> Step:
+def only_step(tmp_path: Path, step: str) -> ScenarioStep:
     (parsed,) = load(tmp_path, f"  - {step}").steps
     return parsed
 
@@ -38,7 +38,7 @@ def test_the_whole_bank_can_be_read() -> None:
     [
         (
             "{at: a, cmd: [SADD, s, {hex: '0061'}, {repeat: xy, n: 2}, 7], reply: 3, times: 2}",
-            Step(
+            ScenarioStep(
                 kind="cmd",
                 at="a",
                 commands=((b"SADD", b"s", b"\x00a", b"xyxy", b"7"),),
@@ -46,28 +46,28 @@ def test_the_whole_bank_can_be_read() -> None:
                 times=2,
             ),
         ),
-        ("{at: a, cmd: [GET, k]}", Step(kind="cmd", at="a", commands=((b"GET", b"k"),))),
+        ("{at: a, cmd: [GET, k]}", ScenarioStep(kind="cmd", at="a", commands=((b"GET", b"k"),))),
         (
             "{at: b, cmd: [GET, k], reply: null}",
-            Step(kind="cmd", at="b", commands=((b"GET", b"k"),), reply=None),
+            ScenarioStep(kind="cmd", at="b", commands=((b"GET", b"k"),), reply=None),
         ),
         (
             "{at: a, tx: [[SET, k, v], [GET, k]]}",
-            Step(kind="tx", at="a", commands=((b"SET", b"k", b"v"), (b"GET", b"k"))),
+            ScenarioStep(kind="tx", at="a", commands=((b"SET", b"k", b"v"), (b"GET", b"k"))),
         ),
-        ("{sync: true}", Step(kind="sync")),
-        ("{sync: [a, b]}", Step(kind="sync", groups=(("a", "b"),))),
-        ("{partition: [[a], [b]]}", Step(kind="partition", groups=(("a",), ("b",)))),
-        ("{heal: true}", Step(kind="heal")),
-        ("{advance: 30}", Step(kind="advance", seconds=30)),
-        ("{clock: {at: b, skew: -0.5}}", Step(kind="clock", at="b", seconds=-0.5)),
-        ("{crash: a}", Step(kind="crash", at="a")),
-        ("{forget: a}", Step(kind="forget", at="a")),
-        ("{gc: true}", Step(kind="gc")),
-        ("{probe_action: deliver twice}", Step(kind="probe_action", text="deliver twice")),
+        ("{sync: true}", ScenarioStep(kind="sync")),
+        ("{sync: [a, b]}", ScenarioStep(kind="sync", groups=(("a", "b"),))),
+        ("{partition: [[a], [b]]}", ScenarioStep(kind="partition", groups=(("a",), ("b",)))),
+        ("{heal: true}", ScenarioStep(kind="heal")),
+        ("{advance: 30}", ScenarioStep(kind="advance", seconds=30)),
+        ("{clock: {at: b, skew: -0.5}}", ScenarioStep(kind="clock", at="b", seconds=-0.5)),
+        ("{crash: a}", ScenarioStep(kind="crash", at="a")),
+        ("{forget: a}", ScenarioStep(kind="forget", at="a")),
+        ("{gc: true}", ScenarioStep(kind="gc")),
+        ("{probe_action: deliver twice}", ScenarioStep(kind="probe_action", text="deliver twice")),
     ],
 )
-def test_steps(tmp_path: Path, step: str, parsed: Step) -> None:
+def test_steps(tmp_path: Path, step: str, parsed: ScenarioStep) -> None:
     assert only_step(tmp_path, step) == parsed
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from crdtcast.demo.scenes import REGIONS, AuditFigures, Outcome, audit_figures, summary
+from crdtcast.demo.scenes import REGIONS, AuditFigures, SceneOutcome, audit_figures, summary
 from crdtcast.demo.screen import Screen, print_result
 from crdtcast.demo.verify import CONSTANT_BYTES, Content, MetadataLeft
 
 
-def outcome(**changes: Any) -> Outcome:
+def outcome(**changes: Any) -> SceneOutcome:
     content = Content({"word": 2}, frozenset(("word",)), ())
-    return Outcome(
+    return SceneOutcome(
         operations=dict.fromkeys(REGIONS, 1000),
         write_seconds=2.0,
         contents=dict.fromkeys(REGIONS, content),
@@ -39,7 +39,7 @@ LEFT = MetadataLeft(keys=1, bytes=64, constant_keys=3, constant_bytes=400)
         (outcome(differences=["eu: count:x is 1, should be 2"]), False),
     ],
 )
-def test_verdict(found: Outcome, ok: bool) -> None:
+def test_verdict(found: SceneOutcome, ok: bool) -> None:
     assert found.ok is ok
     assert summary(found)["ok"] is ok
 

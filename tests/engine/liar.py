@@ -11,7 +11,7 @@ from dataclasses import replace
 from crdtcast.causality.member_id import new_incarnation, valid_incarnation
 from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import Dot
-from crdtcast.engine import Cut, GroupEngine, How, Kind, Span, Standing
+from crdtcast.engine import Cut, GroupEngine, How, OperationKind, Span, Standing
 from crdtcast.engine.operations import (
     Join,
     Operation,
@@ -186,7 +186,7 @@ class Street:
     def take(self, me: str) -> None:
         engine = self.engines[me]
         while (delivery := engine.poll()) is not None:
-            if delivery.kind == Kind.APPLICATION:
+            if delivery.kind == OperationKind.APPLICATION:
                 self.delivered[me].append(delivery.tag.dot)
         while engine.poll_stable(100):
             pass

@@ -6,11 +6,11 @@ import pytest
 
 from crdtcast.engine import Standing
 from crdtcast.engine.forks import Forks
-from crdtcast.engine.views import Change, Decided, Record
+from crdtcast.engine.views import Decided, Record, ViewChange
 from crdtcast.exceptions import LocalProtocolError
 from tests.engine.town import Town
 
-EMPTY, OTHER = Change(), Change(level=1)
+EMPTY, OTHER = ViewChange(), ViewChange(level=1)
 
 
 def divided(one: str, other: str, *, forced: bool = False) -> Town:

@@ -5,7 +5,7 @@ import pytest
 
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
-from crdtcast.engine import GroupEngine, Kind, Span, Standing
+from crdtcast.engine import GroupEngine, OperationKind, Span, Standing
 from crdtcast.engine.operations import Reads, decode, encode
 from crdtcast.exceptions import (
     HandshakeError,
@@ -204,7 +204,7 @@ def test_what_a_member_reads_travels_as_it_is() -> None:
 @pytest.mark.parametrize("payload", [b"\x92\x02\x01", b"\x91\x01", b"\x92\x00\x01", b"\x90"])
 def test_what_is_no_span_of_levels_is_refused(payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        decode(Kind.READS, payload)
+        decode(OperationKind.READS, payload)
 
 
 def test_refused_message_comes_up_again_when_it_is_repaired() -> None:

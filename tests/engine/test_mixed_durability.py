@@ -7,8 +7,8 @@ from itertools import combinations
 
 import pytest
 
-from crdtcast.baselines.simulator.host import Host
-from crdtcast.baselines.simulator.network import Network
+from crdtcast.baselines.simulator.host import BaselineHost
+from crdtcast.baselines.simulator.network import BaselineNetwork
 from crdtcast.baselines.simulator.scheduler import actions
 from crdtcast.baselines.simulator.world import World
 from crdtcast.causality.member_id import new_incarnation
@@ -28,8 +28,8 @@ class MixedWorld(World):
     def __init__(self) -> None:
         super().__init__(NAMES, Durability.DECLARED)
         for name in NAMES[::2]:
-            self.hosts[name] = Host(name, NAMES, Durability.IMMEDIATE, Engine)
-        self.network = Network(NAMES)
+            self.hosts[name] = BaselineHost(name, NAMES, Durability.IMMEDIATE, Engine)
+        self.network = BaselineNetwork(NAMES)
         for a, b in combinations(NAMES, 2):
             self._link(a, b)
 

@@ -16,11 +16,11 @@ from crdtcast.engine.views import (
     Accepted,
     Asked,
     Ballot,
-    Change,
     Decided,
     Promise,
     Proposal,
     Record,
+    ViewChange,
     Views,
     Word,
 )
@@ -179,7 +179,7 @@ def promising(engine: GroupEngine, ballot: Ballot, *more: str, **delivered: int)
     return Promise(ballot, named, tuple(sorted({*engine.members, *more})))
 
 
-def accepting(engine: GroupEngine, change: Change) -> Views:
+def accepting(engine: GroupEngine, change: ViewChange) -> Views:
     ballot = Ballot(1, engine.me)
     return frame(engine, promised=ballot, accepted=Accepted(ballot, change))
 
@@ -239,7 +239,7 @@ FALSE_FRAMES: dict[str, Callable[[Engine, Engine, Engine], Views]] = {
         c,
         promised=Ballot(1, c.me),
         promise=promising(c, Ballot(1, c.me)),
-        accepted=Accepted(Ballot(2, c.me), Change()),
+        accepted=Accepted(Ballot(2, c.me), ViewChange()),
     ),
     "another one's proposal": lambda a, b, c: proposing(c, Proposal(Ballot(1, b.me))),
     "victims in no order": lambda a, b, c: proposing(c, Proposal(Ballot(1, c.me), (b.me, a.me))),
@@ -252,18 +252,18 @@ FALSE_FRAMES: dict[str, Callable[[Engine, Engine, Engine], Views]] = {
         c, Proposal(Ballot(1, c.me), (b.me,), word=Word(forced=(a.me,)))
     ),
     "a change that it has not promised itself": lambda a, b, c: frame(
-        c, proposal=Proposal(Ballot(1, c.me), change=Change())
+        c, proposal=Proposal(Ballot(1, c.me), change=ViewChange())
     ),
     "a change that puts out, and does not say where": lambda a, b, c: accepting(
-        c, Change(out=(b.me,))
+        c, ViewChange(out=(b.me,))
     ),
-    "a change in no order": lambda a, b, c: accepting(c, Change(votes=(b.me, a.me))),
+    "a change in no order": lambda a, b, c: accepting(c, ViewChange(votes=(b.me, a.me))),
     "a vote for somebody who goes": lambda a, b, c: accepting(
-        c, Change(((b.me, Cut(1, How.EVICTED)),), (b.me,), (b.me,))
+        c, ViewChange(((b.me, Cut(1, How.EVICTED)),), (b.me,), (b.me,))
     ),
-    "a vote for nobody": lambda a, b, c: accepting(c, Change(votes=(Q,))),
+    "a vote for nobody": lambda a, b, c: accepting(c, ViewChange(votes=(Q,))),
     "a decision that puts out, and does not say where": lambda a, b, c: c.views_told()._replace(
-        decided=(Decided(0, c.view.name, Change(out=(b.me,))),)
+        decided=(Decided(0, c.view.name, ViewChange(out=(b.me,))),)
     ),
 }
 
@@ -350,16 +350,18 @@ def test_ballots_that_others_have_taken_up_count() -> None:
     assert_go_on_without(town, "c")
 
 
-CHANGES: dict[str, Callable[[Engine, Engine], Change]] = {
-    "a cut below what is delivered": lambda a, b: Change(((b.me, Cut(0, How.EVICTED)),), (b.me,)),
-    "one that is no victim": lambda a, b: Change(
+CHANGES: dict[str, Callable[[Engine, Engine], ViewChange]] = {
+    "a cut below what is delivered": lambda a, b: ViewChange(
+        ((b.me, Cut(0, How.EVICTED)),), (b.me,)
+    ),
+    "one that is no victim": lambda a, b: ViewChange(
         ((a.me, Cut(1, How.EVICTED)), (b.me, Cut(1, How.EVICTED))), (a.me, b.me)
     ),
-    "a leave of one that stays": lambda a, b: Change(((b.me, Cut(1, How.LEFT)),), (b.me,)),
-    "a vote for one that is still to come": lambda a, b: Change(
+    "a leave of one that stays": lambda a, b: ViewChange(((b.me, Cut(1, How.LEFT)),), (b.me,)),
+    "a vote for one that is still to come": lambda a, b: ViewChange(
         ((b.me, Cut(1, How.EVICTED)),), (b.me,), (f"{Q}+{a.me}+2",)
     ),
-    "a level that is not read": lambda a, b: Change(
+    "a level that is not read": lambda a, b: ViewChange(
         ((b.me, Cut(1, How.EVICTED)),), (b.me,), (), 1_000
     ),
 }
@@ -382,7 +384,7 @@ def test_an_accepted_change_below_what_members_report_is_not_taken_over() -> Non
     town = talking("abcd")
     a, b, c = (town.engines[name] for name in "abc")
     town.take_down("b")
-    low = Change(((b.me, Cut(0, How.EVICTED)),), (b.me,))
+    low = ViewChange(((b.me, Cut(0, How.EVICTED)),), (b.me,))
     (c._consensus.own,) = accepting(c, low).records
     c._consensus.records[c.me] = c._consensus.own
     town.run(1)
@@ -400,7 +402,7 @@ def test_nobody_is_forced_to_anything_that_it_has_not_promised() -> None:
     a, b, c = (town.engines[name] for name in "abc")
     others = (a.me, b.me)
     cuts = tuple((who, Cut(1, How.FORCED)) for who in others)
-    accepted = Accepted(Ballot(1, c.me), Change(cuts, others), Word(forced=others))
+    accepted = Accepted(Ballot(1, c.me), ViewChange(cuts, others), Word(forced=others))
     d.receive(c.me, frame(c, promised=Ballot(1, c.me), accepted=accepted))
     d.tick()
     assert d.view.epoch == 0
@@ -409,7 +411,7 @@ def test_nobody_is_forced_to_anything_that_it_has_not_promised() -> None:
 def test_no_decision_raises_the_level_above_what_a_member_reads() -> None:
     town = talking()
     a, c = town.engines["a"], town.engines["c"]
-    decided = Decided(0, a.view.name, Change(level=9))
+    decided = Decided(0, a.view.name, ViewChange(level=9))
     a.receive(c.me, c.views_told()._replace(decided=(decided,)))
     a.tick()
     assert a.view.epoch == 0
@@ -514,7 +516,7 @@ def test_who_answers_and_never_votes_is_put_out_by_force() -> None:
 def test_decisions_that_follow_from_nothing_are_not_kept() -> None:
     town = talking()
     a, c = town.engines["a"], town.engines["c"]
-    nothing = tuple(Decided(epoch, "0123456789abcdef", Change()) for epoch in range(4_000))
+    nothing = tuple(Decided(epoch, "0123456789abcdef", ViewChange()) for epoch in range(4_000))
     a.receive(c.me, c.views_told()._replace(decided=nothing))
     assert a.view.epoch == 0
     assert not a.blamed

@@ -9,7 +9,7 @@ from itertools import combinations
 from crdtcast.causality.member_id import name_of, new_incarnation
 from crdtcast.causality.messages import Delivery, Transmit
 from crdtcast.causality.tags import Tag
-from crdtcast.engine import GroupEngine, Kind, Standing
+from crdtcast.engine import GroupEngine, OperationKind, Standing
 
 
 class Town:
@@ -124,7 +124,7 @@ class Town:
         while True:
             for name, engine in self.engines.items():
                 while (delivery := engine.poll()) is not None:
-                    if delivery.kind == Kind.APPLICATION:
+                    if delivery.kind == OperationKind.APPLICATION:
                         self.log[name].append(delivery.payload)
                         self.delivered(name, delivery)
                 while tags := engine.poll_stable():

@@ -29,7 +29,7 @@ from crdtcast.engine.operations import (
 from crdtcast.engine.operations import encode as encode_operation
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.journal import format as journal_format
-from crdtcast.journal.saved import Batch, Life, Saved, pack_batch, pack_saved
+from crdtcast.journal.saved import JournalBatch, Life, Saved, pack_batch, pack_saved
 from crdtcast.replica.objects import packed
 from crdtcast.replica.session import token
 from crdtcast.wire.fields import Named, Section
@@ -44,7 +44,7 @@ from crdtcast.wire.group_frames import (
     Known,
 )
 from crdtcast.wire.offer_frames import Ask, Fetch, Offer, Part, Unable
-from crdtcast.wire.state import Entry, Happened, pack_entry
+from crdtcast.wire.state import Happened, JoinerEntry, pack_entry
 from tests import view_values
 from tests.datatypes.test_catalogue import CASES
 
@@ -162,7 +162,7 @@ HEADER = journal_format.Header(NONCE, 3, (1, 2), 0, "it is a copy")
 STATE = replace(
     GroupEngine.found(A, [B]).state(), record=view_values.RECORD, wants=view_values.WANTS
 )
-BATCH = Batch(
+BATCH = JournalBatch(
     happened=(MESSAGE, (Dot(A, 2), Dot(B, 7))),
     context=(Dot(A, 3),),
     life=Life(True, (A,), {"b": "10.0.0.2:7001"}),
@@ -191,7 +191,7 @@ def wire() -> Recorded:
         }
         | {
             "admission": pack_entry(
-                Entry(
+                JoinerEntry(
                     ADMISSION.incarnation,
                     A,
                     ADMISSION.state,
@@ -207,14 +207,14 @@ def journal() -> Recorded:
     frame = journal_format.pack_frame(
         HEADER,
         len(header),
-        journal_format.FrameKind.RECORDS,
+        journal_format.JournalFrameKind.RECORDS,
         journal_format.pack_records([b"a", b"bc"]),
     )
     return Recorded(
         journal_format.FORMAT,
         {
             "identity": journal_format.pack_identity(NONCE),
-            "slot": journal_format.pack_slot(journal_format.Proof(NONCE, 7, 3, 150))[1],
+            "slot": journal_format.pack_slot(journal_format.JournalProof(NONCE, 7, 3, 150))[1],
             "header": header,
             "frame": frame,
             "batch": pack_batch(BATCH),

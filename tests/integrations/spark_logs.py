@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crdtcast.eventlog.format import Event, Kind
+from crdtcast.eventlog.format import Event, EventKind
 from tests.effort import seeds
 from tests.logcheck.event_logs import Logs, Settings, make_up, write_logs
 from tests.logcheck.log_faults import FAULTS, Planted, plant
@@ -76,10 +76,12 @@ def partly_judged() -> dict[str, Logs]:
     plant("drop", faulty, 1)
     return {
         "absent": absent,
-        "silent": without(made_up("silent"), Kind.STATE, Kind.STABLE, Kind.GC, Kind.STOP),
+        "silent": without(
+            made_up("silent"), EventKind.STATE, EventKind.STABLE, EventKind.GC, EventKind.STOP
+        ),
         **{
             f"changing-{kind.lower()}": changing(f"changing-{kind.lower()}", kind)
-            for kind in (Kind.JOIN, Kind.LEFT, Kind.EVICT)
+            for kind in (EventKind.JOIN, EventKind.LEFT, EventKind.EVICT)
         },
         "whole": made_up("whole"),
         "faulty": faulty,
@@ -101,14 +103,14 @@ def hasty(seed: int) -> Logs:
     draw = random.Random(seed)
     for incarnation, log in logs.items():
         for _ in range(12):
-            told = [p for p, e in enumerate(log) if e.kind == Kind.STABLE]
+            told = [p for p, e in enumerate(log) if e.kind == EventKind.STABLE]
             if not told:
                 continue
             place = draw.choice(told)
             delivered = [
                 p
                 for p, e in enumerate(log[:place])
-                if e.kind in (Kind.SEND, Kind.DELIVER) and e.dot == log[place].dot
+                if e.kind in (EventKind.SEND, EventKind.DELIVER) and e.dot == log[place].dot
             ]
             if delivered:
                 log.insert(draw.randint(delivered[0] + 1, place), log.pop(place))
@@ -119,11 +121,11 @@ def hasty(seed: int) -> Logs:
 def raised(group: str) -> Logs:
     """Clean logs in which a change of view raises the format level, and nobody comes or goes."""
     logs = make_up(Settings(group=group, replicas=3, messages=40, seed=9))
-    first = next(event for event in next(iter(logs.values())) if event.kind == Kind.SEND)
+    first = next(event for event in next(iter(logs.values())) if event.kind == EventKind.SEND)
     for incarnation, log in logs.items():
         told: list[Event] = []
         for event in log:
-            is_start = event.kind in (Kind.START, Kind.SEGMENT)
+            is_start = event.kind in (EventKind.START, EventKind.SEGMENT)
             view: dict[str, Any] = {
                 "epoch": 0,
                 "view": "0",
@@ -132,9 +134,9 @@ def raised(group: str) -> Logs:
             }
             told.append(replace(event, **view if is_start else {}))
             about = (event.origin, event.counter) == (first.origin, first.counter)
-            if about and event.kind in (Kind.SEND, Kind.DELIVER):
+            if about and event.kind in (EventKind.SEND, EventKind.DELIVER):
                 telling: dict[str, Any] = {
-                    "kind": Kind.VIEW,
+                    "kind": EventKind.VIEW,
                     "epoch": 1,
                     "view": "1",
                     "before": "0",
@@ -160,7 +162,7 @@ def made_up(group: str, **options: Any) -> Logs:
     return make_up(Settings(group=group, replicas=4, messages=24, seed=4, **options))
 
 
-def without(logs: Logs, *kinds: Kind) -> Logs:
+def without(logs: Logs, *kinds: EventKind) -> Logs:
     """The same, where nobody tells lines of these kinds."""
     for incarnation, log in logs.items():
         told = [event for event in log if event.kind not in kinds]
@@ -168,16 +170,16 @@ def without(logs: Logs, *kinds: Kind) -> Logs:
     return logs
 
 
-def changing(group: str, kind: Kind) -> Logs:
+def changing(group: str, kind: EventKind) -> Logs:
     """A member joins, leaves or is evicted by the first message, and the last log lacks the second half."""
     logs = made_up(group)
-    first = next(event for event in next(iter(logs.values())) if event.kind == Kind.SEND)
+    first = next(event for event in next(iter(logs.values())) if event.kind == EventKind.SEND)
     for incarnation, log in logs.items():
         told: list[Event] = []
         for event in log:
             told.append(event)
             if (event.kind, event.origin, event.counter) == (
-                Kind.SEND,
+                EventKind.SEND,
                 first.origin,
                 first.counter,
             ):

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.eventlog.format import Kind
+from crdtcast.eventlog.format import EventKind
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import UnusableInputError
 from tests.integrations.spark_logs import CLEAN, HASTY, cut_off, hasty, raised, run
@@ -51,8 +51,8 @@ def early_by_definition(logs: Logs) -> set[tuple[str, str]]:
     early: set[tuple[str, str]] = set()
     for log in logs.values():
         for place, event in enumerate(log):
-            if event.kind == Kind.STABLE:
-                later = [e.dot for e in log[place:] if e.kind == Kind.DELIVER]
+            if event.kind == EventKind.STABLE:
+                later = [e.dot for e in log[place:] if e.kind == EventKind.DELIVER]
                 if any(event.dot not in past[d] and d not in past[event.dot] for d in later):
                     early.add((event.replica, str(event.dot)))
     return early
@@ -66,7 +66,7 @@ def test_clean_logs_stay_silent(everything: Any, settings: Settings) -> None:
 
 def test_lines_of_the_format_level_stay_silent(everything: Any) -> None:
     kinds = [event.kind for log in raised("raised").values() for event in log]
-    assert kinds.count(Kind.VIEW) == 3
+    assert kinds.count(EventKind.VIEW) == 3
     assert found(everything.result, "raised") == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from crdtcast.eventlog.format import Kind
+from crdtcast.eventlog.format import EventKind
 from crdtcast.exceptions import UnusableInputError
 from tests.integrations.spark_logs import changing, made_up, partly_judged, run, without
 from tests.logcheck.event_logs import write_logs
@@ -52,7 +52,8 @@ def test_what_no_group_has_lines_for_is_never_fine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_logs(
-        tmp_path / "logs", without(made_up("silent"), Kind.STATE, Kind.STABLE, Kind.GC, Kind.STOP)
+        tmp_path / "logs",
+        without(made_up("silent"), EventKind.STATE, EventKind.STABLE, EventKind.GC, EventKind.STOP),
     )
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # it takes the session that is there
     words = [str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--json"]
@@ -65,6 +66,6 @@ def test_what_no_group_has_lines_for_is_never_fine(
 
 
 def test_only_groups_whose_members_change_are_no_audit(spark: Any, tmp_path: Path) -> None:
-    write_logs(tmp_path / "logs", changing("moving", Kind.JOIN))
+    write_logs(tmp_path / "logs", changing("moving", EventKind.JOIN))
     with pytest.raises(UnusableInputError, match=r"^Group moving: .* use crdtcast check .*logs$"):
         run(spark, str(tmp_path / "logs"), str(tmp_path / "out"))

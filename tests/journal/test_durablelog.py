@@ -9,9 +9,9 @@ from crdtcast.causality.messages import Message
 from crdtcast.engine import PROGRAM, GroupEngine, Span, Standing
 from crdtcast.engine.views import Decided
 from crdtcast.eventlog.durable_log import DurableLog
-from crdtcast.eventlog.format import Kind, LogReader
+from crdtcast.eventlog.format import EventKind, LogReader
 from crdtcast.journal.noting_store import noted
-from crdtcast.journal.saved import Batch, pack_batch, unpack_batch
+from crdtcast.journal.saved import JournalBatch, pack_batch, unpack_batch
 
 
 def said(engine: GroupEngine) -> list[Message]:
@@ -44,7 +44,7 @@ def test_a_join_is_told_before_what_the_joiner_says(tmp_path: Path) -> None:
     log.synced()
 
     told = [(event.kind, event.origin) for event in LogReader(tmp_path)][1:]
-    assert told.index((Kind.JOIN, a.me)) < told.index((Kind.DELIVER, c.me))
+    assert told.index((EventKind.JOIN, a.me)) < told.index((EventKind.DELIVER, c.me))
     log.ended()
 
 
@@ -73,8 +73,10 @@ def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Pa
     log.synced()
     log.ended()
     told = [(event.kind, event.member or event.origin) for event in LogReader(tmp_path)]
-    changes = [line for line in told if line[0] in (Kind.JOIN, Kind.LEFT, Kind.EVICT)]
-    assert changes == [(Kind.JOIN, d), (Kind.LEFT, d), (Kind.LEFT, c)]
+    changes = [
+        line for line in told if line[0] in (EventKind.JOIN, EventKind.LEFT, EventKind.EVICT)
+    ]
+    assert changes == [(EventKind.JOIN, d), (EventKind.LEFT, d), (EventKind.LEFT, c)]
 
 
 def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None:
@@ -96,8 +98,8 @@ def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None
     log.synced()
     log.ended()
     told = [(event.kind, event.origin) for event in LogReader(tmp_path)]
-    assert told.count((Kind.EVICT, c)) == 1
-    assert told.index((Kind.EVICT, c)) < told.index((Kind.STABLE, a))
+    assert told.count((EventKind.EVICT, c)) == 1
+    assert told.index((EventKind.EVICT, c)) < told.index((EventKind.STABLE, a))
 
 
 def test_what_an_engine_says_before_its_start_is_told_is_told_behind_it(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_what_an_engine_says_before_its_start_is_told_is_told_behind_it(tmp_path
     log.synced()
     log.ended()
     start, sent = list(LogReader(tmp_path))[1:]
-    assert (start.kind, sent.kind, sent.counter) == (Kind.START, Kind.SEND, 1)
+    assert (start.kind, sent.kind, sent.counter) == (EventKind.START, EventKind.SEND, 1)
     assert not (start.vector or {}).get(me)
 
 
@@ -137,7 +139,7 @@ def test_a_log_that_goes_on_neither_repeats_nor_skips_a_decision(tmp_path: Path)
     log.synced()
     log.ended()
 
-    record = pack_batch(Batch(happened, outline=engine.outline()))
+    record = pack_batch(JournalBatch(happened, outline=engine.outline()))
     again, _ = noted(b, engine.state())
     member.engine = again
     log = DurableLog(member, tmp_path)
@@ -146,14 +148,14 @@ def test_a_log_that_goes_on_neither_repeats_nor_skips_a_decision(tmp_path: Path)
     log.synced()
     log.ended()
     told = list(LogReader(tmp_path))
-    changes = (Kind.JOIN, Kind.VIEW, Kind.EVICT, Kind.START)
+    changes = (EventKind.JOIN, EventKind.VIEW, EventKind.EVICT, EventKind.START)
     assert [(e.kind, e.epoch) for e in told if e.kind in changes] == [
-        (Kind.START, 0),
-        (Kind.JOIN, None),
-        (Kind.VIEW, 1),
-        (Kind.EVICT, None),
-        (Kind.VIEW, 2),
-        (Kind.START, 2),
+        (EventKind.START, 0),
+        (EventKind.JOIN, None),
+        (EventKind.VIEW, 1),
+        (EventKind.EVICT, None),
+        (EventKind.VIEW, 2),
+        (EventKind.START, 2),
     ]
 
 

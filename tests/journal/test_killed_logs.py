@@ -13,7 +13,7 @@ import trio
 from crdtcast import Member
 from crdtcast.eventlog.check.check import check_logs
 from crdtcast.eventlog.durable_log import DurableLog
-from crdtcast.eventlog.format import Event, Kind, LogReader
+from crdtcast.eventlog.format import Event, EventKind, LogReader
 from crdtcast.eventlog.writer import Rotation
 from crdtcast.journal.saved import Happened
 from tests.journal.test_members import Country, country
@@ -151,12 +151,12 @@ def gaps(logs: Path) -> list[Event]:
     found: list[Event] = []
     told: dict[str, dict[str, int]] = {}
     for event in LogReader(logs):
-        if event.kind == Kind.START:
+        if event.kind == EventKind.START:
             begun = event.vector or {}
             have = told.setdefault(event.incarnation, dict(begun))
             if any(have.get(origin, 0) < counter for origin, counter in begun.items()):
                 found.append(event)
-        elif event.kind in (Kind.SEND, Kind.DELIVER):
+        elif event.kind in (EventKind.SEND, EventKind.DELIVER):
             told[event.incarnation][event.dot.origin] = event.dot.counter
     return found
 

@@ -16,7 +16,7 @@ from crdtcast.engine.views import Views
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
 from crdtcast.group.running import running
 from crdtcast.journal import MemoryJournal
-from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
+from crdtcast.journal.saved import JournalFolding, unpack_batch, unpack_saved
 from crdtcast.testing import Disk, DiskJournal
 from crdtcast.wire.group_frames import InGroup
 from crdtcast.wire.offer_frames import Part
@@ -115,7 +115,7 @@ class Monitor(MemoryJournal):
     def sync(self) -> None:
         super().sync()
         assert self._snapshot is not None
-        folding = Folding(unpack_saved(self._snapshot, "it"))
+        folding = JournalFolding(unpack_saved(self._snapshot, "it"))
         for record in self._records:
             folding.add(unpack_batch(record, "it"))
         self.durable = folding.result().state.vector

@@ -14,8 +14,8 @@ from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.journal.noting_store import Changes, NotingStore, noted
 from crdtcast.journal.replayed_tags import Tagging
 from crdtcast.journal.saved import (
-    Batch,
-    Folding,
+    JournalBatch,
+    JournalFolding,
     Life,
     Saved,
     pack_batch,
@@ -39,7 +39,7 @@ class Checked(GroupEngine):
         super().__init__(me, state, reads, store)
         self.saved = Saved("group", "node", incarnation=me, state=self.state())
         self.changes = Changes(self, store, None, Life())
-        self.folding = Folding(unpack_saved(pack_saved(self.saved), "it"))
+        self.folding = JournalFolding(unpack_saved(pack_saved(self.saved), "it"))
         self.tags: list[Tag] = []
 
     def poll(self) -> Delivery | None:
@@ -111,7 +111,7 @@ PARKED = Parked(
 def test_parked_operations_are_written_once_and_their_copies_as_they_come() -> None:
     engine, store = noted("a.1", GroupEngine.found("a.1", []).state())
     changes = Changes(engine, store, None, Life())
-    folding = Folding(Saved("g", "a", incarnation="a.1", state=engine.state()))
+    folding = JournalFolding(Saved("g", "a", incarnation="a.1", state=engine.state()))
     parked: Parked | None = PARKED
     sizes = []
     for step in (
@@ -135,7 +135,7 @@ def test_snapshot_is_all_of_a_member() -> None:
     state = GroupEngine.found("a.1", ["b.1"]).state()
     saved = Saved("g", "a", "f.1", "a.1", True, state, b"application", PARKED, life)
     assert unpack_saved(pack_saved(saved), "it") == saved
-    assert unpack_batch(pack_batch(Batch()), "it").is_empty
+    assert unpack_batch(pack_batch(JournalBatch()), "it").is_empty
 
 
 def test_newer_contents_are_refused() -> None:
@@ -149,7 +149,7 @@ def test_newer_contents_are_refused() -> None:
 @given(st.binary(max_size=80), st.integers(0, 200), st.booleans())
 def test_any_bytes_are_refused_clearly(piece: bytes, at: int, cut: bool) -> None:
     whole = pack_saved(Saved("g", "a", state=GroupEngine.found("a.1", []).state(), parked=PARKED))
-    batch = pack_batch(Batch(((DOT,),), (DOT,), GroupState(), Life(), (PARKED,)))
+    batch = pack_batch(JournalBatch(((DOT,),), (DOT,), GroupState(), Life(), (PARKED,)))
     for packed, read in ((whole, unpack_saved), (batch, unpack_batch)):
         mangled = packed[:at] + piece + (b"" if cut else packed[at + len(piece) :])
         try:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from crdtcast.causality.tags import Dot, covers, merge_into
-from crdtcast.eventlog.format import COLUMNS, SCHEMA_VERSION, Event, Kind, segment_name
+from crdtcast.eventlog.format import COLUMNS, SCHEMA_VERSION, Event, EventKind, segment_name
 
 Logs = dict[str, list[Event]]
 """Incarnation -> its events in order."""
@@ -166,9 +166,9 @@ class MadeUpGroup:
             assert not replica.unstable, f"made-up group never settles, seed {self._settings.seed}"
             for key in sorted(replica.objects):
                 self._state(replica, key)
-            self._log(replica, Kind.GC, bytes_before=900, bytes_after=120, entries=0)
+            self._log(replica, EventKind.GC, bytes_before=900, bytes_after=120, entries=0)
         for replica in self._replicas[self._settings.killed :]:
-            self._log(replica, Kind.STOP, entries=0)
+            self._log(replica, EventKind.STOP, entries=0)
 
     # --- what a replica does --------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class MadeUpGroup:
         stable = tuple(Dot(*item) for item in sorted(replica.stable.items())) if told else None
         self._log(
             replica,
-            Kind.START,
+            EventKind.START,
             vector=dict(replica.vector),
             op=json.dumps(self._names),
             deps=stable,
@@ -189,7 +189,9 @@ class MadeUpGroup:
         key = self._random.randrange(self._settings.objects)
         message = _Message(dot, tuple(sorted(replica.context)), key)
         self._messages[dot] = message
-        self._log(replica, Kind.SEND, origin=dot.origin, counter=dot.counter, deps=message.context)
+        self._log(
+            replica, EventKind.SEND, origin=dot.origin, counter=dot.counter, deps=message.context
+        )
         self._apply(replica, message)
         replica.context = {dot}
 
@@ -211,7 +213,7 @@ class MadeUpGroup:
                 continue
             message = self._messages[due]
             if all(covers(replica.vector, dot) for dot in message.context):
-                self._log(replica, Kind.DELIVER, origin=due.origin, counter=due.counter)
+                self._log(replica, EventKind.DELIVER, origin=due.origin, counter=due.counter)
                 self._apply(replica, message)
                 replica.context -= set(message.context)
                 replica.context.add(due)
@@ -250,7 +252,7 @@ class MadeUpGroup:
         for dot in replica.unstable:
             if all(covers(row, dot) for row in rows):
                 replica.stable[dot.origin] = dot.counter
-                self._log(replica, Kind.STABLE, origin=dot.origin, counter=dot.counter)
+                self._log(replica, EventKind.STABLE, origin=dot.origin, counter=dot.counter)
             else:
                 left.append(dot)
         replica.unstable = left
@@ -260,13 +262,17 @@ class MadeUpGroup:
             self._state(replica, self._random.choice(sorted(replica.objects)))
         left = len(replica.unstable)
         self._log(
-            replica, Kind.GC, bytes_before=200 * left + 300, bytes_after=200 * left, entries=left
+            replica,
+            EventKind.GC,
+            bytes_before=200 * left + 300,
+            bytes_after=200 * left,
+            entries=left,
         )
 
     def _state(self, replica: _Replica, key: int) -> None:
         touched, value = replica.objects[key]
         self._log(
-            replica, Kind.STATE, object=f"o{key}", vector=dict(touched), digest=f"{value:016x}"
+            replica, EventKind.STATE, object=f"o{key}", vector=dict(touched), digest=f"{value:016x}"
         )
 
     # --- misfortunes ----------------------------------------------------------------------------
@@ -298,7 +304,7 @@ class MadeUpGroup:
     def _log(
         self,
         replica: _Replica,
-        kind: Kind,
+        kind: EventKind,
         *,
         origin: str | None = None,
         counter: int | None = None,

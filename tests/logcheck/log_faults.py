@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventlog.format import Event, Kind
+from crdtcast.eventlog.format import Event, EventKind
 from tests.logcheck.event_logs import Logs
 
 
@@ -77,7 +77,7 @@ def _never_sent(logs: Logs, draw: random.Random) -> Planted:
 def _foreign_send(logs: Logs, draw: random.Random) -> Planted:
     """A replica claims to have sent another one's message."""
     log, place = _some_delivery(logs, draw, followed=None)
-    log[place] = replace(log[place], kind=Kind.SEND, deps=())
+    log[place] = replace(log[place], kind=EventKind.SEND, deps=())
     return Planted("order", log[place].replica, str(log[place].dot))
 
 
@@ -87,7 +87,7 @@ def _rolled_back(logs: Logs, draw: random.Random) -> Planted:
     dot = log[place].dot
     vector: dict[str, int] = {}
     for event in log[:place]:
-        if event.kind in (Kind.SEND, Kind.DELIVER):
+        if event.kind in (EventKind.SEND, EventKind.DELIVER):
             vector[event.dot.origin] = event.dot.counter
     log.insert(place + 1, replace(log[0], vector=vector))
     return Planted("order", log[place].replica, str(dot))
@@ -101,19 +101,21 @@ def _dependant_first(logs: Logs, draw: random.Random) -> Planted:
     sends = _sends(logs)
     found = []
     for log in logs.values():
-        places = {event.dot: place for place, event in enumerate(log) if event.kind == Kind.DELIVER}
+        places = {
+            event.dot: place for place, event in enumerate(log) if event.kind == EventKind.DELIVER
+        }
         for dot, place in places.items():
             for dep in sends[dot].deps or ():
                 early = places.get(dep, place)
                 between = log[early + 1 : place]
                 # Only these two may change places: nothing that either has to stay apart from.
                 apart = all(
-                    e.kind not in (Kind.SEND, Kind.DELIVER)
+                    e.kind not in (EventKind.SEND, EventKind.DELIVER)
                     or (
                         e.dot.origin not in (dot.origin, dep.origin)
                         and dep not in (sends[e.dot].deps or ())
                         and e.dot not in (sends[dot].deps or ())
-                        and e.kind == Kind.DELIVER
+                        and e.kind == EventKind.DELIVER
                     )
                     for e in between
                 )
@@ -136,7 +138,7 @@ def _omitted(logs: Logs, draw: random.Random) -> Planted:
 def _invented(logs: Logs, draw: random.Random) -> Planted:
     """A message names something that its sender delivered only later."""
     log, place = _some_send(logs, draw, lambda event: True, before_a_delivery=True)
-    later = next(event for event in log[place:] if event.kind == Kind.DELIVER)
+    later = next(event for event in log[place:] if event.kind == EventKind.DELIVER)
     log[place] = replace(log[place], deps=(*(log[place].deps or ()), later.dot))
     return Planted("causality", log[place].replica, str(log[place].dot))
 
@@ -158,9 +160,9 @@ def _early_stable(logs: Logs, draw: random.Random) -> Planted:
     found = []
     for log in logs.values():
         for place, event in enumerate(log):
-            if event.kind in (Kind.SEND, Kind.DELIVER):
+            if event.kind in (EventKind.SEND, EventKind.DELIVER):
                 told = _told(log, event.dot)
-                after = [e.dot for e in log[place + 1 : told] if e.kind == Kind.DELIVER]
+                after = [e.dot for e in log[place + 1 : told] if e.kind == EventKind.DELIVER]
                 if any(event.dot not in past[dot] for dot in after):
                     found.append((log, place, told))
     log, place, told = draw.choice(found)
@@ -179,7 +181,7 @@ def _stable_before_delivery(logs: Logs, draw: random.Random) -> Planted:
 
 def _stable_twice(logs: Logs, draw: random.Random) -> Planted:
     """Stability is told again."""
-    log, place = _some(logs, draw, Kind.STABLE)
+    log, place = _some(logs, draw, EventKind.STABLE)
     log.insert(draw.randrange(place + 1, len(log)), log[place])
     return Planted("stability", log[place].replica, str(log[place].dot))
 
@@ -189,7 +191,7 @@ def _stable_out_of_order(logs: Logs, draw: random.Random) -> Planted:
     found = []
     for log in logs.values():
         for place, event in enumerate(log):
-            if event.kind == Kind.STABLE:
+            if event.kind == EventKind.STABLE:
                 following = Dot(event.dot.origin, event.dot.counter + 1)
                 told = _told(log, following)
                 if told == place + 1:
@@ -208,8 +210,8 @@ def _wrong_digest(logs: Logs, draw: random.Random) -> Planted:
     at_the_end = [
         place
         for place, event in enumerate(log)
-        if event.kind == Kind.STATE
-        and not any(e.kind in (Kind.SEND, Kind.DELIVER) for e in log[place:])
+        if event.kind == EventKind.STATE
+        and not any(e.kind in (EventKind.SEND, EventKind.DELIVER) for e in log[place:])
     ]
     place = draw.choice(at_the_end)
     log[place] = replace(log[place], digest="0" * 16)
@@ -218,22 +220,22 @@ def _wrong_digest(logs: Logs, draw: random.Random) -> Planted:
 
 def _leak(logs: Logs, draw: random.Random) -> Planted:
     """A message never becomes stable at one replica."""
-    log, place = _some(logs, draw, Kind.STABLE)
+    log, place = _some(logs, draw, EventKind.STABLE)
     return _removed("garbage", log, place)
 
 
 def _leak_unclaimed(logs: Logs, draw: random.Random) -> Planted:
     """The same at a replica that is killed, so that its log does not say that all is stable."""
-    log, place = _some(logs, draw, Kind.STABLE, first_half=True)
+    log, place = _some(logs, draw, EventKind.STABLE, first_half=True)
     planted = _removed("garbage", log, place)
-    log[:] = [event for event in log if event.kind not in (Kind.STOP, Kind.GC)]
+    log[:] = [event for event in log if event.kind not in (EventKind.STOP, EventKind.GC)]
     return planted
 
 
 def _metadata_left(logs: Logs, draw: random.Random) -> Planted:
     """Metadata remains although everything is stable."""
     log = logs[draw.choice(sorted(logs))]
-    place = max(place for place, event in enumerate(log) if event.kind == Kind.GC)
+    place = max(place for place, event in enumerate(log) if event.kind == EventKind.GC)
     log[place] = replace(log[place], entries=3, bytes_after=700)
     return Planted("garbage", log[place].replica)
 
@@ -290,15 +292,15 @@ def pasts(logs: Logs) -> dict[Dot, set[Dot]]:
     for log in logs.values():
         seen: set[Dot] = set()
         for event in log:
-            if event.kind == Kind.SEND:
+            if event.kind == EventKind.SEND:
                 result[event.dot] = set(seen)
-            if event.kind in (Kind.SEND, Kind.DELIVER):
+            if event.kind in (EventKind.SEND, EventKind.DELIVER):
                 seen.add(event.dot)
     return result
 
 
 def _sends(logs: Logs) -> dict[Dot, Event]:
-    return {e.dot: e for log in logs.values() for e in log if e.kind == Kind.SEND}
+    return {e.dot: e for log in logs.values() for e in log if e.kind == EventKind.SEND}
 
 
 def _removed(check: str, log: list[Event], place: int) -> Planted:
@@ -307,15 +309,19 @@ def _removed(check: str, log: list[Event], place: int) -> Planted:
 
 
 def _told(log: list[Event], dot: Dot) -> int:
-    return next((p for p, e in enumerate(log) if e.kind == Kind.STABLE and e.dot == dot), len(log))
+    return next(
+        (p for p, e in enumerate(log) if e.kind == EventKind.STABLE and e.dot == dot), len(log)
+    )
 
 
 def _next_of_origin(log: list[Event], place: int) -> int | None:
     wanted = Dot(log[place].dot.origin, log[place].dot.counter + 1)
-    return next((p for p, e in enumerate(log) if e.kind == Kind.DELIVER and e.dot == wanted), None)
+    return next(
+        (p for p, e in enumerate(log) if e.kind == EventKind.DELIVER and e.dot == wanted), None
+    )
 
 
-def _places(logs: Logs, kind: Kind) -> Iterator[tuple[list[Event], int]]:
+def _places(logs: Logs, kind: EventKind) -> Iterator[tuple[list[Event], int]]:
     for incarnation in sorted(logs):
         log = logs[incarnation]
         for place, event in enumerate(log):
@@ -324,7 +330,7 @@ def _places(logs: Logs, kind: Kind) -> Iterator[tuple[list[Event], int]]:
 
 
 def _some(
-    logs: Logs, draw: random.Random, kind: Kind, *, first_half: bool = False
+    logs: Logs, draw: random.Random, kind: EventKind, *, first_half: bool = False
 ) -> tuple[list[Event], int]:
     return draw.choice(
         [
@@ -342,7 +348,7 @@ def _some_delivery(
     return draw.choice(
         [
             (log, place)
-            for log, place in _places(logs, Kind.DELIVER)
+            for log, place in _places(logs, EventKind.DELIVER)
             if followed in (None, _next_of_origin(log, place) is not None)
         ]
     )
@@ -358,9 +364,9 @@ def _some_send(
     return draw.choice(
         [
             (log, place)
-            for log, place in _places(logs, Kind.SEND)
+            for log, place in _places(logs, EventKind.SEND)
             if fits(log[place])
-            and (not before_a_delivery or any(e.kind == Kind.DELIVER for e in log[place:]))
+            and (not before_a_delivery or any(e.kind == EventKind.DELIVER for e in log[place:]))
         ]
     )
 

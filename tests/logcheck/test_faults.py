@@ -8,7 +8,7 @@ import pytest
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.eventlog.check import Checked, Problem, check_logs
-from crdtcast.eventlog.format import Kind
+from crdtcast.eventlog.format import EventKind
 from tests.effort import seeds
 from tests.logcheck.event_logs import Logs, Settings, make_up, write_logs
 from tests.logcheck.log_faults import FAULTS, pasts, plant
@@ -85,11 +85,11 @@ def hasty(seed: int) -> Logs:
     draw = random.Random(seed)
     for incarnation, log in logs.items():
         for _ in range(12):
-            place = draw.choice([p for p, e in enumerate(log) if e.kind == Kind.STABLE])
+            place = draw.choice([p for p, e in enumerate(log) if e.kind == EventKind.STABLE])
             delivered = next(
                 p
                 for p, e in enumerate(log)
-                if e.kind in (Kind.SEND, Kind.DELIVER) and e.dot == log[place].dot
+                if e.kind in (EventKind.SEND, EventKind.DELIVER) and e.dot == log[place].dot
             )
             if delivered < place:
                 log.insert(draw.randint(delivered + 1, place), log.pop(place))
@@ -107,8 +107,8 @@ def test_unsafe_stability_is_found_exactly_where_the_definition_says(
         (incarnation, event.dot)
         for incarnation, log in logs.items()
         for place, event in enumerate(log)
-        if event.kind == Kind.STABLE
-        and any(e.kind == Kind.DELIVER and event.dot not in past[e.dot] for e in log[place:])
+        if event.kind == EventKind.STABLE
+        and any(e.kind == EventKind.DELIVER and event.dot not in past[e.dot] for e in log[place:])
     }
     result = checked(tmp_path, logs)
     assert {

@@ -9,7 +9,7 @@ import pytest
 
 from crdtcast.causality.tags import Dot
 from crdtcast.eventlog.check import Checked, Problem, check_logs
-from crdtcast.eventlog.format import Event, Kind, LoggedCut, LogReader
+from crdtcast.eventlog.format import Event, EventKind, LoggedCut, LogReader
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
 from tests.effort import seeds
@@ -63,7 +63,7 @@ class Hand:
         self.views: dict[str, str] = {}
         self._ts = 0
 
-    def tell(self, at: str, kind: Kind, dot: str = "", **columns: object) -> None:
+    def tell(self, at: str, kind: EventKind, dot: str = "", **columns: object) -> None:
         self._ts += 1
         log = self.logs.setdefault(at, [])
         origin, _, counter = dot.partition(":")
@@ -92,7 +92,7 @@ class Hand:
             "level": 1,
             "cuts": (),
         }
-        self.tell(at, Kind.START, vector=vector, op=listed, deps=dots(stable), **told)
+        self.tell(at, EventKind.START, vector=vector, op=listed, deps=dots(stable), **told)
         self.views[at] = view
 
     def view(
@@ -101,7 +101,7 @@ class Hand:
         cuts = tuple(LoggedCut(*dot, how) for dot in dots(out))
         self.tell(
             at,
-            Kind.VIEW,
+            EventKind.VIEW,
             epoch=epoch,
             view=view,
             before=self.views[at],
@@ -113,16 +113,16 @@ class Hand:
         self.views[at] = view
 
     def send(self, at: str, dot: str, after: str = "", **columns: object) -> None:
-        self.tell(at, Kind.SEND, dot, deps=dots(after), **columns)
+        self.tell(at, EventKind.SEND, dot, deps=dots(after), **columns)
 
     def deliver(self, dot: str, *everywhere: str) -> None:
         for at in everywhere:
-            self.tell(at, Kind.DELIVER, dot)
+            self.tell(at, EventKind.DELIVER, dot)
 
     def stable(self, listed: str, *everywhere: str) -> None:
         for at in everywhere:
             for dot in listed.split():
-                self.tell(at, Kind.STABLE, dot)
+                self.tell(at, EventKind.STABLE, dot)
 
 
 def dots(listed: str) -> tuple[Dot, ...]:
@@ -140,11 +140,11 @@ def history() -> Logs:
     hand.deliver(f"{A}:1", B, X)
     hand.stable(f"{A}:1", A, B)
     hand.send(B, f"{B}:1", f"{A}:1")
-    hand.tell(B, Kind.JOIN, f"{B}:1", member=N)
+    hand.tell(B, EventKind.JOIN, f"{B}:1", member=N)
     hand.start(N, [A, B, X, N], {A: 1, B: 1}, f"{A}:1", voters=[A, B, X])
     hand.deliver(f"{B}:1", A, X)
     for at in (A, X):
-        hand.tell(at, Kind.JOIN, f"{B}:1", member=N)
+        hand.tell(at, EventKind.JOIN, f"{B}:1", member=N)
     hand.send(X, f"{X}:1", f"{B}:1")
     hand.send(X, f"{X}:2", f"{X}:1")
     hand.deliver(f"{X}:1", A, B)
@@ -155,24 +155,24 @@ def history() -> Logs:
     hand.deliver(f"{A}:2", B, N)
     for at in (A, B, N):
         hand.view(at, 1, "1", out=f"{X}:1", votes=N)
-        hand.tell(at, Kind.EVICT, f"{X}:1")
+        hand.tell(at, EventKind.EVICT, f"{X}:1")
     hand.send(A, f"{A}:3", f"{A}:2")
-    hand.tell(A, Kind.JOIN, f"{A}:3", member=Y)
+    hand.tell(A, EventKind.JOIN, f"{A}:3", member=Y)
     second: dict[str, Any] = {"epoch": 1, "view": "1", "voters": [A, B, N]}
     hand.start(Y, [A, B, N, Y], {A: 3, B: 1, N: 1, X: 1}, f"{A}:1", **second)
     hand.deliver(f"{A}:3", B, N)
     for at in (B, N):
-        hand.tell(at, Kind.JOIN, f"{A}:3", member=Y)
+        hand.tell(at, EventKind.JOIN, f"{A}:3", member=Y)
     hand.send(Y, f"{Y}:1", f"{A}:3", reissues=Dot(X, 2))
     hand.deliver(f"{Y}:1", A, B, N)
     hand.send(N, f"{N}:2", f"{Y}:1")
     hand.deliver(f"{N}:2", A, B, Y)
     for at in (N, A, B, Y):
         hand.view(at, 2, "2", out=f"{N}:2", how="left")
-        hand.tell(at, Kind.LEFT, f"{N}:2")
+        hand.tell(at, EventKind.LEFT, f"{N}:2")
     for at in (A, B, Y):
         hand.stable(f"{B}:1 {X}:1 {N}:1 {A}:2 {A}:3 {Y}:1 {N}:2", at)
-        hand.tell(at, Kind.STOP, entries=0)
+        hand.tell(at, EventKind.STOP, entries=0)
     return hand.logs
 
 
@@ -185,13 +185,13 @@ def checked(directory: Path, logs: Logs) -> Checked:
     return check_logs([directory])
 
 
-def place(logs: Logs, at: str, kind: Kind, dot: str = "") -> int:
+def place(logs: Logs, at: str, kind: EventKind, dot: str = "") -> int:
     return next(
         p for p, e in enumerate(logs[at]) if e.kind == kind and (not dot or str(e.dot) == dot)
     )
 
 
-def change(logs: Logs, at: str, kind: Kind, dot: str = "", **columns: object) -> None:
+def change(logs: Logs, at: str, kind: EventKind, dot: str = "", **columns: object) -> None:
     where = place(logs, at, kind, dot)
     logs[at][where] = replace(logs[at][where], **columns)  # type: ignore[arg-type]
 
@@ -212,50 +212,50 @@ def test_events_are_read_back_as_they_were_made(tmp_path: Path) -> None:
 
 def gap_at_a_joiner(logs: Logs) -> None:
     """a had n's message when it let y in."""
-    change(logs, Y, Kind.START, vector={A: 3, B: 1, X: 1})
+    change(logs, Y, EventKind.START, vector={A: 3, B: 1, X: 1})
 
 
 def begins_without_what_is_stable(logs: Logs) -> None:
-    change(logs, N, Kind.START, vector={B: 1}, deps=())
+    change(logs, N, EventKind.START, vector={B: 1}, deps=())
 
 
 def begins_before_its_join(logs: Logs) -> None:
-    change(logs, Y, Kind.START, vector={A: 2, B: 1, N: 1, X: 1})
+    change(logs, Y, EventKind.START, vector={A: 2, B: 1, N: 1, X: 1})
 
 
 def begins_with_what_nobody_sent(logs: Logs) -> None:
-    change(logs, Y, Kind.START, vector={A: 3, B: 2, N: 1, X: 1})
+    change(logs, Y, EventKind.START, vector={A: 3, B: 2, N: 1, X: 1})
 
 
 def delivers_what_it_began_with(logs: Logs) -> None:
-    begin = place(logs, Y, Kind.START)
-    logs[Y].insert(begin + 1, logs[B][place(logs, B, Kind.DELIVER, f"{N}:1")])
+    begin = place(logs, Y, EventKind.START)
+    logs[Y].insert(begin + 1, logs[B][place(logs, B, EventKind.DELIVER, f"{N}:1")])
     logs[Y][begin + 1] = replace(logs[Y][begin + 1], incarnation=Y, replica="x")
 
 
 def sends_after_its_leave(logs: Logs) -> None:
-    leave = place(logs, N, Kind.LEFT)
-    last = logs[N][place(logs, N, Kind.SEND, f"{N}:2")]
+    leave = place(logs, N, EventKind.LEFT)
+    last = logs[N][place(logs, N, EventKind.SEND, f"{N}:2")]
     logs[N].insert(leave + 1, replace(last, counter=3, deps=(Dot(N, 2),)))
 
 
 def sends_again_what_the_group_has(logs: Logs) -> None:
-    change(logs, Y, Kind.SEND, f"{Y}:1", reissues=Dot(X, 1))
+    change(logs, Y, EventKind.SEND, f"{Y}:1", reissues=Dot(X, 1))
 
 
 def sends_again_what_is_not_its_own(logs: Logs) -> None:
-    change(logs, Y, Kind.SEND, f"{Y}:1", reissues=Dot(N, 1))
+    change(logs, Y, EventKind.SEND, f"{Y}:1", reissues=Dot(N, 1))
 
 
 def sends_again_twice(logs: Logs) -> None:
-    first = place(logs, Y, Kind.SEND, f"{Y}:1")
+    first = place(logs, Y, EventKind.SEND, f"{Y}:1")
     logs[Y].insert(first + 1, replace(logs[Y][first], counter=2, deps=(Dot(Y, 1),)))
 
 
 def stable_before_the_joiner_has_it(logs: Logs) -> None:
     """a is told that n's message is stable before x, a member, has it."""
-    sent = place(logs, A, Kind.DELIVER, f"{N}:1")
-    logs[A].insert(sent + 1, replace(logs[A][sent], kind=Kind.STABLE))
+    sent = place(logs, A, EventKind.DELIVER, f"{N}:1")
+    logs[A].insert(sent + 1, replace(logs[A][sent], kind=EventKind.STABLE))
 
 
 @pytest.mark.parametrize(
@@ -291,13 +291,13 @@ def test_a_forced_split_is_one_unless_a_side_is_given_up(tmp_path: Path, given_u
     hand.send(B, f"{B}:1")
     for me, other in ((A, B), (B, A)):
         hand.view(me, 1, f"1 of {me}", out=f"{other}:0", how="forced")
-        hand.tell(me, Kind.EVICT, f"{other}:0", op="forced")
+        hand.tell(me, EventKind.EVICT, f"{other}:0", op="forced")
     if given_up == "told":
-        hand.tell(B, Kind.EVICT, f"{B}:0")
+        hand.tell(B, EventKind.EVICT, f"{B}:0")
     elif given_up == "comes back":
         again = f"b.03+{A}+2"
         hand.send(A, f"{A}:2", f"{A}:1")
-        hand.tell(A, Kind.JOIN, f"{A}:2", member=again)
+        hand.tell(A, EventKind.JOIN, f"{A}:2", member=again)
         hand.start(again, [A, again], {A: 2}, epoch=1, view=f"1 of {A}", voters=[A])
         hand.send(again, f"{again}:1", f"{A}:2", reissues=Dot(B, 1))
         hand.deliver(f"{again}:1", A)
@@ -310,10 +310,10 @@ def test_what_a_member_had_heard_of_its_own_end_may_be_forgotten_in_a_crash(tmp_
     hand = Hand()
     for me in (A, B):
         hand.start(me, [A, B], {})
-    hand.tell(B, Kind.EVICT, f"{B}:0")
+    hand.tell(B, EventKind.EVICT, f"{B}:0")
     hand.start(B, [A, B], {})
     hand.send(B, f"{B}:1")
-    hand.tell(B, Kind.EVICT, f"{B}:0")
+    hand.tell(B, EventKind.EVICT, f"{B}:0")
     assert checked(tmp_path / "right", hand.logs).violations == ()
     hand.send(B, f"{B}:2", f"{B}:1")
     (wrong,) = checked(tmp_path / "wrong", hand.logs).violations
@@ -340,22 +340,22 @@ def test_who_joins_after_a_member_and_its_contact_are_forgotten_has_all_of_both(
     for founder in (A, B):
         hand.start(founder, [A, B], {})
     hand.send(B, f"{B}:1")
-    hand.tell(B, Kind.JOIN, f"{B}:1", member=N)
+    hand.tell(B, EventKind.JOIN, f"{B}:1", member=N)
     hand.start(N, [A, B, N], {B: 1}, voters=[A, B])
     hand.deliver(f"{B}:1", A)
-    hand.tell(A, Kind.JOIN, f"{B}:1", member=N)
+    hand.tell(A, EventKind.JOIN, f"{B}:1", member=N)
     hand.send(N, f"{N}:1", f"{B}:1")
     hand.send(N, f"{N}:2", f"{N}:1")
     for counter in (1, 2):
         hand.deliver(f"{N}:{counter}", A, B)
     for at in (N, A, B):
         hand.view(at, 1, "1", out=f"{N}:2", how="left")
-        hand.tell(at, Kind.LEFT, f"{N}:2")
+        hand.tell(at, EventKind.LEFT, f"{N}:2")
     hand.view(A, 2, "2", out=f"{B}:1")
-    hand.tell(A, Kind.EVICT, f"{B}:1")
+    hand.tell(A, EventKind.EVICT, f"{B}:1")
     hand.stable(f"{B}:1 {N}:1 {N}:2", A)
     late = f"c.04+{A}+1"
     hand.send(A, f"{A}:1", f"{N}:2")
-    hand.tell(A, Kind.JOIN, f"{A}:1", member=late)
+    hand.tell(A, EventKind.JOIN, f"{A}:1", member=late)
     hand.start(late, [A, late], {A: 1}, epoch=2, view="2", voters=[A])
     assert checked(tmp_path, hand.logs).violations == ()

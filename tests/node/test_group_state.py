@@ -14,7 +14,14 @@ from crdtcast.engine import Cut, GroupEngine, GroupState, How, MemberInfo
 from crdtcast.engine.membership import Early
 from crdtcast.engine.views import NO_WANTS, Decided, Record, View, Wants
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.wire.state import Entry, Happened, pack_entry, pack_state, unpack_entry, unpack_state
+from crdtcast.wire.state import (
+    Happened,
+    JoinerEntry,
+    pack_entry,
+    pack_state,
+    unpack_entry,
+    unpack_state,
+)
 from tests.view_values import (
     DECIDED,
     JUNK,
@@ -63,7 +70,7 @@ def test_a_state_comes_back_as_it_was(state: GroupState) -> None:
 
 
 def test_an_entry_comes_back_as_it_was_with_the_tags_pasts() -> None:
-    entry = Entry(B, A, FULL, (Happened(TAG, b"payload"), Happened(TAG, None)))
+    entry = JoinerEntry(B, A, FULL, (Happened(TAG, b"payload"), Happened(TAG, None)))
     back = unpack_entry(pack_entry(entry))
     assert back == entry
     assert back.since[0].tag.past == TAG.past
@@ -129,7 +136,7 @@ WRONG = {
 
 def test_an_admission_has_all_that_is_not_stable() -> None:
     with pytest.raises(RemoteProtocolError, match="unstable"):
-        unpack_entry(pack_entry(Entry(B, A, replace(FULL, unstable=FULL.unstable[:1]), ())))
+        unpack_entry(pack_entry(JoinerEntry(B, A, replace(FULL, unstable=FULL.unstable[:1]), ())))
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
@@ -138,7 +145,7 @@ def test_a_state_that_no_member_can_have_is_refused_before_an_engine_is_made(
 ) -> None:
     state = replace(FULL, **wrong)
     with pytest.raises(RemoteProtocolError, match="invalid admission"):
-        unpack_entry(pack_entry(Entry(B, A, state, ())))
+        unpack_entry(pack_entry(JoinerEntry(B, A, state, ())))
     with pytest.raises(ConfigurationError):
         GroupEngine(B, state)
 
@@ -177,7 +184,7 @@ def test_whatever_a_contact_makes_up_is_refused_or_an_engine_that_runs(
 ) -> None:
     state = replace(FULL, **{part: data.draw(made_up[part]) for part in sorted(wrong)})
     try:
-        entry = unpack_entry(pack_entry(Entry(B, A, state, ())))
+        entry = unpack_entry(pack_entry(JoinerEntry(B, A, state, ())))
     except RemoteProtocolError:
         return
     engine = GroupEngine(B, entry.state)

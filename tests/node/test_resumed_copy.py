@@ -9,7 +9,7 @@ from crdtcast.group import join_client, join_server
 from crdtcast.group.join_client import Joining, Wish
 from crdtcast.transport.link import Link
 from crdtcast.wire.offers import ContactLostError
-from crdtcast.wire.state import Entry
+from crdtcast.wire.state import JoinerEntry
 from tests.node.group_support import SimulatedHost, members_are, world
 from tests.node.network import simulated
 
@@ -111,7 +111,7 @@ async def test_one_that_was_let_in_and_put_out_unheard_takes_a_fresh_id_at_the_s
         bases: list[str] = []
         through = Joining.through
 
-        async def lost_once(joining: Joining, link: Link, wish: Wish) -> tuple[bytes, Entry]:
+        async def lost_once(joining: Joining, link: Link, wish: Wish) -> tuple[bytes, JoinerEntry]:
             bases.append(wish.base)
             answer = await through(joining, link, wish)
             if len(bases) == 1:

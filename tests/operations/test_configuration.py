@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.quantities import seconds, size, size_text
-from crdtcast.service.configuration import Kind, load, option, options_of
+from crdtcast.service.configuration import OptionKind, load, option, options_of
 from crdtcast.service.settings import NodeSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oven:
-    name: str = option(Kind.TEXT, "Whose.")
-    heat: int = option(Kind.NUMBER, "Degrees.", 200)
-    grill: bool = option(Kind.FLAG, "From above.", False)
-    places: tuple[str, ...] = option(Kind.ADDRESSES, "Where.", ())
-    wait: float | None = option(Kind.SECONDS, "Before.", None)
+    name: str = option(OptionKind.TEXT, "Whose.")
+    heat: int = option(OptionKind.NUMBER, "Degrees.", 200)
+    grill: bool = option(OptionKind.FLAG, "From above.", False)
+    places: tuple[str, ...] = option(OptionKind.ADDRESSES, "Where.", ())
+    wait: float | None = option(OptionKind.SECONDS, "Before.", None)
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -99,21 +99,23 @@ def test_flags_from_the_environment(value: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
-        (Kind.SECONDS, "90", 90),
-        (Kind.SECONDS, "500ms", 0.5),
-        (Kind.SECONDS, "1.5 h", 5400),
-        (Kind.SECONDS, "2min", 120),
-        (Kind.SECONDS, "1d", 86_400),
-        (Kind.SECONDS, 0.25, 0.25),
-        (Kind.SECONDS, "1e-2", 0.01),
-        (Kind.BYTES, 4096, 4096),
-        (Kind.BYTES, "64 MiB", 64 * 2**20),
-        (Kind.BYTES, "64mb", 64_000_000),
-        (Kind.BYTES, "1.5GiB", 3 * 2**29),
-        (Kind.BYTES, "9007199254740993", 2**53 + 1),
+        (OptionKind.SECONDS, "90", 90),
+        (OptionKind.SECONDS, "500ms", 0.5),
+        (OptionKind.SECONDS, "1.5 h", 5400),
+        (OptionKind.SECONDS, "2min", 120),
+        (OptionKind.SECONDS, "1d", 86_400),
+        (OptionKind.SECONDS, 0.25, 0.25),
+        (OptionKind.SECONDS, "1e-2", 0.01),
+        (OptionKind.BYTES, 4096, 4096),
+        (OptionKind.BYTES, "64 MiB", 64 * 2**20),
+        (OptionKind.BYTES, "64mb", 64_000_000),
+        (OptionKind.BYTES, "1.5GiB", 3 * 2**29),
+        (OptionKind.BYTES, "9007199254740993", 2**53 + 1),
     ],
 )
-def test_sizes_and_durations_may_have_units(kind: Kind, value: object, expected: float) -> None:
+def test_sizes_and_durations_may_have_units(
+    kind: OptionKind, value: object, expected: float
+) -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Quantity:
         it: float = option(kind, "It.", 0)

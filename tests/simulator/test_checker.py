@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.simulator.oracle import Checker, Kind
+from crdtcast.simulator.oracle import Checker, FailureKind
 
 from .traces import Trace, check, load, parse_dot
 
@@ -27,13 +27,13 @@ def run(*events, members="abc"):
 
 
 CASES = {
-    Kind.GHOST: [("delivered", "a", B1)],
-    Kind.DUPLICATE: [("sent", "a", A1), ("delivered", "b", A1), ("delivered", "b", A1)],
-    Kind.CAUSAL: [("sent", "a", A1), ("sent", "a", A2), ("delivered", "b", A2)],
-    Kind.UNSAFE_STABLE: [("sent", "a", A1), ("sent", "b", B1), ("stable", "b", B1)],
-    Kind.STABLE_ORDER: [("sent", "a", A1), ("sent", "a", A2), ("stable", "a", A2)],
-    Kind.STABLE_TWICE: [("sent", "a", A1), ("stable", "a", A1), ("stable", "a", A1)],
-    Kind.STABLE_UNDELIVERED: [("sent", "a", A1), ("stable", "b", A1)],
+    FailureKind.GHOST: [("delivered", "a", B1)],
+    FailureKind.DUPLICATE: [("sent", "a", A1), ("delivered", "b", A1), ("delivered", "b", A1)],
+    FailureKind.CAUSAL: [("sent", "a", A1), ("sent", "a", A2), ("delivered", "b", A2)],
+    FailureKind.UNSAFE_STABLE: [("sent", "a", A1), ("sent", "b", B1), ("stable", "b", B1)],
+    FailureKind.STABLE_ORDER: [("sent", "a", A1), ("sent", "a", A2), ("stable", "a", A2)],
+    FailureKind.STABLE_TWICE: [("sent", "a", A1), ("stable", "a", A1), ("stable", "a", A1)],
+    FailureKind.STABLE_UNDELIVERED: [("sent", "a", A1), ("stable", "b", A1)],
 }
 
 
@@ -47,11 +47,11 @@ def test_each_violation_is_found_at_its_member_and_message(kind):
 
 
 def test_what_is_concurrent_with_something_stable_is_found_on_delivery_too():
-    checker = run(*CASES[Kind.UNSAFE_STABLE])
+    checker = run(*CASES[FailureKind.UNSAFE_STABLE])
     checker.delivered("b", A1)
     assert [(f.kind, f.member, f.dot, f.others) for f in checker.findings] == [
-        (Kind.UNSAFE_STABLE, "b", B1, (A1,)),
-        (Kind.UNSAFE_STABLE, "b", A1, (B1,)),
+        (FailureKind.UNSAFE_STABLE, "b", B1, (A1,)),
+        (FailureKind.UNSAFE_STABLE, "b", A1, (B1,)),
     ]
 
 
@@ -60,7 +60,9 @@ def test_a_notice_is_wrong_while_a_member_has_not_delivered_that_message():
     checker.stable("a", A1, "ab")
     assert not checker.findings
     checker.stable("b", A1, "abc")
-    assert [(f.kind, f.member, f.dot) for f in checker.findings] == [(Kind.UNSAFE_STABLE, "c", A1)]
+    assert [(f.kind, f.member, f.dot) for f in checker.findings] == [
+        (FailureKind.UNSAFE_STABLE, "c", A1)
+    ]
 
 
 def test_a_notice_may_come_before_what_is_later_or_void_or_was_never_sent():
@@ -83,8 +85,8 @@ def test_what_is_lost_and_what_stalls_shows_at_quiescence():
     checker = run(("sent", "a", A1), ("delivered", "b", A1), ("stable", "a", A1), members="abc")
     assert not checker.findings
     assert [(f.kind, f.member) for f in checker.finish()] == [
-        (Kind.LOSS, "c"),
-        (Kind.STALL, "b"),
+        (FailureKind.LOSS, "c"),
+        (FailureKind.STALL, "b"),
     ]
 
 
@@ -95,8 +97,8 @@ def test_a_tag_must_say_exactly_what_was_delivered_or_sent_before():
     checker.delivered("a", B1, Tag(B1, (), {"a": 1}))
     checker.delivered("a", C1, Tag(C1, (A1,), {"a": 0}))
     assert [(f.kind, f.dot, f.others) for f in checker.findings] == [
-        (Kind.TAG, B1, (A1,)),
-        (Kind.TAG, C1, (A1,)),
+        (FailureKind.TAG, B1, (A1,)),
+        (FailureKind.TAG, C1, (A1,)),
     ]
 
 
@@ -114,7 +116,7 @@ def test_a_send_that_was_rolled_back_is_a_ghost_unless_messages_may_leave_unsync
     checker.sent("a", A1)
     checker.rolled_back("a", 0)
     checker.delivered("b", A1)
-    assert kinds(checker) == ([] if survive else [Kind.GHOST])
+    assert kinds(checker) == ([] if survive else [FailureKind.GHOST])
     if survive:
         checker.delivered("a", A1)
         assert not checker.findings

@@ -8,7 +8,7 @@ from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.founding import FoundingWorld
-from crdtcast.simulator.group.machine import Phase
+from crdtcast.simulator.group.machine import MachinePhase
 from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.schedule import Schedule
 from tests.effort import seeds
@@ -45,7 +45,7 @@ def test_nobody_writes_before_its_group_has_begun() -> None:
 def test_a_founder_that_begins_and_crashes_before_its_first_sync_is_late() -> None:
     world = after(f"{ONE_HAS_BEGUN} / hear b a / crash b / found b 0 / link a b")
     hear_all(world)
-    assert world.counts["late"] == 1 and world.machines["b"].phase is Phase.OUTSIDE
+    assert world.counts["late"] == 1 and world.machines["b"].phase is MachinePhase.OUTSIDE
     drain_and_judge(world)
     assert len(world.machines["a"].running.members) == 2
 

@@ -16,7 +16,7 @@ from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group.drain import OperatorSteps
-from crdtcast.simulator.group.machine import Phase
+from crdtcast.simulator.group.machine import MachinePhase
 from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.schedule import Schedule
@@ -180,7 +180,7 @@ class TestMembers:
         world = world_after("abc", "send c / leave c / sync c")
         drain_and_judge(world)
         machine = world.machines["c"]
-        assert machine.phase is Phase.LEFT
+        assert machine.phase is MachinePhase.LEFT
         old = machine.me
         assert world.apply(("join", "c", "a"))
         drain_and_judge(world)
@@ -208,7 +208,7 @@ class TestMembers:
                 while world.apply(("poll", name)):
                     pass
                 world.apply(("sync", name))
-        assert {m.phase for m in world.machines.values()} == {Phase.LEFT}
+        assert {m.phase for m in world.machines.values()} == {MachinePhase.LEFT}
 
     def test_a_leaver_that_was_let_in_beyond_a_cut_and_never_heard_of_it_comes_back_and_sends_again(
         self,

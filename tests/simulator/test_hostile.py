@@ -21,7 +21,7 @@ from crdtcast.simulator.hostile.honest_oracle import HonestChecker
 from crdtcast.simulator.hostile.mutation import Lore, Mutation
 from crdtcast.simulator.hostile.step_limit import limited
 from crdtcast.simulator.hostile.world import HostileWorld
-from crdtcast.simulator.oracle import Kind
+from crdtcast.simulator.oracle import FailureKind
 from crdtcast.simulator.schedule import Schedule
 from crdtcast.simulator.shrink import shrink
 from crdtcast.wire import frames
@@ -154,7 +154,7 @@ class TestChecker:
     def test_what_one_has_the_other_must_have(self):
         checker = self.checker()
         checker.delivered(A, Dot(C, 1), Tag(Dot(C, 1), (), {}))
-        assert Kind.LOSS in [finding.kind for finding in checker.finish()]
+        assert FailureKind.LOSS in [finding.kind for finding in checker.finish()]
 
     def test_nothing_comes_twice_and_nothing_before_what_it_depends_on(self):
         checker = self.checker()
@@ -162,7 +162,7 @@ class TestChecker:
         checker.sent(A, Dot(A, 1), Tag(Dot(A, 1), (), {C: 1}))
         checker.delivered(B, Dot(A, 1))
         checker.delivered(A, Dot(C, 1))
-        assert [f.kind for f in checker.findings] == [Kind.CAUSAL, Kind.DUPLICATE]
+        assert [f.kind for f in checker.findings] == [FailureKind.CAUSAL, FailureKind.DUPLICATE]
 
     def test_it_becomes_stable_once_where_it_is_delivered(self):
         checker = self.checker()
@@ -170,7 +170,10 @@ class TestChecker:
         checker.delivered(A, Dot(C, 1))
         checker.stable(A, Dot(C, 1))
         checker.stable(A, Dot(C, 1))
-        assert [f.kind for f in checker.findings] == [Kind.STABLE_UNDELIVERED, Kind.STABLE_TWICE]
+        assert [f.kind for f in checker.findings] == [
+            FailureKind.STABLE_UNDELIVERED,
+            FailureKind.STABLE_TWICE,
+        ]
 
 
 class TestRuns:

@@ -6,9 +6,9 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.simulator.campaign import run_schedule
 from crdtcast.simulator.exhaustive import SCOPES, explore
-from crdtcast.simulator.group.application import Application
+from crdtcast.simulator.group.application import SimulatedApplication
 from crdtcast.simulator.group.ledger import Ledger
-from crdtcast.simulator.oracle import Checker, Kind
+from crdtcast.simulator.oracle import Checker, FailureKind
 from tests.effort import size
 
 A1, A2, B1 = Dot("a", 1), Dot("a", 2), Dot("b", 1)
@@ -25,9 +25,9 @@ class TestMembers:
         checker.joined_from("c", checker.snapshot("a"))
         checker.sent("a", A2)
         checker.delivered("c", A1)
-        assert kinds(checker) == [Kind.DUPLICATE]
+        assert kinds(checker) == [FailureKind.DUPLICATE]
         checker.findings.clear()
-        lost = [(f.member, f.dot) for f in checker.finish(["a", "c"]) if f.kind is Kind.LOSS]
+        lost = [(f.member, f.dot) for f in checker.finish(["a", "c"]) if f.kind is FailureKind.LOSS]
         assert lost == [("c", A2)]
 
     def test_a_joiner_that_never_was_is_forgotten(self):
@@ -43,12 +43,12 @@ class TestMembers:
         checker.delivered("b", A1)
         checker.ended("b", "a", 1)
         checker.ended("c", "a", 0)
-        assert Kind.CUT in [f.kind for f in checker.finish(["b", "c"])]
+        assert FailureKind.CUT in [f.kind for f in checker.finish(["b", "c"])]
         checker = Checker("ab")
         checker.sent("a", A1)
         checker.delivered("b", A1)
         checker.ended("b", "a", 0)
-        assert Kind.CUT in [f.kind for f in checker.finish(["b"])]
+        assert FailureKind.CUT in [f.kind for f in checker.finish(["b"])]
 
     def test_an_operation_that_went_out_again_is_applied_once(self):
         checker = Checker("ab")
@@ -56,7 +56,7 @@ class TestMembers:
         checker.delivered("b", A1)
         checker.sent("b", B1)
         checker.reissued(A1, B1)
-        assert (Kind.TWICE, B1) in [(f.kind, f.dot) for f in checker.finish(["b"])]
+        assert (FailureKind.TWICE, B1) in [(f.kind, f.dot) for f in checker.finish(["b"])]
 
     def test_what_was_told_of_an_end_is_rolled_back(self):
         checker = Checker("ab")
@@ -66,7 +66,7 @@ class TestMembers:
         checker.sent("b", B1)
         checker.ended("b", "a", 0)
         checker.rolled_back("b", position)
-        assert not [f for f in checker.finish(["b"]) if f.kind is Kind.CUT]
+        assert not [f for f in checker.finish(["b"]) if f.kind is FailureKind.CUT]
 
 
 class TestTagsOfTheForgotten:
@@ -86,7 +86,7 @@ class TestTagsOfTheForgotten:
 
     @pytest.mark.parametrize(("ended", "stable"), [(False, True), (True, False), (False, False)])
     def test_nothing_else_may(self, ended, stable):
-        assert self.run(ended=ended, stable=stable) == [Kind.TAG]
+        assert self.run(ended=ended, stable=stable) == [FailureKind.TAG]
 
 
 class TestLedger:
@@ -126,7 +126,7 @@ class TestApplication:
     A, C = "a.01", "c.01+a.01+5"
 
     def beyond(self, vector):
-        application = Application(
+        application = SimulatedApplication(
             {b"1": Dot(self.A, 1), b"2": Dot(self.A, 2), b"3": Dot(self.C, 1)}
         )
         return sorted(application.beyond(vector))

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from crdtcast.baselines.simulator.published_world import BASELINES
 from crdtcast.cli import main
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.simulator.plan import Plan, load_plan, parse_range
+from crdtcast.simulator.plan import RunPlan, load_plan, parse_range
 
 
 def simulate(*arguments):
@@ -42,7 +42,7 @@ def test_what_operators_had_to_do_is_told():
 
 @pytest.mark.parametrize("engine", BASELINES)
 def test_a_published_engine(engine, tmp_path):
-    plan = Plan(engine=engine)
+    plan = RunPlan(engine=engine)
     assert plan.run(7).schedule == plan.run(7).schedule
     result = simulate("--engine", engine, "--members", "2:4", "--seeds", "0:19", "--json")
     assert result.exit_code == 0, result.output
@@ -56,9 +56,9 @@ def test_a_published_engine(engine, tmp_path):
 
 
 def test_faults_choose_the_kind_of_group():
-    assert not Plan(faults=("loss", "restart")).dynamic
-    assert Plan(faults=("loss", "join")).dynamic
-    assert Plan(engine="group", faults=("loss",)).dynamic
+    assert not RunPlan(faults=("loss", "restart")).dynamic
+    assert RunPlan(faults=("loss", "join")).dynamic
+    assert RunPlan(engine="group", faults=("loss",)).dynamic
     result = simulate("--faults", "loss,join,evict", "--seeds", "0:2", "--members", "3", "--json")
     assert result.exit_code == 0, result.output
     assert "join_asked" in last(result)
@@ -117,7 +117,7 @@ def test_a_configuration_file(tmp_path):
         "witnesses = 0\n[limits]\nevictions = 1\n",
         encoding="utf-8",
     )
-    plan = Plan(**load_plan(path))
+    plan = RunPlan(**load_plan(path))
     assert plan.seeds == range(4)
     assert plan.faults == ("loss", "evict")
     result = simulate("--config", path, "--seeds", "0:1", "--json")
@@ -167,6 +167,6 @@ def test_options_that_make_no_sense(arguments, says):
 
 def test_limits_have_names():
     with pytest.raises(ConfigurationError, match="unknown limit 'wars'"):
-        Plan(campaign="static", limits={"wars": 1})
+        RunPlan(campaign="static", limits={"wars": 1})
     assert parse_range("2:4") == range(2, 5)
     assert parse_range(7) == range(7, 8)

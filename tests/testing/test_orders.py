@@ -8,7 +8,7 @@ import pytest
 from crdtcast.datatypes import Arrived, AWSet, Entry, ResettableCounter
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing import VisibleOperation, check_every_order
-from crdtcast.testing.orders import Place, shapes
+from crdtcast.testing.orders import OrderPlace, shapes
 
 CALLS = [("add", "x"), ("add", "y"), ("remove", "x"), ("reset",)]
 
@@ -38,9 +38,9 @@ def worth(visible: Sequence[VisibleOperation]) -> int:
 def test_all_histories_of_two_messages() -> None:
     apart, seen = frozenset[int](), frozenset({0})
     assert list(shapes(2, 3)) == [
-        [Place(0, apart), Place(1, apart)],
-        [Place(0, apart), Place(0, seen)],
-        [Place(0, apart), Place(1, seen)],
+        [OrderPlace(0, apart), OrderPlace(1, apart)],
+        [OrderPlace(0, apart), OrderPlace(0, seen)],
+        [OrderPlace(0, apart), OrderPlace(1, seen)],
     ]
     assert len(list(shapes(2, 1))) == 1
     # Three of one member, in a row, are one; a fourth member is not needed for three messages.

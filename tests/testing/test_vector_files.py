@@ -25,7 +25,7 @@ from crdtcast.testing.vectors.format import LOADER, load, parse
 from crdtcast.testing.vectors.run import (
     MAX_ORDERS,
     VECTOR_TYPES,
-    Outcome,
+    VectorOutcome,
     linear_extensions,
     run_vector,
 )
@@ -55,10 +55,10 @@ def test_every_vector_of_a_type_of_ours_passes_in_every_order(vector_file: Path)
     ours = [result for result in results if result.vector.type in VECTOR_TYPES]
     assert {result.vector.type for result in ours} == set(VECTOR_TYPES)
     for result in ours:
-        assert result.outcome is Outcome.PASSED, result
+        assert result.outcome is VectorOutcome.PASSED, result
         assert result.orders == executed.get(result.vector.id, 1)
     assert all(
-        result.outcome is Outcome.UNSUPPORTED
+        result.outcome is VectorOutcome.UNSUPPORTED
         for result in results
         if result.vector.type not in VECTOR_TYPES
     )
@@ -109,7 +109,9 @@ def test_vectors_catch(mutant: type[PureOpCRDT[Any]], kind: str, caught_by: set[
     mapped = VECTOR_TYPES[kind]
     types = {kind: replace(mapped, crdt=mutant)}
     results = [run_vector(vector, types) for vector in load(str(OURS)) if vector.type == kind]
-    failed = {result.vector.id: result for result in results if result.outcome is Outcome.FAILED}
+    failed = {
+        result.vector.id: result for result in results if result.outcome is VectorOutcome.FAILED
+    }
     assert set(failed) >= caught_by
     assert all("expected" in result.detail for result in failed.values())
 
@@ -131,7 +133,7 @@ def test_a_refused_operation_is_not_sent_but_carries_causality() -> None:
             event(3, "B", "remove", "x", happens_after=["e2"]),
         )
     )
-    assert run_vector(vector).outcome is Outcome.PASSED
+    assert run_vector(vector).outcome is VectorOutcome.PASSED
 
 
 def test_a_wrong_refusal_fails_either_way() -> None:
@@ -143,7 +145,7 @@ def test_a_wrong_refusal_fails_either_way() -> None:
 
 def test_an_unknown_operation_of_a_known_type_is_not_supported() -> None:
     (vector,) = parse(cases(event(1, "A", "shuffle")))
-    assert run_vector(vector).outcome is Outcome.UNSUPPORTED
+    assert run_vector(vector).outcome is VectorOutcome.UNSUPPORTED
 
 
 def test_orders_beyond_the_bound_are_left_out_and_said_to_be(
@@ -153,7 +155,11 @@ def test_orders_beyond_the_bound_are_left_out_and_said_to_be(
     events = [event(number, f"r{number}", "add", number) for number in range(5)]
     (five,) = parse(cases(*events, expect=list(range(5))))
     result = run_vector(five)
-    assert (result.outcome, result.orders, result.capped) == (Outcome.PASSED, factorial(4), True)
+    assert (result.outcome, result.orders, result.capped) == (
+        VectorOutcome.PASSED,
+        factorial(4),
+        True,
+    )
     (four,) = parse(cases(*events[:4], expect=list(range(4))))
     assert (run_vector(four).orders, run_vector(four).capped) == (factorial(4), False)
     assert factorial(7) == MAX_ORDERS

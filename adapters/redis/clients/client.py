@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from crdtcast.adapters.redis.clients.client_state import Queue, Subscribed, Watch
-from crdtcast.adapters.redis.clients.connection_phases import Phase, Replies
-from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.clients.connection_phases import ConnectionPhase, Replies
+from crdtcast.adapters.redis.commands.table import Command, CommandKind
 from crdtcast.adapters.redis.server.parsing import (
     UNAUTHENTICATED,
     Args,
@@ -46,7 +46,7 @@ _LINGER_BYTES = 64 * 1024 * 1024
 
 NO_REPLY = Raw(b"")
 _SMALL_INTEGER = SMALL_INTEGERS.get
-_UNRESOLVED = Command("", Kind.SESSION, -1)
+_UNRESOLVED = Command("", CommandKind.SESSION, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class Request:
     @property
     def writes(self) -> bool:
         """Whether it may change data."""
-        return self.command.kind is Kind.WRITE
+        return self.command.kind is CommandKind.WRITE
 
     @property
     def publishes(self) -> bool:
@@ -322,7 +322,7 @@ class Client:
         self.is_high: bool = (
             False  # whether a key that it has named may need another name: see `databases`
         )
-        self.phase: Phase = Phase.OPEN
+        self.phase: ConnectionPhase = ConnectionPhase.OPEN
         self.replies: Replies = Replies.ON
         self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
         self.subscribed: Subscribed | None = None  # what it has subscribed to, if it ever has
@@ -337,12 +337,12 @@ class Client:
         self.stand(self.phase, self.replies)
         self._parser.limits = self._front.limits.request if authenticated else UNAUTHENTICATED
 
-    def stand(self, phase: Phase, replies: Replies) -> None:
+    def stand(self, phase: ConnectionPhase, replies: Replies) -> None:
         """Note what the client's next command means, and whether it is answered."""
         self.phase, self.replies = phase, replies
         self.direct = (
             self.authenticated
-            and phase is Phase.OPEN
+            and phase is ConnectionPhase.OPEN
             and replies is Replies.ON
             and not self.only_listens
             and not (self.db or self.is_high or self.held is not None)

@@ -7,8 +7,8 @@ from crdtcast.adapters.redis.clients.client_state import Queue, Watch
 from crdtcast.adapters.redis.clients.connection_phases import (
     IN_MULTI,
     Answer,
-    Event,
-    Phase,
+    ConnectionEvent,
+    ConnectionPhase,
     Replies,
     ends_watch,
     step,
@@ -22,23 +22,23 @@ from crdtcast.adapters.redis.clients.transaction import (
 )
 from crdtcast.adapters.redis.clients.watches import refuse_watch, watch_of
 from crdtcast.adapters.redis.commands.names import database, named
-from crdtcast.adapters.redis.commands.table import Command, Kind, Table
-from crdtcast.adapters.redis.server.resp import OK, ReplyError, Status
+from crdtcast.adapters.redis.commands.table import Command, CommandKind, Table
+from crdtcast.adapters.redis.server.resp import OK, ReplyError, StatusReply
 from crdtcast.adapters.redis.store.databases import USUAL, Databases
 
 Submit = Callable[[Request], None]
 
 _NOAUTH = ReplyError("NOAUTH Authentication required.")
 _BEFORE_AUTH = frozenset(("AUTH", "HELLO", "QUIT", "RESET"))
-_QUEUED = Status(b"QUEUED")
+_QUEUED = StatusReply(b"QUEUED")
 
 _EVENTS = {
-    "MULTI": Event.MULTI,
-    "EXEC": Event.EXEC,
-    "DISCARD": Event.DISCARD,
-    "WATCH": Event.WATCH,
-    "UNWATCH": Event.UNWATCH,
-    "RESET": Event.RESET,
+    "MULTI": ConnectionEvent.MULTI,
+    "EXEC": ConnectionEvent.EXEC,
+    "DISCARD": ConnectionEvent.DISCARD,
+    "WATCH": ConnectionEvent.WATCH,
+    "UNWATCH": ConnectionEvent.UNWATCH,
+    "RESET": ConnectionEvent.RESET,
 }
 _MISPLACED = {
     "MULTI": ReplyError("ERR MULTI calls can not be nested"),
@@ -106,13 +106,17 @@ class Conversation:
             )
         if isinstance(command, ReplyError):
             is_exec = request.args[0].upper() == b"EXEC"
-            self._take_step(request, Event.EXEC_REJECTED if is_exec else Event.REJECTED, command)
+            self._take_step(
+                request,
+                ConnectionEvent.EXEC_REJECTED if is_exec else ConnectionEvent.REJECTED,
+                command,
+            )
             return
         if not client.authenticated and command.name not in _BEFORE_AUTH:
             command.rejected += 1
             request.answer(_NOAUTH)
             return
-        if command.kind is Kind.REFUSED:
+        if command.kind is CommandKind.REFUSED:
             command.rejected += 1
         else:
             command.calls += 1
@@ -120,8 +124,8 @@ class Conversation:
             request.answer(self._only_listens(command))
             return
         event, error = self._classify(command, request)
-        if event is Event.COMMAND and (
-            client.phase is Phase.OPEN or command.name in ("QUIT", "CLIENT REPLY")
+        if event is ConnectionEvent.COMMAND and (
+            client.phase is ConnectionPhase.OPEN or command.name in ("QUIT", "CLIENT REPLY")
         ):
             self._carry_out(request, self.submit)
         else:
@@ -136,48 +140,56 @@ class Conversation:
         )
         return discarded_because(error) if command.name == "EXEC" else error
 
-    def _classify(self, command: Command, request: Request) -> tuple[Event, ReplyError | None]:
+    def _classify(
+        self, command: Command, request: Request
+    ) -> tuple[ConnectionEvent, ReplyError | None]:
         """What kind of command it is, and its own error if it cannot be carried out."""
         name = command.name
         is_inside = request.client.phase in IN_MULTI
         if is_inside and ("no_multi" in command.flags or name == "CLIENT REPLY"):
-            return Event.REJECTED, command.inside_error()
+            return ConnectionEvent.REJECTED, command.inside_error()
         if is_inside and command.denied is not None:
-            return Event.REJECTED, command.denied
+            return ConnectionEvent.REJECTED, command.denied
         if name == "SELECT":
             return self._classify_select(request.args[1])
-        if command.kind is Kind.REFUSED:
-            return Event.REJECTED, self._table.refusal_of(command)
+        if command.kind is CommandKind.REFUSED:
+            return ConnectionEvent.REJECTED, self._table.refusal_of(command)
         if is_inside and command.grows and (refusal := self._refuse_growth()) is not None:
-            return Event.REJECTED, refusal
+            return ConnectionEvent.REJECTED, refusal
         client = request.client
         if (client.next_db or client.is_high or command.crosses) and (
             command.forwarded or name == "WATCH"
         ):
             args = named(command, request.args, client.next_db, self.databases)
             if isinstance(args, ReplyError):
-                return Event.REJECTED, args
+                return ConnectionEvent.REJECTED, args
             if type(args) is not list and (refusal := self._refuse_elsewhere()) is not None:
-                return Event.REJECTED, refusal
+                return ConnectionEvent.REJECTED, refusal
             request.args = args
-        return _EVENTS.get(name, Event.COMMAND), None
+        return _EVENTS.get(name, ConnectionEvent.COMMAND), None
 
-    def _classify_select(self, word: bytes) -> tuple[Event, ReplyError | None]:
+    def _classify_select(self, word: bytes) -> tuple[ConnectionEvent, ReplyError | None]:
         number = database(word, self.databases)
         if isinstance(number, ReplyError):
             is_ours = word == b"%d" % self.databases.ours
-            return (Event.SELECT_OURS, number) if is_ours else (Event.COMMAND, None)
+            return (
+                (ConnectionEvent.SELECT_OURS, number)
+                if is_ours
+                else (ConnectionEvent.COMMAND, None)
+            )
         if number and (refusal := self._refuse_elsewhere()) is not None:
-            return Event.SELECT_OURS, refusal
-        return Event.SELECT, None
+            return ConnectionEvent.SELECT_OURS, refusal
+        return ConnectionEvent.SELECT, None
 
-    def _take_step(self, request: Request, event: Event, error: ReplyError | None) -> None:
+    def _take_step(
+        self, request: Request, event: ConnectionEvent, error: ReplyError | None
+    ) -> None:
         client = request.client
         phase = client.phase
         answer, following = step(phase, event)
         if following is not phase:
             client.stand(following, client.replies)
-        queue = client.queue if following is Phase.QUEUING else client.take_queue()
+        queue = client.queue if following is ConnectionPhase.QUEUING else client.take_queue()
         watch = client.take_watch() if ends_watch(phase, event, following) else None
         if watch is not None and answer is not Answer.EXECUTE:
             watch.end()
@@ -189,12 +201,12 @@ class Conversation:
             case Answer.WATCH:
                 self._watch(request)
             case Answer.ERROR:
-                way_out = _BEFORE_SELECT if following is Phase.DATABASE_REFUSED else ""
+                way_out = _BEFORE_SELECT if following is ConnectionPhase.DATABASE_REFUSED else ""
                 request.answer(ReplyError(f"{error}{way_out}") if way_out else error)
             case Answer.MISPLACED:
                 request.answer(_MISPLACED[request.command.name])
             case Answer.QUEUE:
-                if event is Event.SELECT:
+                if event is ConnectionEvent.SELECT:
                     client.next_db = int(request.args[1])
                 self._queue(request, queue or Queue())
             case Answer.QUEUE_IN_VAIN:
@@ -204,7 +216,7 @@ class Conversation:
             case Answer.DISCARDED:
                 request.answer(DISCARDED)
             case Answer.REFUSE:
-                if event is Event.WATCH:
+                if event is ConnectionEvent.WATCH:
                     refuse_watch(client)
                 request.answer(_AFTER_SELECT)
 
@@ -226,7 +238,7 @@ class Conversation:
         if error is None:
             request.answer(_QUEUED)
         else:
-            self._take_step(request, Event.REJECTED, error)
+            self._take_step(request, ConnectionEvent.REJECTED, error)
 
     def _execute(self, request: Request, queue: Queue, watch: Watch | None) -> None:
         client = request.client

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crdtcast.exceptions import LocalProtocolError
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """Where a connection stands. In a phase `…_MULTI`, a MULTI was refused because of what was refused before it."""
 
     OPEN = "open"
@@ -24,11 +24,13 @@ class Phase(Enum):
     DATABASE_REFUSED_MULTI = "behind a refused SELECT, in MULTI"
 
 
-IN_MULTI = frozenset((Phase.QUEUING, Phase.ABORTING, Phase.DATABASE_REFUSED_MULTI))
+IN_MULTI = frozenset(
+    (ConnectionPhase.QUEUING, ConnectionPhase.ABORTING, ConnectionPhase.DATABASE_REFUSED_MULTI)
+)
 """Phases in which the client has begun a transaction, as far as it knows."""
 
 
-class Event(Enum):
+class ConnectionEvent(Enum):
     """What kind of command comes."""
 
     COMMAND = "a command that can be carried out"
@@ -59,87 +61,96 @@ class Answer(Enum):
     REFUSE = "refused because of the phase that it leads to, with the way out of it"
 
 
-class Step(NamedTuple):
+class ConnectionStep(NamedTuple):
     """One cell of the table."""
 
     answer: Answer
-    next: Phase
+    next: ConnectionPhase
 
 
-TRANSITIONS: dict[Phase, dict[Event, Step]] = {
-    Phase.OPEN: {
-        Event.COMMAND: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.REJECTED: Step(Answer.ERROR, Phase.OPEN),
-        Event.MULTI: Step(Answer.OK, Phase.QUEUING),
-        Event.EXEC: Step(Answer.MISPLACED, Phase.OPEN),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.OPEN),
-        Event.DISCARD: Step(Answer.MISPLACED, Phase.OPEN),
-        Event.WATCH: Step(Answer.WATCH, Phase.OPEN),
-        Event.UNWATCH: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.SELECT: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.SELECT_OURS: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
-        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+TRANSITIONS: dict[ConnectionPhase, dict[ConnectionEvent, ConnectionStep]] = {
+    ConnectionPhase.OPEN: {
+        ConnectionEvent.COMMAND: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
+        ConnectionEvent.REJECTED: ConnectionStep(Answer.ERROR, ConnectionPhase.OPEN),
+        ConnectionEvent.MULTI: ConnectionStep(Answer.OK, ConnectionPhase.QUEUING),
+        ConnectionEvent.EXEC: ConnectionStep(Answer.MISPLACED, ConnectionPhase.OPEN),
+        ConnectionEvent.EXEC_REJECTED: ConnectionStep(Answer.ERROR, ConnectionPhase.OPEN),
+        ConnectionEvent.DISCARD: ConnectionStep(Answer.MISPLACED, ConnectionPhase.OPEN),
+        ConnectionEvent.WATCH: ConnectionStep(Answer.WATCH, ConnectionPhase.OPEN),
+        ConnectionEvent.UNWATCH: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
+        ConnectionEvent.SELECT: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
+        ConnectionEvent.SELECT_OURS: ConnectionStep(Answer.ERROR, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.RESET: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
     },
-    Phase.QUEUING: {
-        Event.COMMAND: Step(Answer.QUEUE, Phase.QUEUING),
-        Event.REJECTED: Step(Answer.ERROR, Phase.ABORTING),
-        Event.MULTI: Step(Answer.MISPLACED, Phase.QUEUING),
-        Event.EXEC: Step(Answer.EXECUTE, Phase.OPEN),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.OPEN),
-        Event.DISCARD: Step(Answer.OK, Phase.OPEN),
-        Event.WATCH: Step(Answer.MISPLACED, Phase.QUEUING),
-        Event.UNWATCH: Step(Answer.QUEUE, Phase.QUEUING),
-        Event.SELECT: Step(Answer.QUEUE, Phase.QUEUING),
-        Event.SELECT_OURS: Step(Answer.ERROR, Phase.ABORTING),
-        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    ConnectionPhase.QUEUING: {
+        ConnectionEvent.COMMAND: ConnectionStep(Answer.QUEUE, ConnectionPhase.QUEUING),
+        ConnectionEvent.REJECTED: ConnectionStep(Answer.ERROR, ConnectionPhase.ABORTING),
+        ConnectionEvent.MULTI: ConnectionStep(Answer.MISPLACED, ConnectionPhase.QUEUING),
+        ConnectionEvent.EXEC: ConnectionStep(Answer.EXECUTE, ConnectionPhase.OPEN),
+        ConnectionEvent.EXEC_REJECTED: ConnectionStep(Answer.ERROR, ConnectionPhase.OPEN),
+        ConnectionEvent.DISCARD: ConnectionStep(Answer.OK, ConnectionPhase.OPEN),
+        ConnectionEvent.WATCH: ConnectionStep(Answer.MISPLACED, ConnectionPhase.QUEUING),
+        ConnectionEvent.UNWATCH: ConnectionStep(Answer.QUEUE, ConnectionPhase.QUEUING),
+        ConnectionEvent.SELECT: ConnectionStep(Answer.QUEUE, ConnectionPhase.QUEUING),
+        ConnectionEvent.SELECT_OURS: ConnectionStep(Answer.ERROR, ConnectionPhase.ABORTING),
+        ConnectionEvent.RESET: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
     },
-    Phase.ABORTING: {
-        Event.COMMAND: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
-        Event.REJECTED: Step(Answer.ERROR, Phase.ABORTING),
-        Event.MULTI: Step(Answer.MISPLACED, Phase.ABORTING),
-        Event.EXEC: Step(Answer.DISCARDED, Phase.OPEN),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.OPEN),
-        Event.DISCARD: Step(Answer.OK, Phase.OPEN),
-        Event.WATCH: Step(Answer.MISPLACED, Phase.ABORTING),
-        Event.UNWATCH: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
-        Event.SELECT: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
-        Event.SELECT_OURS: Step(Answer.ERROR, Phase.ABORTING),
-        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    ConnectionPhase.ABORTING: {
+        ConnectionEvent.COMMAND: ConnectionStep(Answer.QUEUE_IN_VAIN, ConnectionPhase.ABORTING),
+        ConnectionEvent.REJECTED: ConnectionStep(Answer.ERROR, ConnectionPhase.ABORTING),
+        ConnectionEvent.MULTI: ConnectionStep(Answer.MISPLACED, ConnectionPhase.ABORTING),
+        ConnectionEvent.EXEC: ConnectionStep(Answer.DISCARDED, ConnectionPhase.OPEN),
+        ConnectionEvent.EXEC_REJECTED: ConnectionStep(Answer.ERROR, ConnectionPhase.OPEN),
+        ConnectionEvent.DISCARD: ConnectionStep(Answer.OK, ConnectionPhase.OPEN),
+        ConnectionEvent.WATCH: ConnectionStep(Answer.MISPLACED, ConnectionPhase.ABORTING),
+        ConnectionEvent.UNWATCH: ConnectionStep(Answer.QUEUE_IN_VAIN, ConnectionPhase.ABORTING),
+        ConnectionEvent.SELECT: ConnectionStep(Answer.QUEUE_IN_VAIN, ConnectionPhase.ABORTING),
+        ConnectionEvent.SELECT_OURS: ConnectionStep(Answer.ERROR, ConnectionPhase.ABORTING),
+        ConnectionEvent.RESET: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
     },
-    Phase.DATABASE_REFUSED: {
-        Event.COMMAND: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.REJECTED: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.MULTI: Step(Answer.REFUSE, Phase.DATABASE_REFUSED_MULTI),
-        Event.EXEC: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
-        Event.DISCARD: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.WATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.UNWATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.SELECT: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.SELECT_OURS: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
-        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    ConnectionPhase.DATABASE_REFUSED: {
+        ConnectionEvent.COMMAND: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.REJECTED: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.MULTI: ConnectionStep(
+            Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED_MULTI
+        ),
+        ConnectionEvent.EXEC: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.EXEC_REJECTED: ConnectionStep(
+            Answer.ERROR, ConnectionPhase.DATABASE_REFUSED
+        ),
+        ConnectionEvent.DISCARD: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.WATCH: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.UNWATCH: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.SELECT: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
+        ConnectionEvent.SELECT_OURS: ConnectionStep(Answer.ERROR, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.RESET: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
     },
     # Nothing but the end of the transaction has a meaning.
-    Phase.DATABASE_REFUSED_MULTI: {
-        event: Step(Answer.REFUSE, Phase.DATABASE_REFUSED_MULTI) for event in Event
+    ConnectionPhase.DATABASE_REFUSED_MULTI: {
+        event: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED_MULTI)
+        for event in ConnectionEvent
     }
     | {
-        Event.EXEC: Step(Answer.DISCARDED, Phase.DATABASE_REFUSED),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
-        Event.DISCARD: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+        ConnectionEvent.EXEC: ConnectionStep(Answer.DISCARDED, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.EXEC_REJECTED: ConnectionStep(
+            Answer.ERROR, ConnectionPhase.DATABASE_REFUSED
+        ),
+        ConnectionEvent.DISCARD: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED),
+        ConnectionEvent.RESET: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
     },
 }
 
 
-def ends_watch(phase: Phase, event: Event, following: Phase) -> bool:
+def ends_watch(phase: ConnectionPhase, event: ConnectionEvent, following: ConnectionPhase) -> bool:
     """Whether what the client watches ends with this step: EXEC takes it along, all else gives it up."""
     if phase in IN_MULTI:
         return following not in IN_MULTI
-    return event is Event.RESET or (event is Event.UNWATCH and following is Phase.OPEN)
+    return event is ConnectionEvent.RESET or (
+        event is ConnectionEvent.UNWATCH and following is ConnectionPhase.OPEN
+    )
 
 
-def step(phase: Phase, event: Event) -> Step:
+def step(phase: ConnectionPhase, event: ConnectionEvent) -> ConnectionStep:
     """The cell of the table. Raises LocalProtocolError if there is none."""
     try:
         return TRANSITIONS[phase][event]

@@ -12,7 +12,7 @@ from itertools import islice
 
 import hiredis
 
-from crdtcast.adapters.redis.store.many_slots import Folding, ManySlots, words_of
+from crdtcast.adapters.redis.store.many_slots import ManySlots, SlotFolding, words_of
 from crdtcast.exceptions import RemoteProtocolError
 
 MANY = 1000
@@ -43,7 +43,7 @@ class LargeArgs(list[bytes]):
         self.slots: ManySlots | None = None
         self.db: int = 0
         self.sent: list[bytes] | None = None
-        self._folding: Folding | None = None
+        self._folding: SlotFolding | None = None
 
     def name(self, db: int, name: bytes) -> None:
         """Put a name in the place of the key; the words are for this database."""
@@ -54,7 +54,7 @@ class LargeArgs(list[bytes]):
         """Do one more piece of what makes `slots`. Returns whether they are complete."""
         if self._folding is None:
             first = len(words_of((self.sent or self)[:2]))
-            self._folding = Folding(self[2:], memoryview(self.words)[first:])
+            self._folding = SlotFolding(self[2:], memoryview(self.words)[first:])
         if self.slots is None and self._folding.step():
             self.slots = self._folding.slots
         return self.slots is not None

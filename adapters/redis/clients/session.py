@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING
 from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
 from crdtcast.adapters.redis.clients.client_state import Family
 from crdtcast.adapters.redis.clients.command_context import Conversation
-from crdtcast.adapters.redis.clients.connection_phases import IN_MULTI, Phase, Replies
+from crdtcast.adapters.redis.clients.connection_phases import IN_MULTI, ConnectionPhase, Replies
 from crdtcast.adapters.redis.clients.info import Info
 from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING, Subscriptions
 from crdtcast.adapters.redis.clients.transaction import Call
 from crdtcast.adapters.redis.commands.names import database
 from crdtcast.adapters.redis.commands.table import (
     Command,
-    Kind,
+    CommandKind,
     Table,
     describe,
     unknown_command,
 )
-from crdtcast.adapters.redis.server.resp import OK, Raw, ReplyError, Status, Verbatim
+from crdtcast.adapters.redis.server.resp import OK, Raw, ReplyError, StatusReply, Verbatim
 from crdtcast.adapters.redis.store.databases import Databases
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.clients.client import Client
     from crdtcast.adapters.redis.clients.listener import Front
 
-_PONG, _RESET = Status(b"PONG"), Status(b"RESET")
+_PONG, _RESET = StatusReply(b"PONG"), StatusReply(b"RESET")
 _NOAUTH_HELLO = ReplyError(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
     "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the "
@@ -164,7 +164,7 @@ class Session:
         command = request.command
         if command.forwarded:
             submit(request)
-        elif command.kind is Kind.ADMIN:
+        elif command.kind is CommandKind.ADMIN:
             self._admin(request)
         elif command.name == "CONFIG GET":
             self._config_get(request, submit)
@@ -219,7 +219,7 @@ class Session:
         if client.subscribed is not None:
             client.subscribed.end()
         client.db = client.next_db = 0
-        client.stand(Phase.OPEN, Replies.ON)
+        client.stand(ConnectionPhase.OPEN, Replies.ON)
         self.welcome(client)
         return _RESET
 
@@ -381,9 +381,10 @@ class Session:
         submit(request)
 
 
-_CONFIG_GET = Command("CONFIG GET", Kind.READ, -3)
+_CONFIG_GET = Command("CONFIG GET", CommandKind.READ, -3)
 _KEY_FINDERS = {
-    name: Command(name, Kind.READ, -3) for name in ("COMMAND GETKEYS", "COMMAND GETKEYSANDFLAGS")
+    name: Command(name, CommandKind.READ, -3)
+    for name in ("COMMAND GETKEYS", "COMMAND GETKEYSANDFLAGS")
 }
 
 

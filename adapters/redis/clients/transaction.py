@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
 from crdtcast.adapters.redis.clients.client_state import Queue, Watch
-from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.commands.table import Command, CommandKind
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.server.parsing import Args
 from crdtcast.adapters.redis.server.resp import Raw, ReplyError, encode
@@ -130,7 +130,7 @@ class Transaction(Request):
 
     @property
     def writes(self) -> bool:
-        return any(call.command.kind is Kind.WRITE for call in self.calls)
+        return any(call.command.kind is CommandKind.WRITE for call in self.calls)
 
     @property
     def publishes(self) -> bool:
@@ -208,7 +208,7 @@ def _uncertain(calls: Iterable[Call]) -> Uncertain:
     for call in calls:
         command = call.command
         if not command.looks:
-            if removed and command.kind is Kind.WRITE:
+            if removed and command.kind is CommandKind.WRITE:
                 for key in command.keys_of(call.args):
                     removed.pop(key, None)
             continue
@@ -287,7 +287,7 @@ def prepare_transaction(
     with batch.undivided(transaction.steps, transaction.size):
         for call in transaction.calls:
             command = call.command
-            if command.kind is Kind.READ:
+            if command.kind is CommandKind.READ:
                 reads(call)
                 continue
             followed = [k for k in command.keys_of(call.args) if k in contents] if contents else []

@@ -88,7 +88,7 @@ def _watch_of(client: Client) -> Watch:
     return client.watch
 
 
-class Verdict(Enum):
+class WatchVerdict(Enum):
     """Whether EXEC may be prepared."""
 
     GO = "no watched key has been written"
@@ -140,24 +140,24 @@ class Watches:
                 if not watching:
                     del self._by_key[key]
 
-    def verdict(self, batch: LocalBatch, watch: Watch) -> Verdict:
+    def verdict(self, batch: LocalBatch, watch: Watch) -> WatchVerdict:
         """Whether EXEC may be prepared behind what is in the batch already."""
         if watch.marked:
-            return Verdict.MARKED
+            return WatchVerdict.MARKED
         if not watch.keys:
-            return Verdict.GO
+            return WatchVerdict.GO
         if watch.until - batch.keyspace.dates.now < BOUND_MS:
-            return Verdict.MARKED
+            return WatchVerdict.MARKED
         batch.increments.show(watch.keys)
         plan = batch.plan
-        verdict = Verdict.GO
+        verdict = WatchVerdict.GO
         for place, key in plan.may_write(watch.keys.keys()):
             name = _name_of(plan.pieces[place])
             if (self._round, place) < watch.keys[key]:
                 continue
             if name not in ZERO_IS_NOTHING:
-                return Verdict.MARKED
-            verdict = Verdict.UNSURE
+                return WatchVerdict.MARKED
+            verdict = WatchVerdict.UNSURE
         return verdict
 
     def committed(self, plan: Plan, replies: Replies, now: int) -> None:

@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.commands.errors import (
 from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
-from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.recorded.record import ServerLook
 from crdtcast.adapters.redis.store.effects import WHOLE, Effect, Inc, Opcode
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
 from crdtcast.adapters.redis.store.slot_value import Figures
@@ -78,8 +78,8 @@ def _counted(sign: int) -> Derive:
     return derive
 
 
-def _look(args: Sequence[bytes]) -> Look:
-    return Look(exact=(b"GET", args[1]))
+def _look(args: Sequence[bytes]) -> ServerLook:
+    return ServerLook(exact=(b"GET", args[1]))
 
 
 COMMANDS = tuple(

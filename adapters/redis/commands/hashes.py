@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.commands.type_check import may_hold, refused_for_it
 from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
-from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.recorded.record import ServerLook
 from crdtcast.adapters.redis.server.resp import OK
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import Effect, Inc, KillSlots, Opcode, Reg
@@ -109,8 +109,8 @@ def _counted(args: Args, _reply: int, _before: None) -> Sequence[Effect]:
     return (Inc(args[1], Hash.type, args[2], int(args[3])),)
 
 
-def _look(args: Args) -> Look:
-    return Look(exact=(b"HGET", args[1], args[2]))
+def _look(args: Args) -> ServerLook:
+    return ServerLook(exact=(b"HGET", args[1], args[2]))
 
 
 def _nothing(_reply: int, _before: None) -> Contents:

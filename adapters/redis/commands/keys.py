@@ -19,7 +19,7 @@ from crdtcast.adapters.redis.commands.write_command import (
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.deadlines.index import unpinned
-from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.recorded.record import ServerLook
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.databases import db_of
 from crdtcast.adapters.redis.store.effects import (
@@ -95,8 +95,8 @@ def _wrong_options(args: Args) -> ReplyError | None:
     return None if set(options) <= {b"REPLACE"} else SYNTAX
 
 
-def _look(args: Args) -> Look:
-    return Look(before=(b"VALUE", args[1]), weighs=(args[1],))
+def _look(args: Args) -> ServerLook:
+    return ServerLook(before=(b"VALUE", args[1]), weighs=(args[1],))
 
 
 def _flushed(args: Args, _reply: bytes, _before: None) -> Sequence[Effect]:

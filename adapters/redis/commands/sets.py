@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.commands.write_command import (
 )
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
-from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.recorded.record import ServerLook
 from crdtcast.adapters.redis.store.effects import NEVER, Effect, KillSlots, One, Opcode, Replace
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
@@ -81,8 +81,8 @@ def _stored(args: Args, _reply: int, before: list[bytes] | None) -> Sequence[Eff
     return (kill, One(args[1], Set.type, tuple(before))) if before else (kill,)
 
 
-def _look(args: Args) -> Look:
-    return Look(before=(args[0][: -len(b"STORE")], *args[2:]), weighs=args[2:])
+def _look(args: Args) -> ServerLook:
+    return ServerLook(before=(args[0][: -len(b"STORE")], *args[2:]), weighs=args[2:])
 
 
 _REMOVES = ((Opcode.KILL_SLOTS, Set.type),)

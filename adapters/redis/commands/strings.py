@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.commands.write_command import NEW_TEXT, WHOLE_KEY, 
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
-from crdtcast.adapters.redis.recorded.record import MOST_BYTES, Look
+from crdtcast.adapters.redis.recorded.record import MOST_BYTES, ServerLook
 from crdtcast.adapters.redis.server.resp import OK, ReplyError
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import (
@@ -214,8 +214,8 @@ def _too_far(args: Args) -> ReplyError | None:
     )
 
 
-def _look(args: Args) -> Look:
-    return Look(before=(b"GET", args[1]), weighs=(args[1],))
+def _look(args: Args) -> ServerLook:
+    return ServerLook(before=(b"GET", args[1]), weighs=(args[1],))
 
 
 _SENDS = (WHOLE_KEY, NEW_TEXT, (Opcode.KILL_DATA, None), (Opcode.REG, String.type))

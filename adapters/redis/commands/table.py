@@ -24,14 +24,14 @@ from crdtcast.adapters.redis.commands.write_command import (
 )
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
-from crdtcast.adapters.redis.server.resp import ReplyError, Status
+from crdtcast.adapters.redis.server.resp import ReplyError, StatusReply
 from crdtcast.adapters.redis.store.effects import RedisType
 
 MOST_KEYS = 4096
 """That are removed at once, but inside MULTI: as many as the operations of a message (`divided`)."""
 
 
-class Kind(enum.Enum):
+class CommandKind(enum.Enum):
     """Who answers a command."""
 
     READ = "read"  # the server, after the connection's own writes
@@ -92,7 +92,7 @@ class Command:
     def __init__(
         self,
         name: str,
-        kind: Kind,
+        kind: CommandKind,
         arity: int,
         keys: Keys = NO_KEY,
         flags: Iterable[str] = (),
@@ -100,7 +100,7 @@ class Command:
     ) -> None:
         """write: the row of a write."""
         self.name: str = name
-        self.kind: Kind = kind
+        self.kind: CommandKind = kind
         self.arity: int = arity
         self.low: int = abs(arity)
         self.high: int = arity if arity > 0 else 1 << 62
@@ -109,10 +109,10 @@ class Command:
         self.is_recorded: bool = write is not None and write.plain is None
         """Whether the server decides what it does, and the gateway tells the others from its reply."""
         self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
-        if kind is Kind.PUBSUB:
+        if kind is CommandKind.PUBSUB:
             self.prepare = _ask_and_count
-        self.is_read: bool = kind is Kind.READ
-        self.publishes: bool = kind is Kind.PUBSUB and name.endswith("PUBLISH")
+        self.is_read: bool = kind is CommandKind.READ
+        self.publishes: bool = kind is CommandKind.PUBSUB and name.endswith("PUBLISH")
         self.level: int = 0 if write is None else write.level
         """The format level that the group must have reached."""
         self.type: RedisType | None = None if write is None else write.type
@@ -131,9 +131,9 @@ class Command:
         )
         """And nothing has to be known but the key's type."""
         self.flags: frozenset[str] = frozenset(flags)
-        self.hides_keys: bool = kind is Kind.READ and "movablekeys" in self.flags
+        self.hides_keys: bool = kind is CommandKind.READ and "movablekeys" in self.flags
         self.crosses: bool = write is not None and write.crosses
-        self.forwarded: bool = kind in (Kind.READ, Kind.WRITE, Kind.PUBSUB)
+        self.forwarded: bool = kind in (CommandKind.READ, CommandKind.WRITE, CommandKind.PUBSUB)
         self.tells_deadline: bool = name in _TELL_DEADLINES
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
         is_direct = self.forwarded and not self.crosses
@@ -147,7 +147,9 @@ class Command:
     @classmethod
     def of(cls, row: WriteCommand) -> Command:
         """From the row of a write."""
-        return cls(row.name, Kind.WRITE, row.arity, row.keys, _flags_of(Kind.WRITE), row)
+        return cls(
+            row.name, CommandKind.WRITE, row.arity, row.keys, _flags_of(CommandKind.WRITE), row
+        )
 
     def records(self, args: Sequence[bytes]) -> bool:
         """Whether only the server can decide what it does with these arguments."""
@@ -189,40 +191,40 @@ class Command:
 
 
 # name, kind, arity, keys
-_STATIC: tuple[tuple[str, Kind, int, Keys], ...] = (
-    ("SMEMBERS", Kind.READ, 2, ONE_KEY),
-    ("SISMEMBER", Kind.READ, 3, ONE_KEY),
-    ("SMISMEMBER", Kind.READ, -3, ONE_KEY),
-    ("SCARD", Kind.READ, 2, ONE_KEY),
-    ("GET", Kind.READ, 2, ONE_KEY),
-    ("EXISTS", Kind.READ, -2, ALL_KEYS),
-    ("TYPE", Kind.READ, 2, ONE_KEY),
-    ("SCAN", Kind.READ, -2, NO_KEY),
-    ("DBSIZE", Kind.READ, 1, NO_KEY),
-    ("TIME", Kind.READ, 1, NO_KEY),
-    ("PING", Kind.SESSION, -1, NO_KEY),
-    ("ECHO", Kind.SESSION, 2, NO_KEY),
-    ("HELLO", Kind.SESSION, -1, NO_KEY),
-    ("AUTH", Kind.SESSION, -2, NO_KEY),
-    ("SELECT", Kind.SESSION, 2, NO_KEY),
-    ("MULTI", Kind.SESSION, 1, NO_KEY),
-    ("EXEC", Kind.SESSION, 1, NO_KEY),
-    ("DISCARD", Kind.SESSION, 1, NO_KEY),
-    ("UNWATCH", Kind.SESSION, 1, NO_KEY),
-    ("WATCH", Kind.SESSION, -2, ALL_KEYS),
-    ("SUBSCRIBE", Kind.SESSION, -2, NO_KEY),
-    ("UNSUBSCRIBE", Kind.SESSION, -1, NO_KEY),
-    ("PSUBSCRIBE", Kind.SESSION, -2, NO_KEY),
-    ("PUNSUBSCRIBE", Kind.SESSION, -1, NO_KEY),
-    ("PUBLISH", Kind.PUBSUB, 3, NO_KEY),
-    ("PUBSUB", Kind.SESSION, -2, NO_KEY),
-    ("QUIT", Kind.SESSION, -1, NO_KEY),
-    ("RESET", Kind.SESSION, 1, NO_KEY),
-    ("INFO", Kind.SESSION, -1, NO_KEY),
-    ("CLIENT", Kind.SESSION, -2, NO_KEY),
-    ("COMMAND", Kind.SESSION, -1, NO_KEY),
-    ("CONFIG", Kind.SESSION, -2, NO_KEY),
-    ("CRDTCAST", Kind.ADMIN, -2, NO_KEY),
+_STATIC: tuple[tuple[str, CommandKind, int, Keys], ...] = (
+    ("SMEMBERS", CommandKind.READ, 2, ONE_KEY),
+    ("SISMEMBER", CommandKind.READ, 3, ONE_KEY),
+    ("SMISMEMBER", CommandKind.READ, -3, ONE_KEY),
+    ("SCARD", CommandKind.READ, 2, ONE_KEY),
+    ("GET", CommandKind.READ, 2, ONE_KEY),
+    ("EXISTS", CommandKind.READ, -2, ALL_KEYS),
+    ("TYPE", CommandKind.READ, 2, ONE_KEY),
+    ("SCAN", CommandKind.READ, -2, NO_KEY),
+    ("DBSIZE", CommandKind.READ, 1, NO_KEY),
+    ("TIME", CommandKind.READ, 1, NO_KEY),
+    ("PING", CommandKind.SESSION, -1, NO_KEY),
+    ("ECHO", CommandKind.SESSION, 2, NO_KEY),
+    ("HELLO", CommandKind.SESSION, -1, NO_KEY),
+    ("AUTH", CommandKind.SESSION, -2, NO_KEY),
+    ("SELECT", CommandKind.SESSION, 2, NO_KEY),
+    ("MULTI", CommandKind.SESSION, 1, NO_KEY),
+    ("EXEC", CommandKind.SESSION, 1, NO_KEY),
+    ("DISCARD", CommandKind.SESSION, 1, NO_KEY),
+    ("UNWATCH", CommandKind.SESSION, 1, NO_KEY),
+    ("WATCH", CommandKind.SESSION, -2, ALL_KEYS),
+    ("SUBSCRIBE", CommandKind.SESSION, -2, NO_KEY),
+    ("UNSUBSCRIBE", CommandKind.SESSION, -1, NO_KEY),
+    ("PSUBSCRIBE", CommandKind.SESSION, -2, NO_KEY),
+    ("PUNSUBSCRIBE", CommandKind.SESSION, -1, NO_KEY),
+    ("PUBLISH", CommandKind.PUBSUB, 3, NO_KEY),
+    ("PUBSUB", CommandKind.SESSION, -2, NO_KEY),
+    ("QUIT", CommandKind.SESSION, -1, NO_KEY),
+    ("RESET", CommandKind.SESSION, 1, NO_KEY),
+    ("INFO", CommandKind.SESSION, -1, NO_KEY),
+    ("CLIENT", CommandKind.SESSION, -2, NO_KEY),
+    ("COMMAND", CommandKind.SESSION, -1, NO_KEY),
+    ("CONFIG", CommandKind.SESSION, -2, NO_KEY),
+    ("CRDTCAST", CommandKind.ADMIN, -2, NO_KEY),
 )
 
 _SUBCOMMANDS = {
@@ -250,14 +252,14 @@ _SUBCOMMANDS = {
 }
 
 _KINDS = {
-    **dict.fromkeys(("PUBSUB CHANNELS", "PUBSUB NUMPAT", "PUBSUB SHARDCHANNELS"), Kind.READ),
-    **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), Kind.PUBSUB),
+    **dict.fromkeys(("PUBSUB CHANNELS", "PUBSUB NUMPAT", "PUBSUB SHARDCHANNELS"), CommandKind.READ),
+    **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), CommandKind.PUBSUB),
 }
 """Of subcommands that are not the session's."""
 
 _IF_THE_SERVER_HAS_IT = {
-    **dict.fromkeys(("SSUBSCRIBE", "SUNSUBSCRIBE"), Kind.SESSION),
-    "SPUBLISH": Kind.PUBSUB,
+    **dict.fromkeys(("SSUBSCRIBE", "SUNSUBSCRIBE"), CommandKind.SESSION),
+    "SPUBLISH": CommandKind.PUBSUB,
 }
 
 # Refused even before a server has told us that it knows them.
@@ -292,15 +294,15 @@ class Table:
             self._add(Command(name, kind, arity, keys, _flags_of(kind)))
         for container, subcommands in _SUBCOMMANDS.items():
             self.by_name[container.encode()].subcommands = {
-                name.encode(): Command(full, _KINDS.get(full, Kind.SESSION), arity)
+                name.encode(): Command(full, _KINDS.get(full, CommandKind.SESSION), arity)
                 for name, arity in subcommands.items()
                 for full in (f"{container} {name}",)
             } | {
-                name.encode(): Command(f"{container} {name}", Kind.REFUSED, -2)
+                name.encode(): Command(f"{container} {name}", CommandKind.REFUSED, -2)
                 for name in _REFUSED_SUBCOMMANDS.get(container, ())
             }
         for name in KNOWN - _STATIC_NAMES - WRITES.keys():
-            self._add(Command(name, Kind.REFUSED, -1, flags=("write",)))
+            self._add(Command(name, CommandKind.REFUSED, -1, flags=("write",)))
 
     def _add(self, command: Command) -> None:
         self.by_name[command.name.encode()] = command
@@ -320,7 +322,7 @@ class Table:
         for row in reply:
             name = _text(row[0]).upper()
             known = self.by_name.get(name.encode())
-            if known is not None and known.kind not in (Kind.REFUSED, Kind.READ):
+            if known is not None and known.kind not in (CommandKind.REFUSED, CommandKind.READ):
                 known.flags |= _NO_MULTI & frozenset(map(_text, row[2]))
                 self._refuse_other_subcommands(known, row)
                 continue
@@ -346,7 +348,7 @@ class Table:
             name = _text(sub[0]).upper()
             container.subcommands.setdefault(
                 name.encode().partition(b"|")[2],
-                Command(name.replace("|", " "), Kind.REFUSED, int(sub[1])),
+                Command(name.replace("|", " "), CommandKind.REFUSED, int(sub[1])),
             )
 
     def resolve(self, args: Sequence[bytes]) -> Command | ReplyError:
@@ -397,12 +399,12 @@ def describe(command: Command) -> list[object]:
     return [
         command.name.lower().replace(" ", "|").encode(),
         command.arity,
-        frozenset(Status(flag.encode()) for flag in command.flags),
+        frozenset(StatusReply(flag.encode()) for flag in command.flags),
         *command.keys,
-        frozenset[Status](),  # ACL categories
+        frozenset[StatusReply](),  # ACL categories
         [],  # tips
         [],  # key specifications
-        [describe(sub) for sub in subcommands if sub.kind is not Kind.REFUSED],
+        [describe(sub) for sub in subcommands if sub.kind is not CommandKind.REFUSED],
     ]
 
 
@@ -434,17 +436,21 @@ def _from_server(name: str, row: Sequence[Any]) -> Command:
         return Command(name, kind, int(row[1]), NO_KEY, flags)
     reads = "readonly" in flags and not flags & _NOT_A_PLAIN_READ and name not in _WRITES_ASIDE
     keys = (int(row[3]), int(row[4]), int(row[5]))
-    return Command(name, Kind.READ if reads else Kind.REFUSED, int(row[1]), keys, flags)
+    return Command(
+        name, CommandKind.READ if reads else CommandKind.REFUSED, int(row[1]), keys, flags
+    )
 
 
-def _flags_of(kind: Kind) -> tuple[str, ...]:
-    return {Kind.WRITE: ("write", "fast"), Kind.READ: ("readonly",)}.get(kind, ("fast",))
+def _flags_of(kind: CommandKind) -> tuple[str, ...]:
+    return {CommandKind.WRITE: ("write", "fast"), CommandKind.READ: ("readonly",)}.get(
+        kind, ("fast",)
+    )
 
 
 def _is_supported(command: Command) -> bool:
     if command.subcommands is None:
-        return command.kind is not Kind.REFUSED
-    return any(sub.kind is not Kind.REFUSED for sub in command.subcommands.values())
+        return command.kind is not CommandKind.REFUSED
+    return any(sub.kind is not CommandKind.REFUSED for sub in command.subcommands.values())
 
 
 def _text(value: bytes | str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
-from crdtcast.adapters.redis.recorded.record import Look
+from crdtcast.adapters.redis.recorded.record import ServerLook
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.store.contents import Contents
@@ -35,7 +35,7 @@ Plain: TypeAlias = Callable[[LocalBatch, Answerable], bool]
 """Adds the effects of a request, and its answer, to the batch, and returns True; or returns False, having changed
 nothing, when the server must be asked about the key first.
 """
-Looks: TypeAlias = Callable[[Sequence[bytes]], Look]
+Looks: TypeAlias = Callable[[Sequence[bytes]], ServerLook]
 """What is read in the same step as a write, by its arguments."""
 Derive: TypeAlias = Callable[[Sequence[bytes], Any, Any], Sequence[Effect]]
 """The effects of a command that the server has executed and has not refused: from its arguments, its reply, and what

@@ -21,7 +21,7 @@ from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Assign,
     Effect,
-    Event,
+    EffectsEvent,
     Expire,
     Inc,
     KillAll,
@@ -48,7 +48,7 @@ MAX_COMMAND_BYTES = (8 << 20) + (64 << 10)
 """Arguments of one write, or of one transaction: neither is divided. A value of 8 MiB has room beside its names."""
 
 
-class Sender(Protocol):
+class CommitSender(Protocol):
     """What sends the messages: the engine."""
 
     @property
@@ -73,13 +73,13 @@ class LocalBatch:
         self,
         plan: Plan,
         keyspace: Keyspace,
-        engine: Sender,
+        engine: CommitSender,
         timestamp: Callable[[], int],
     ) -> None:
         self.plan = plan
         self.keyspace = keyspace
         self.increments: OpenIncrements = OpenIncrements(plan, keyspace)
-        self.sent: list[tuple[Tag, bytes, Event]] = []
+        self.sent: list[tuple[Tag, bytes, EffectsEvent]] = []
         self.bounded: bool = True
         """Whether a message is closed when it is full; one that is sent again stays one."""
         self._engine = engine
@@ -227,7 +227,7 @@ class LocalBatch:
         message that comes after `before` only.
         """
         self.close()
-        event = Event(self._now(), [Expire(key, whole=False) for key in keys])
+        event = EffectsEvent(self._now(), [Expire(key, whole=False) for key in keys])
         payload = effects.encode(*event)
         tag = self._engine.send(payload, after=before)
         self.sent.append((tag, payload, event))
@@ -359,7 +359,7 @@ class LocalBatch:
             self._close()
             self._open()
 
-    def end(self) -> list[tuple[Tag, bytes, Event]]:
+    def end(self) -> list[tuple[Tag, bytes, EffectsEvent]]:
         """Tag and send what is open, if anything is. Returns all that was sent; the batch is not to be used again."""
         if self._effects:
             self._close()
@@ -373,7 +373,7 @@ class LocalBatch:
         for key, values in self._values.items():
             self._seal_values(key, *values)
         closed: list[Effect] = self._effects  # type: ignore[assignment]  # all are sealed
-        event = Event(self._now(), closed)
+        event = EffectsEvent(self._now(), closed)
         payload = effects.encode(*event)
         tag = self._engine.send(payload)
         if tag.dot != self.tag.dot:

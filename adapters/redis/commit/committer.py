@@ -25,8 +25,8 @@ from crdtcast.adapters.redis.clients.transaction import (
     Uncertain,
     prepare_transaction,
 )
-from crdtcast.adapters.redis.clients.watches import Verdict, Watches, WatchRequest
-from crdtcast.adapters.redis.commands.table import Kind
+from crdtcast.adapters.redis.clients.watches import Watches, WatchRequest, WatchVerdict
+from crdtcast.adapters.redis.commands.table import CommandKind
 from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS, LocalBatch
 from crdtcast.adapters.redis.commit.divided_removal import divided
 from crdtcast.adapters.redis.commit.lookup import Looks, Lookup
@@ -50,18 +50,18 @@ from crdtcast.adapters.redis.commit.replies import CommitReplies
 from crdtcast.adapters.redis.commit.request_intake import RequestIntake
 from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.crash_points import crash_point
-from crdtcast.adapters.redis.deadlines.index import BEGINNING, PIN_BELOW_MS, Due, Gone
+from crdtcast.adapters.redis.deadlines.index import BEGINNING, PIN_BELOW_MS, Due, GoneDeadline
 from crdtcast.adapters.redis.deadlines.reassertion import hold, moved_ahead, reassert
 from crdtcast.adapters.redis.group.format_level import FormatLevel
 from crdtcast.adapters.redis.recorded.answer import Derived, RecordedWork, store
-from crdtcast.adapters.redis.recorded.record import Record
+from crdtcast.adapters.redis.recorded.record import ServerRecord
 from crdtcast.adapters.redis.recorded.segments import Segments, refusal_of
 from crdtcast.adapters.redis.server.connection import pack
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store import metadata
 from crdtcast.adapters.redis.store.databases import described
 from crdtcast.adapters.redis.store.effects import (
-    Event,
+    EffectsEvent,
 )
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.metadata import StoredState
@@ -111,7 +111,7 @@ _MAYBE_PUBLISHED = ReplyError(
 )
 
 
-class Observer(Protocol):
+class CommitObserver(Protocol):
     """Who is told of what was committed: the event log and the durability probe."""
 
     def gathering(self, commit: Commit, number: int) -> None:
@@ -159,7 +159,7 @@ class Committer:
         metadata_db: int,
         clock: HLC,
         formats: FormatLevel,
-        observer: Observer,
+        observer: CommitObserver,
         relay: Passthrough,
         flush_clients: Callable[[], None],
         hold_peers: Callable[[bool], None],
@@ -234,7 +234,7 @@ class Committer:
         keyspace: Keyspace,
         state: StoredState,
         epoch: bytes,
-        record: Record | None,
+        record: ServerRecord | None,
     ) -> None:
         """Go on with what was read from the server; settle what was under way when the connection died.
 
@@ -301,7 +301,7 @@ class Committer:
     def _refused(self) -> ReplyError:
         return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written, try again")
 
-    def _settle(self, commit: Commit, state: StoredState, record: Record | None) -> None:
+    def _settle(self, commit: Commit, state: StoredState, record: ServerRecord | None) -> None:
         """Answer the commit that was cut off, once and honestly: what is stored tells whether it was applied."""
         applied = 0 < commit.number <= state.number or (
             bool(commit.sent) and all(covers(state.vector, tag.dot) for tag, _, _ in commit.sent)
@@ -427,7 +427,7 @@ class Committer:
         phase = self._life.phase
         if phase not in REFUSES:
             self._requests.append(request)
-        elif phase is ServerPhase.READ_ONLY and request.command.kind is Kind.READ:
+        elif phase is ServerPhase.READ_ONLY and request.command.kind is CommandKind.READ:
             self._relay.send(request)
         else:
             self.refusals.count(request)
@@ -674,7 +674,7 @@ class Committer:
                 break
         if plan.protocol != 2:
             plan.speak(2)
-        found: Mapping[bytes, Gone] = {}
+        found: Mapping[bytes, GoneDeadline] = {}
         if commit.segments is None:
             commit.sent = batch.end()
         else:
@@ -737,10 +737,10 @@ class Committer:
             return is_prepared
         if self.refusals.answer(batch.plan, request, hindered=hindered):
             return True
-        if command.kind is Kind.READ:
+        if command.kind is CommandKind.READ:
             add_read(batch, request)
             return True
-        if command.kind is Kind.PUBSUB:
+        if command.kind is CommandKind.PUBSUB:
             self._publish(batch, request)
             return True
         if isinstance(request, WatchRequest):
@@ -800,7 +800,7 @@ class Committer:
         dot = engine.reserve()
         assert engine.reserved is not None
         offset_ms = keyspace.dates.offset_ms
-        record = Record(dot, engine.reserved.context, self._clock.now(), offset_ms=offset_ms)
+        record = ServerRecord(dot, engine.reserved.context, self._clock.now(), offset_ms=offset_ms)
         commit.segments = segments = Segments(
             plan, keyspace, record, whole=bool(commit.transactions), metadata_db=self._metadata_db
         )
@@ -834,7 +834,7 @@ class Committer:
         segments.end()
         if isinstance(request, WatchRequest):
             self._watches.begin(batch, request)
-        elif request.command.kind is Kind.PUBSUB:
+        elif request.command.kind is CommandKind.PUBSUB:
             self._publish(batch, request)
         else:
             if request.command.tells_deadline:
@@ -867,12 +867,12 @@ class Committer:
     def _prepare_transaction(self, batch: LocalBatch, transaction: Transaction) -> bool:
         """False if the server must be asked first; then nothing of it is in the batch."""
         plan = batch.plan
-        watch, verdict = transaction.watch, Verdict.GO
+        watch, verdict = transaction.watch, WatchVerdict.GO
         if watch is not None:
             verdict = self._watches.verdict(batch, watch)
-        if verdict is Verdict.MARKED:
+        if verdict is WatchVerdict.MARKED:
             plan.answer_with(transaction, ABORTED)
-        elif verdict is Verdict.UNSURE:
+        elif verdict is WatchVerdict.UNSURE:
             self._intake.alone = transaction  # so that nothing comes between the look and it
             return False
         elif transaction.is_recorded or not prepare_transaction(
@@ -1142,7 +1142,7 @@ class Committer:
 
 
 def _ahead(
-    messages: list[Message], dot: Dot, deliveries: Sequence[tuple[Delivery, Event]]
+    messages: list[Message], dot: Dot, deliveries: Sequence[tuple[Delivery, EffectsEvent]]
 ) -> list[Message]:
     """The messages in an order in which this one stands before what it has not seen, as an event log has to tell it."""
     unseen = {delivery.tag.dot for delivery, _ in deliveries}

@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.named_args import same_keys
 
 
-class Piece(Request):
+class RemovalPiece(Request):
     """Some of the keys."""
 
     __slots__ = ("_whole",)
@@ -73,4 +73,4 @@ def divided(request: Request) -> Sequence[Request]:
         return (request,)
     starts = range(0, len(keys), MOST_KEYS)
     whole = _Whole(request, len(starts))
-    return [Piece(whole, request, keys[start : start + MOST_KEYS]) for start in starts]
+    return [RemovalPiece(whole, request, keys[start : start + MOST_KEYS]) for start in starts]

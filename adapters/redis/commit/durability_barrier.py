@@ -14,7 +14,7 @@ import trio
 from crdtcast.causality.messages import Transmit
 
 
-class Gate:
+class DurabilityBarrier:
     """Effects by the number of their commit, in order. `transmit` gets what may leave."""
 
     def __init__(self, transmit: Callable[[list[Transmit]], None]) -> None:

@@ -16,8 +16,8 @@ from crdtcast.adapters.redis.store.effects import (
     NO_EVENT,
     Assign,
     Effect,
+    EffectsEvent,
     EndsKey,
-    Event,
     Inc,
     KillAll,
     KillKey,
@@ -153,7 +153,7 @@ class MessageIntake:
                 if type(effect) is Inc and _counts_in_slots(effect):
                     commit.will_count(self.keyspace, effect.key, effect.type, effect.slot)
 
-    def _knows_all_of(self, deliveries: Sequence[tuple[Delivery, Event]]) -> bool:
+    def _knows_all_of(self, deliveries: Sequence[tuple[Delivery, EffectsEvent]]) -> bool:
         """Whether nothing that these write has to be looked up, as far as one look at all of them tells."""
         applied = list(chain.from_iterable([event.effects for _, event in deliveries]))
         kinds = set(map(type, applied))

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commit.replies import in_protocol
-from crdtcast.adapters.redis.server.resp import Raw, ReplyError, Status
+from crdtcast.adapters.redis.server.resp import Raw, ReplyError, StatusReply
 from crdtcast.adapters.redis.store.effects import Effect, One
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _as_it_is(reply: object) -> object:
 
 
 def _as_status(reply: object) -> object:
-    return Status(reply) if isinstance(reply, bytes) else reply
+    return StatusReply(reply) if isinstance(reply, bytes) else reply
 
 
 def _as_set(reply: object) -> object:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from crdtcast.adapters.redis.clients.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.clients.large_request import LargeArgs, size_of
 from crdtcast.adapters.redis.clients.transaction import Transaction
-from crdtcast.adapters.redis.commands.table import Kind
+from crdtcast.adapters.redis.commands.table import CommandKind
 from crdtcast.adapters.redis.commit.reads import CommitReads
 from crdtcast.adapters.redis.commit.refusals import Refusals
 from crdtcast.adapters.redis.commit.round import Commit
@@ -102,7 +102,7 @@ class RequestIntake:
             if blocked and client in blocked:
                 left.append(request)
                 continue
-            if command.kind is Kind.READ and self._reads.is_relayed(
+            if command.kind is CommandKind.READ and self._reads.is_relayed(
                 request, behind_own=client in inside
             ):
                 if client in inside or self._awaits_repair(request):
@@ -135,7 +135,7 @@ class RequestIntake:
                     unknown[args[1]] = None
                 if command.counts_in is not None:
                     commit.will_count(self.keyspace, args[1], command.counts_in, args[2])
-            elif looks_at_all and command.kind is Kind.WRITE:
+            elif looks_at_all and command.kind is CommandKind.WRITE:
                 unknown |= dict.fromkeys(k for k in command.keys_of(args) if k not in known)
             elif not command.forwarded and isinstance(request, Transaction):
                 commit.transactions.append(request)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.recorded.answer import Derived
     from crdtcast.adapters.redis.recorded.segments import Segments
     from crdtcast.adapters.redis.store.contents import Contents
-    from crdtcast.adapters.redis.store.effects import Event, RedisType
+    from crdtcast.adapters.redis.store.effects import EffectsEvent, RedisType
     from crdtcast.adapters.redis.store.keyspace import Keyspace
 
 
@@ -42,7 +42,7 @@ class Commit:
     stable: Sequence[Tag] = ()
     issued: Sequence[Tag] = ()
     """The engine's own operations on the membership."""
-    sent: Sequence[tuple[Tag, bytes, Event]] = ()
+    sent: Sequence[tuple[Tag, bytes, EffectsEvent]] = ()
     derived: Derived | None = None
     """What the commit before has recorded: it stores that before all else."""
     segments: Segments | None = None
@@ -74,7 +74,7 @@ class Commit:
     requests: list[Request]
     transactions: list[Transaction]
     """Those of the requests that are an EXEC."""
-    deliveries: list[tuple[Delivery, Event]]
+    deliveries: list[tuple[Delivery, EffectsEvent]]
     received: list[Message]
     """The messages of the deliveries."""
     stored: list[Message]
@@ -109,6 +109,6 @@ class Commit:
             self.unknown_slots[key, type_, slot] = None
 
     @property
-    def own(self) -> Sequence[tuple[Tag, bytes, Event]]:
+    def own(self) -> Sequence[tuple[Tag, bytes, EffectsEvent]]:
         """All own messages that it is the first to store."""
         return self.sent if self.derived is None else [*self.derived.sent, *self.sent]

@@ -25,7 +25,7 @@ import trio
 from crdtcast.adapters.redis.compare.key_digests import (
     DIGEST_BYTES,
     NOTHING,
-    Look,
+    DigestLook,
     look_at,
     look_at_keys,
 )
@@ -69,7 +69,7 @@ Work: TypeAlias = "Callable[[LocalBatch], None]"
 _pack: Callable[[object], bytes] = msgpack.packb
 
 
-class Finding(Enum):
+class KeyDifference(Enum):
     """What has become known of a key, and what was done."""
 
     EQUAL = "equal"
@@ -81,11 +81,11 @@ class Finding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDifferences:
     """One key. values: by member, in words; "" for nothing. why: what the finding rests on."""
 
     key: bytes
-    finding: Finding
+    finding: KeyDifference
     values: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
     tell: tuple[str, ...] = ()
@@ -113,10 +113,10 @@ class _Pass:
     """Whether there is more than a page."""
     is_skipped: bool = False
     """Something could not be put right."""
-    found: Found | None = None
+    found: FoundDifferences | None = None
     tell: set[str] = field(default_factory=set)
 
-    def note(self, found: Found) -> None:
+    def note(self, found: FoundDifferences) -> None:
         """Of a page."""
         self.tell.update(found.tell)
         if self.found is None or _WEIGHT.index(found.finding) > _WEIGHT.index(self.found.finding):
@@ -124,12 +124,12 @@ class _Pass:
 
 
 _WEIGHT = (
-    Finding.EQUAL,
-    Finding.NOT_REPLICATED,
-    Finding.ELSEWHERE,
-    Finding.PUT_RIGHT,
-    Finding.WAITING,
-    Finding.DISPUTED,
+    KeyDifference.EQUAL,
+    KeyDifference.NOT_REPLICATED,
+    KeyDifference.ELSEWHERE,
+    KeyDifference.PUT_RIGHT,
+    KeyDifference.WAITING,
+    KeyDifference.DISPUTED,
 )
 """What is said of a key of whose pages several things have been found: the last of them."""
 
@@ -310,11 +310,11 @@ class KeyComparison:
         except ServerError as error:
             raise NotReadyError(str(error)) from error
 
-    async def looks(self, keys: Sequence[bytes]) -> list[Look]:
+    async def looks(self, keys: Sequence[bytes]) -> list[DigestLook]:
         """Digests of own keys, in their order, not all of one instant. Raises NotReadyError."""
         keyspace = self._committer.keyspace
         special = [key for key in keys if key in keyspace.hidden or key in keyspace.damaged]
-        found: dict[bytes, Look] = {}
+        found: dict[bytes, DigestLook] = {}
         if special:
             rows: list[Row] = []
             await self.look([*map(Subject, special)], lambda _, told: rows.extend(told))
@@ -325,7 +325,7 @@ class KeyComparison:
             found.update((look.key, look) for look in looks)
         return [found[key] for key in keys]
 
-    async def page(self, peer: str, looks: Sequence[Look]) -> list[bytes]:
+    async def page(self, peer: str, looks: Sequence[DigestLook]) -> list[bytes]:
         """Which of these own keys may be worth something else at a peer. Raises NotReadyError."""
         digests = b"".join(look.digest for look in looks)
         question = _pack(["page", [look.key for look in looks], digests])
@@ -372,12 +372,12 @@ class KeyComparison:
 
     async def examine(
         self, keys: Sequence[bytes], *, act: bool = True, source: str | None = None
-    ) -> list[Found]:
+    ) -> list[FoundDifferences]:
         """Compare these keys exactly. act: put right here what is decided. source: the member that is right.
 
         Raises NotReadyError if nothing could be compared.
         """
-        found: list[Found] = []
+        found: list[FoundDifferences] = []
         left = list(keys)
         while left:
             large, small = await self._large(left)
@@ -393,14 +393,14 @@ class KeyComparison:
 
     async def _examine_whole(
         self, keys: Sequence[bytes], *, act: bool, source: str | None
-    ) -> tuple[list[Found], list[bytes]]:
+    ) -> tuple[list[FoundDifferences], list[bytes]]:
         """What was found of keys that are compared as a whole, as far as the answers had room for them; and which of
         them are large elsewhere.
         """
         journal = KeyJournal(keys, self._engine())
         subjects = [Subject(key) for key in keys]
         large: set[bytes] = set()
-        found: list[Found] = []
+        found: list[FoundDifferences] = []
 
         def judge(row: Row, heard: dict[str, _Heard], subject: Subject) -> Work | None:
             if any(row.key in each.large for each in heard.values()):
@@ -415,7 +415,9 @@ class KeyComparison:
         await self._compare(subjects, journal, judge, act=act, source=source)
         return found, sorted(large)
 
-    async def _examine_large(self, key: bytes, *, act: bool, source: str | None) -> Found:
+    async def _examine_large(
+        self, key: bytes, *, act: bool, source: str | None
+    ) -> FoundDifferences:
         """What was found of a large key."""
         engine = self._engine()
         keyspace = self._committer.keyspace
@@ -439,7 +441,7 @@ class KeyComparison:
         found = over.found
         assert found is not None
         if act and key in keyspace.refused:
-            if found.finding not in (Finding.DISPUTED, Finding.WAITING):
+            if found.finding not in (KeyDifference.DISPUTED, KeyDifference.WAITING):
                 settled = self._do(key, partial(_settle_if_whole, over))
                 self._committer.kick()
                 await self._done([settled])
@@ -548,7 +550,7 @@ class KeyComparison:
         journal: KeyJournal,
         source: str | None,
         put: Callable[[Value], Work],
-    ) -> tuple[Found, Work | None]:
+    ) -> tuple[FoundDifferences, Work | None]:
         """What has to be known of a key, or some slots, and what is to be done about it at the head of the next commit.
 
         put: has it become worth this.
@@ -566,7 +568,7 @@ class KeyComparison:
         complete = len(values) >= self._members()
         damaged = key in keyspace.damaged
         if source is None and not damaged and self._is_passing(votes.values()):
-            return Found(key, Finding.EQUAL, shown), None
+            return FoundDifferences(key, KeyDifference.EQUAL, shown), None
         settle: Work | None = None
         is_refused = key in keyspace.disputed or key in keyspace.incomplete
         if is_refused and subject.slots is None:
@@ -574,9 +576,9 @@ class KeyComparison:
         # Deadlines without data are forgotten by each member in its own time.
         are_nothing = all(value.is_nothing for value in votes.values())
         if len(votes) == len(values) and (are_nothing or len(set(votes.values())) == 1):
-            return Found(key, Finding.EQUAL, shown), settle
+            return FoundDifferences(key, KeyDifference.EQUAL, shown), settle
         if len(votes) < len(values) and not damaged and are_nothing:
-            return Found(key, Finding.NOT_REPLICATED, shown), None
+            return FoundDifferences(key, KeyDifference.NOT_REPLICATED, shown), None
         if source is not None:
             value, why = values.get(source), f"taken from {source}"
             if value is None:
@@ -586,19 +588,21 @@ class KeyComparison:
             value, why = verdict.value, verdict.why
         if value is None:
             if not complete and source is None:
-                return Found(key, Finding.WAITING, shown, why), None
+                return FoundDifferences(key, KeyDifference.WAITING, shown, why), None
             is_new = source is None and not damaged and key not in keyspace.disputed
             return (
-                Found(key, Finding.DISPUTED, shown, why, tuple(sorted(heard))),
+                FoundDifferences(key, KeyDifference.DISPUTED, shown, why, tuple(sorted(heard))),
                 (lambda batch: keyspace.dispute(key, batch.plan)) if is_new else None,
             )
         tell = tuple(sorted(n for n, v in values.items() if v != value and n != self._name))
         if value == mine:
-            return Found(key, Finding.ELSEWHERE, shown, why, tell), settle
+            return FoundDifferences(key, KeyDifference.ELSEWHERE, shown, why, tell), settle
         if self._committer.refusals.growth is not None:
-            return Found(key, Finding.WAITING, shown, "this server has no room"), None
+            return FoundDifferences(
+                key, KeyDifference.WAITING, shown, "this server has no room"
+            ), None
         # All the others may have refused it, or hold something else again.
-        found = Found(key, Finding.PUT_RIGHT, shown, why, tuple(self._linked()))
+        found = FoundDifferences(key, KeyDifference.PUT_RIGHT, shown, why, tuple(self._linked()))
         return found, put(value)
 
     async def accept(self, key: bytes | None) -> list[bytes]:

@@ -27,7 +27,7 @@ NOTHING = bytes(DIGEST_BYTES)
 """Of a key that is not there."""
 
 
-class Look(NamedTuple):
+class DigestLook(NamedTuple):
     """One key. foreign: what it holds that no gateway has written, in words.
 
     type_: the name of its type, if that is not replicated.
@@ -84,14 +84,14 @@ def foreign_digest(key: bytes, kind: str) -> bytes:
     return blake2b(key + b"?" + kind.encode(), digest_size=DIGEST_BYTES).digest()
 
 
-def look_at(row: Row) -> Look:
+def look_at(row: Row) -> DigestLook:
     """The same of a key that was read exactly."""
     foreign = foreign_digest(row.key, row.foreign)
     digest = foreign if row.contents is None else value_digest(row.key, row.contents)
-    return Look(row.key, digest, row.foreign)
+    return DigestLook(row.key, digest, row.foreign)
 
 
-async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[Look]:
+async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[DigestLook]:
     """Look at keys that hide nothing."""
     lengths = await _read_all(read, String.size, keys)
     sizes = {k: size for k, size in zip(keys, lengths, strict=True) if isinstance(size, int)}
@@ -105,7 +105,7 @@ async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[Look]:
                 [k for k in others if kinds[k] == native.name], native, read
             )
     until = await _read_all(read, b"PEXPIRETIME", keys)
-    looks: list[Look] = []
+    looks: list[DigestLook] = []
     for key, at in zip(keys, until, strict=True):
         foreign = type_ = ""
         digest = digests.get(key)
@@ -118,7 +118,7 @@ async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[Look]:
             digest = foreign_digest(key, foreign)
         if isinstance(at, int) and at >= 0:
             digest = digest_until(digest, at)
-        looks.append(Look(key, digest, foreign, type_))
+        looks.append(DigestLook(key, digest, foreign, type_))
     return looks
 
 

@@ -15,7 +15,7 @@ import trio
 
 from crdtcast.adapters.redis.compare.key_states import Later
 from crdtcast.adapters.redis.store import effects
-from crdtcast.adapters.redis.store.effects import Event, KillAll
+from crdtcast.adapters.redis.store.effects import EffectsEvent, KillAll
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Engine, GroupEngine
@@ -61,7 +61,7 @@ class KeyJournal:
         for tag, _, event in commit.sent:
             self._note(tag, event)
 
-    def _note(self, tag: Tag, event: Event) -> None:
+    def _note(self, tag: Tag, event: EffectsEvent) -> None:
         if tag.dot in self._seen:
             return  # its commit was under way when this began
         self._seen.add(tag.dot)
@@ -72,7 +72,7 @@ class KeyJournal:
         return [*self._earlier[key], *self._later[key]]
 
 
-def _keep(kept: dict[bytes, list[Later]], tag: Tag, event: Event) -> None:
+def _keep(kept: dict[bytes, list[Later]], tag: Tag, event: EffectsEvent) -> None:
     for place, effect in enumerate(event.effects):
         later = Later(effect, tag, event.timestamp, place)
         if isinstance(effect, KillAll):

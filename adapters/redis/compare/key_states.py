@@ -205,14 +205,14 @@ def _set_deadline(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class KeyVerdict:
     """value: what the key is worth, None if that cannot be decided. why: in words, for a log line."""
 
     value: Value | None
     why: str
 
 
-def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> Verdict:
+def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> KeyVerdict:
     """Who is right about a key. votes: what it is worth at members that hold a value which a gateway may have written,
     all as of one history; members: of the group; complete: whether all members were heard.
 
@@ -224,15 +224,15 @@ def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> Verdi
         counts.setdefault(value, []).append(name)
     for value, names in counts.items():
         if 2 * len(names) > members:
-            return Verdict(value, f"{' and '.join(names)} hold it")
+            return KeyVerdict(value, f"{' and '.join(names)} hold it")
     if not complete:
-        return Verdict(None, "a member that could decide it is unreachable")
+        return KeyVerdict(None, "a member that could decide it is unreachable")
     if not votes:
-        return Verdict(None, "no member holds a value that a gateway has written")
+        return KeyVerdict(None, "no member holds a value that a gateway has written")
     merged: dict[RedisType, dict[bytes, Worth]] = {}
     for value in votes.values():
         for type_, content in value.contents.items():
             slots = merged.setdefault(type_, {})
             if any(slots.setdefault(slot, worth) != worth for slot, worth in content.items()):
-                return Verdict(None, "members hold different values, and there is no majority")
-    return Verdict(Value(merged), "no value conflicts, so all are kept")
+                return KeyVerdict(None, "members hold different values, and there is no majority")
+    return KeyVerdict(Value(merged), "no value conflicts, so all are kept")

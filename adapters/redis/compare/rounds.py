@@ -18,11 +18,11 @@ import trio
 
 from crdtcast.adapters.redis.compare.comparison import (
     PAGE_KEYS,
-    Finding,
-    Found,
+    FoundDifferences,
     KeyComparison,
+    KeyDifference,
 )
-from crdtcast.adapters.redis.compare.key_digests import Look
+from crdtcast.adapters.redis.compare.key_digests import DigestLook
 from crdtcast.adapters.redis.server.census import described
 from crdtcast.adapters.redis.store.databases import described as described_key
 from crdtcast.adapters.redis.store.databases import in_words
@@ -47,7 +47,7 @@ class NotReplicated:
     kinds: Counter[str] = field(default_factory=Counter)
     named: list[bytes] = field(default_factory=list)
 
-    def note(self, looks: Sequence[Look]) -> None:
+    def note(self, looks: Sequence[DigestLook]) -> None:
         """Count among these."""
         for look in looks:
             if kinds := look.not_replicated:
@@ -63,13 +63,13 @@ class Round:
     keys: int = 0
     left_out: int = 0
     """Keys that could not be compared, since peers did not answer."""
-    findings: dict[bytes, Finding] = field(default_factory=dict)
+    findings: dict[bytes, KeyDifference] = field(default_factory=dict)
     """Of the keys that were examined. One that was examined again is equal only if it always was."""
     not_replicated: NotReplicated = field(default_factory=NotReplicated)
 
-    def note(self, found: Found) -> None:
+    def note(self, found: FoundDifferences) -> None:
         """A key was examined."""
-        if found.finding is Finding.EQUAL:
+        if found.finding is KeyDifference.EQUAL:
             self.findings.setdefault(found.key, found.finding)
         else:
             self.findings[found.key] = found.finding
@@ -105,7 +105,7 @@ class CompareRounds:
         self._log = logger
         self._told = 0
         self._told_progress = 0.0
-        self._differing: dict[bytes, Finding] = {}
+        self._differing: dict[bytes, KeyDifference] = {}
         self._fresh: dict[bytes, None] = {}
         self._urgent: dict[bytes, None] = {}
         self._wake = trio.Event()
@@ -156,7 +156,7 @@ class CompareRounds:
             with suppress(CrdtcastError):
                 await self._examined(some, told=True)
 
-    async def _compare(self, looks: Sequence[Look]) -> None:
+    async def _compare(self, looks: Sequence[DigestLook]) -> None:
         """Compare a page; it is left out of this round if peers fail twice, so that the keys behind it are compared."""
         for tries_left in (1, 0):
             peer = await self._some_peer()
@@ -232,7 +232,7 @@ class CompareRounds:
 
     async def _examined(
         self, keys: Sequence[bytes], *, told: bool = False, source: str | None = None
-    ) -> list[Found]:
+    ) -> list[FoundDifferences]:
         """Examine keys and do what follows. told: a peer has asked for it, so peers know."""
         if not keys:
             return []
@@ -247,13 +247,13 @@ class CompareRounds:
             self._tell([name], some)
         return found
 
-    def _note(self, found: Found) -> None:
+    def _note(self, found: FoundDifferences) -> None:
         key, finding = found.key, found.finding
-        if finding in (Finding.EQUAL, Finding.NOT_REPLICATED):
+        if finding in (KeyDifference.EQUAL, KeyDifference.NOT_REPLICATED):
             self._differing.pop(key, None)
             return
         known = self._differing.get(key)
-        if finding is Finding.PUT_RIGHT:
+        if finding is KeyDifference.PUT_RIGHT:
             self.put_right += 1
             self._differing.pop(key, None)
         else:
@@ -311,7 +311,7 @@ class CompareRounds:
 
     async def verify(self) -> dict[str, Any]:
         """Compare all keys of all linked members with this one's, exactly, and change nothing."""
-        found: dict[bytes, Found] = {}
+        found: dict[bytes, FoundDifferences] = {}
         keys = 0
         peers, known = self._peers(None), set(self._differing)
         foreign: dict[str, Counter[str]] = {}
@@ -324,7 +324,7 @@ class CompareRounds:
         left = {
             each.key: each
             for each in found.values()
-            if each.finding not in (Finding.EQUAL, Finding.NOT_REPLICATED)
+            if each.finding not in (KeyDifference.EQUAL, KeyDifference.NOT_REPLICATED)
         }
         self._are_equal(known - left.keys())
         return {
@@ -342,7 +342,7 @@ class CompareRounds:
         if source == self._name:
             return await self._keep_own(key)
         peers, known = self._peers(source), set(self._differing)
-        results: dict[bytes, Found] = {}
+        results: dict[bytes, FoundDifferences] = {}
         foreign: dict[str, Counter[str]] = {}
         keys = 0
         if key is not None:
@@ -355,13 +355,17 @@ class CompareRounds:
                     keys += looked
                     self._tell_progress(keys)
                     for each in await self._examined(candidates, source=source):
-                        if each.finding is not Finding.NOT_REPLICATED:  # `foreign` has it, by type
+                        if (
+                            each.finding is not KeyDifference.NOT_REPLICATED
+                        ):  # `foreign` has it, by type
                             results[each.key] = each
             if source is None:
                 self._are_equal(known - results.keys())
         counts = Counter(each.finding.value for each in results.values())
         left = [
-            each for each in results.values() if each.finding in (Finding.DISPUTED, Finding.WAITING)
+            each
+            for each in results.values()
+            if each.finding in (KeyDifference.DISPUTED, KeyDifference.WAITING)
         ]
         if left and key is not None:
             raise LocalProtocolError(

@@ -12,11 +12,11 @@ from crdtcast.adapters.redis.deadlines.index import (
     MINE,
     OTHER,
     PIN_BELOW_MS,
+    DeadlinePlace,
     Due,
-    Found,
-    Gone,
+    FoundDeadlines,
+    GoneDeadline,
     Move,
-    Place,
 )
 from crdtcast.adapters.redis.store.databases import names_in
 from crdtcast.adapters.redis.store.effects import NEVER
@@ -68,7 +68,7 @@ class Dates:
         """How far the server's clock is ahead of this machine's."""
         self.touched: dict[bytes, Dated] = {}
         self.orphans: dict[bytes, Orphan] = {}
-        self.looks_on: Place = BEGINNING
+        self.looks_on: DeadlinePlace = BEGINNING
         """Where the next look for what the server has dropped begins; elsewhere than there, there may be more."""
         self.none_of_mine: int = 0
         """Buckets up to this second have been looked at, and have no deadline that this member has set."""
@@ -95,7 +95,7 @@ class Dates:
         """Take in the server's TIME."""
         self._ahead_ms = now - _clock_ms()
 
-    def looked(self, now: int, place: Place, found: Sequence[Due]) -> None:
+    def looked(self, now: int, place: DeadlinePlace, found: Sequence[Due]) -> None:
         """Take in a look for what the server has dropped. place: where the next one goes on."""
         self.told(now)
         if self.looks_on == BEGINNING:
@@ -112,7 +112,7 @@ class Dates:
         self.offset_ms += by_ms
         self._ahead_ms += by_ms
 
-    def learn(self, key: bytes, found: Found, now: int) -> None:
+    def learn(self, key: bytes, found: FoundDeadlines, now: int) -> None:
         """Take in a look."""
         self.told(now)
         self.touched.pop(key, None)
@@ -184,7 +184,7 @@ class Dates:
             dated.is_dropped = dated.was_dropped = False
             self.in_use = True
 
-    def moves(self, found: Mapping[bytes, Gone]) -> Iterator[list[Move]]:
+    def moves(self, found: Mapping[bytes, GoneDeadline]) -> Iterator[list[Move]]:
         """What the server is to be told, some keys at a time. found: keys of which only it knows the deadline."""
         known = chain(
             [_move(key, self.touched.get(key), gone) for key, gone in found.items()],
@@ -261,11 +261,11 @@ def _clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _move(key: bytes, dated: Dated | None, gone: Gone | None = None) -> Move:
+def _move(key: bytes, dated: Dated | None, gone: GoneDeadline | None = None) -> Move:
     if dated is None:
         dated = Dated(NEVER, is_mine=False)
     # A command that found no data has ended nothing; had one brought some, its message ends what is kept here.
-    has_none = dated.at == NEVER or (gone is Gone.ENDS and not dated.was_orphan)
+    has_none = dated.at == NEVER or (gone is GoneDeadline.ENDS and not dated.was_orphan)
     move: Move = make_tuple(
         Move,
         (

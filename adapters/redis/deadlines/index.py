@@ -344,7 +344,7 @@ to(0)
 MINE, OTHER = b"m", b"o"
 
 
-class Found(NamedTuple):
+class FoundDeadlines(NamedTuple):
     """What a look has found of a key. kind: its type, as TYPE tells it. text: its value, if that may be a number.
 
     at: its deadline, None without one. owner: who has set it, as the index has it; bucket: where the index has it. A
@@ -399,16 +399,16 @@ def look(keys: Sequence[bytes], metadata_db: int, offset_ms: int) -> tuple[bytes
     return b"EVAL", _LOOK, b"%d" % len(keys), *keys, *(b"%d" % number for number in numbers)
 
 
-def looked(reply: Sequence[Any]) -> tuple[int, list[Found]]:
+def looked(reply: Sequence[Any]) -> tuple[int, list[FoundDeadlines]]:
     """The server's TIME in milliseconds, and what it has found of each key."""
     now, *rows = reply
     return int(now), [
-        Found(kind, text, int(at) if int(at) >= 0 else None, owner, bucket)
+        FoundDeadlines(kind, text, int(at) if int(at) >= 0 else None, owner, bucket)
         for kind, text, at, owner, bucket in rows
     ]
 
 
-class Gone(Enum):
+class GoneDeadline(Enum):
     """What becomes of the deadline of a key that a command, of which only the server knows what it did, has emptied."""
 
     ENDS = "all members have lost it"
@@ -429,7 +429,7 @@ class Move(NamedTuple):
     was_pinned: bool
     was_orphan: bool
     is_new: bool
-    gone: Gone | None = None
+    gone: GoneDeadline | None = None
     was_dropped: bool = False
 
 
@@ -466,21 +466,21 @@ class Due(NamedTuple):
     second: bytes
 
 
-class Place(NamedTuple):
+class DeadlinePlace(NamedTuple):
     """Where a look for what the server has dropped goes on."""
 
     second: bytes = b""
     cursor: bytes = b"0"
 
 
-BEGINNING = Place()
+BEGINNING = DeadlinePlace()
 
 
 def find_due(
     metadata_db: int,
     offset_ms: int,
     grace_ms: int,
-    place: Place = BEGINNING,
+    place: DeadlinePlace = BEGINNING,
     none_of_mine: int = 0,
 ) -> tuple[bytes, ...]:
     """The command that looks for what the server has dropped: of others' deadlines behind the grace. none_of_mine:
@@ -491,10 +491,10 @@ def find_due(
     return b"EVAL", _FIND, b"0", *words
 
 
-def found_due(reply: Sequence[Any]) -> tuple[int, Place, list[Due]]:
+def found_due(reply: Sequence[Any]) -> tuple[int, DeadlinePlace, list[Due]]:
     """The server's TIME in milliseconds, where the look stopped (the beginning: nowhere), and what it has found."""
     now, second, cursor, rows = reply
-    return int(now), Place(second, cursor), [Due(*row) for row in rows]
+    return int(now), DeadlinePlace(second, cursor), [Due(*row) for row in rows]
 
 
 def forget_all(db: int | None, metadata_db: int) -> tuple[bytes, ...]:

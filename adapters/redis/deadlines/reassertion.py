@@ -11,7 +11,7 @@ from crdtcast.adapters.redis.store.contents import Contents, types_of
 from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Assign,
-    Event,
+    EffectsEvent,
     Expire,
     Inc,
     One,
@@ -26,7 +26,7 @@ from crdtcast.causality.messages import Delivery
 
 
 def moved_ahead(
-    keyspace: Keyspace, key: bytes, deliveries: Iterable[tuple[Delivery, Event]]
+    keyspace: Keyspace, key: bytes, deliveries: Iterable[tuple[Delivery, EffectsEvent]]
 ) -> bool:
     """Whether one of these messages, which were just applied, has moved the deadline of a key ahead that the server has
     dropped.
@@ -38,7 +38,7 @@ def moved_ahead(
     )
 
 
-def extended(keyspace: Keyspace, event: Event) -> list[bytes]:
+def extended(keyspace: Keyspace, event: EffectsEvent) -> list[bytes]:
     """Keys that this message tells to have expired, although this member has set a deadline that may still count."""
     me = keyspace.dates.me
     return [
@@ -49,14 +49,14 @@ def extended(keyspace: Keyspace, event: Event) -> list[bytes]:
     ]
 
 
-class Held(NamedTuple):
+class HeldDeadline(NamedTuple):
     """What a slot shows. since: the time stamp of its register, 0 where that is forgotten."""
 
     worth: Worth
     since: int
 
 
-HeldKey: TypeAlias = dict[RedisType, dict[bytes, Held]]
+HeldKey: TypeAlias = dict[RedisType, dict[bytes, HeldDeadline]]
 
 
 def hold(keyspace: Keyspace, key: bytes, contents: Contents) -> HeldKey:
@@ -64,7 +64,9 @@ def hold(keyspace: Keyspace, key: bytes, contents: Contents) -> HeldKey:
     held: HeldKey = {}
     for type_ in types_of(contents):
         atoms, content = keyspace.log.of(key, type_).held, contents[type_]
-        held[type_] = {slot: Held(w, _stamp(atoms.get(slot, ()))) for slot, w in content.items()}
+        held[type_] = {
+            slot: HeldDeadline(w, _stamp(atoms.get(slot, ()))) for slot, w in content.items()
+        }
     return held
 
 
@@ -73,7 +75,7 @@ def _stamp(atoms: Atoms) -> int:
 
 
 def reassert(
-    batch: LocalBatch, key: bytes, before: HeldKey, delivery: Delivery, event: Event
+    batch: LocalBatch, key: bytes, before: HeldKey, delivery: Delivery, event: EffectsEvent
 ) -> None:
     """Send again what this message, which has just been applied, has taken of a key, if it had not seen a deadline that
     this member has set, and that is not over. before: what the key showed.
@@ -106,8 +108,8 @@ def _has_extended(keyspace: Keyspace, key: bytes, delivery: Delivery) -> bool:
 
 
 def _wanted(
-    before: Mapping[bytes, Held], key: bytes, type_: RedisType, event: Event
-) -> dict[bytes, Held]:
+    before: Mapping[bytes, HeldDeadline], key: bytes, type_: RedisType, event: EffectsEvent
+) -> dict[bytes, HeldDeadline]:
     """What is to show again: not what the message itself has written, and its increments count on top."""
     wanted = dict(before)
     for effect in event.effects:
@@ -122,5 +124,5 @@ def _wanted(
                 wanted.pop(WHOLE, None)
             case Inc(other, of, slot, delta) if (other, of) == (key, type_) and slot in wanted:
                 worth, since = wanted[slot]
-                wanted[slot] = Held(increased(worth, delta), since)
+                wanted[slot] = HeldDeadline(increased(worth, delta), since)
     return wanted

@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.group.recovery import Identity, decide
 from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.recorded.answer import message_of
 from crdtcast.adapters.redis.recorded.derivation import derived
-from crdtcast.adapters.redis.recorded.record import Record
+from crdtcast.adapters.redis.recorded.record import ServerRecord
 from crdtcast.adapters.redis.server.connection import ServerConnection, Words
 from crdtcast.adapters.redis.server.inspection import Inspection, inspect
 from crdtcast.adapters.redis.store import metadata
@@ -138,7 +138,7 @@ class FixedMember:
 
 
 def _hand_on(
-    state: StoredState, inspection: Inspection, record: Record
+    state: StoredState, inspection: Inspection, record: ServerRecord
 ) -> tuple[StoredState, Inspection, list[Words]]:
     """The message of a record under the dot that the ended incarnation has reserved for it, as others may have it
     already: for the state of the next one, with what its step has to write besides.

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.group.fence import claim
 from crdtcast.adapters.redis.group.join_refusal import JoinRefusal
 from crdtcast.adapters.redis.group.peers import GroupPeers
 from crdtcast.adapters.redis.group.questions import Questions
-from crdtcast.adapters.redis.group.recovery import Found, Way, decide_member
+from crdtcast.adapters.redis.group.recovery import FoundState, Way, decide_member
 from crdtcast.adapters.redis.group.reissue import GatewayReissue
 from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.recorded.answer import ParkedRecord, message_of
@@ -73,7 +73,7 @@ class MemberHost(Protocol):
     def on_work(self) -> None:
         """Something may be deliverable or stable, or a tick has passed."""
 
-    def write_file(self, state: StoredState, found: Found) -> None:
+    def write_file(self, state: StoredState, found: FoundState) -> None:
         """Note in the local file which incarnation goes on beside which server."""
 
     def note(self, *, left: bool = False) -> None:
@@ -282,7 +282,7 @@ class Belonging:
         connection: ServerConnection,
         databases: Databases,
         replaces: list[str],
-        found: Found,
+        found: FoundState,
         leave_out: tuple[str, ...] | None,
     ) -> None:
         """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""

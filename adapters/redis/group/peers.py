@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import trio
 
-from crdtcast.adapters.redis.commit.durability_barrier import Gate
+from crdtcast.adapters.redis.commit.durability_barrier import DurabilityBarrier
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, How
 from crdtcast.transport.channel import Channel
@@ -39,7 +39,7 @@ class GroupPeers:
         self.channel: Channel = Channel(self.shared, options.group)
         self.channel.hold = True  # the gate takes the outbox
         self.channel.on_work = on_work
-        self.gate: Gate = Gate(self.channel.send_effects)
+        self.gate: DurabilityBarrier = DurabilityBarrier(self.channel.send_effects)
         self.hold = True
         self._behind = behind
         self._number = number

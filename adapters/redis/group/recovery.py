@@ -26,7 +26,7 @@ class Durability(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundState:
     """What a gateway finds at its server."""
 
     run_id: str
@@ -66,7 +66,9 @@ class Way(enum.Enum):
     SAME = "same incarnation: the journal is intact"
 
 
-def decide(group: str, name: str, file: LocalFile | None, found: Found, level: int = 1) -> Identity:
+def decide(
+    group: str, name: str, file: LocalFile | None, found: FoundState, level: int = 1
+) -> Identity:
     """The way to go on. Raises ConfigurationError, with the way out, where none is safe. level: the operator's."""
     _refuse_others(group, file, found)
     if found.state is None:
@@ -102,7 +104,7 @@ def decide_member(
     group: str,
     name: str,
     file: LocalFile | None,
-    found: Found,
+    found: FoundState,
     *,
     founds: bool,
     others: bool | None = None,
@@ -140,7 +142,7 @@ def decide_member(
 
 
 def _decide_emptied(
-    name: str, file: LocalFile | None, found: Found, *, founds: bool, others: bool | None
+    name: str, file: LocalFile | None, found: FoundState, *, founds: bool, others: bool | None
 ) -> Way:
     """A server without a member's state: new, or emptied past the gateway, or filled by half."""
     was_ours = file is not None and file.run_id == found.run_id
@@ -165,7 +167,7 @@ def _decide_emptied(
     return Way.FOUND
 
 
-def _decide_conversion(found: Found, *, founds: bool) -> Way:
+def _decide_conversion(found: FoundState, *, founds: bool) -> Way:
     """A server with the data of a group of fixed members."""
     if not founds:
         raise ConfigurationError(
@@ -183,7 +185,7 @@ def _decide_conversion(found: Found, *, founds: bool) -> Way:
     return Way.CONVERT
 
 
-def _refuse_others(group: str, file: LocalFile | None, found: Found) -> None:
+def _refuse_others(group: str, file: LocalFile | None, found: FoundState) -> None:
     if not found.is_primary:
         raise ConfigurationError(
             f"the server is a {found.role}: connect the gateway to the primary that it replicates"
@@ -205,7 +207,7 @@ def _refuse_foreign(group: str, name: str, state: StoredState) -> None:
         )
 
 
-def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Identity:
+def _decide_without_state(name: str, file: LocalFile | None, found: FoundState) -> Identity:
     if file is not None:
         raise ConfigurationError(
             f"the server has lost its data: node {name!r} has run before (incarnation "
@@ -218,7 +220,7 @@ def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Id
     return Identity.FRESH
 
 
-def _refuse_occupied(found: Found) -> None:
+def _refuse_occupied(found: FoundState) -> None:
     if found.metadata_keys:
         raise ConfigurationError(
             f"the metadata database holds {found.metadata_keys} keys that crdtcast did not write: "

@@ -28,7 +28,7 @@ from crdtcast.adapters.redis.server.steps import taken
 from crdtcast.adapters.redis.store import effects, metadata
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.databases import Home, by_name
-from crdtcast.adapters.redis.store.effects import Event, Inc, KeyEffect, One, RedisType, Reg
+from crdtcast.adapters.redis.store.effects import EffectsEvent, Inc, KeyEffect, One, RedisType, Reg
 from crdtcast.adapters.redis.store.slot_value import Worth
 from crdtcast.adapters.redis.store.value_pages import ValuePages
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
@@ -53,7 +53,7 @@ _COMPARED_AT_ONCE = 4
 """Messages of one turn of the loop, each of which may have 4,096 operations."""
 _SHOWN = 10
 
-_Decoded: TypeAlias = "tuple[ParkedOperation, Event]"
+_Decoded: TypeAlias = "tuple[ParkedOperation, EffectsEvent]"
 
 
 class _Taken:

@@ -63,7 +63,7 @@ class AdministeredGateway(Observed, Protocol):
         """Run something beside the rest until the gateway ends. It must handle its own errors."""
 
 
-class Admin:
+class GatewayCommands:
     """Answers the requests that the table calls ADMIN."""
 
     def __init__(self, gateway: AdministeredGateway) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from crdtcast.adapters.redis.commands.differences import DIFFERENCES
 from crdtcast.adapters.redis.commands.refusals import instead
-from crdtcast.adapters.redis.commands.table import Command, Kind, Table
+from crdtcast.adapters.redis.commands.table import Command, CommandKind, Table
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import RawClient
 
@@ -67,7 +67,7 @@ class ServerList(NamedTuple):
     groups: Mapping[str, str]
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Of commands that share everything: `status` is one of "works", "works, but" and "refused"."""
 
     names: tuple[str, ...]
@@ -108,18 +108,18 @@ def page(server: ServerList) -> str:
     return "".join(parts)
 
 
-def entries(table: Table, commands: Iterable[Command]) -> list[Entry]:
+def entries(table: Table, commands: Iterable[Command]) -> list[CommandEntry]:
     """Commands with the same text in one entry each; first what works, then what is refused."""
     found: dict[tuple[str, str], list[str]] = {}
     for command in sorted(commands, key=lambda each: each.name):
         found.setdefault(_said(command), []).append(command.name)
-    rows = [Entry(_folded(table, names), *said) for said, names in found.items()]
+    rows = [CommandEntry(_folded(table, names), *said) for said, names in found.items()]
     order = ("works", "works, but", "refused")
     return sorted(rows, key=lambda row: (order.index(row.status), row.names))
 
 
 def _said(command: Command) -> tuple[str, str]:
-    if command.kind is Kind.REFUSED:
+    if command.kind is CommandKind.REFUSED:
         return "refused", instead(command.name, writes="write" in command.flags)
     text = DIFFERENCES.get(command.name) or DIFFERENCES.get(command.name.partition(" ")[0], "")
     return ("works, but" if text else "works"), text
@@ -140,7 +140,7 @@ def _folded(table: Table, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _section(command: Command, groups: Mapping[str, str]) -> str:
-    if command.kind is Kind.ADMIN:
+    if command.kind is CommandKind.ADMIN:
         return _SECTIONS["crdtcast"]
     group = groups.get(command.name.partition(" ")[0])
     return _NEWER if group is None else _SECTIONS.get(group, group)
@@ -150,7 +150,7 @@ def _place(section: str, known: Sequence[str]) -> int:
     return known.index(section) if section in known else len(known)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: CommandEntry) -> str:
     names = " ".join(f"`{name}`" for name in entry.names)
     return f"| {names} | {entry.status} | {entry.text} |\n".replace("|  |", "| |")
 

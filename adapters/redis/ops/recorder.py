@@ -28,7 +28,7 @@ from crdtcast.adapters.redis.store.databases import db_of, home_of, object_of, s
 from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Effect,
-    Event,
+    EffectsEvent,
     KeyEffect,
     KillAll,
     RedisType,
@@ -228,7 +228,7 @@ class Recorder:
         for tag, _, event in record.sent if self.log is not None else ():
             self._touch(event.effects, tag.dot, now)
 
-    def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, Event]], now: float) -> None:
+    def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, EffectsEvent]], now: float) -> None:
         for tag, _, event in sent:
             if self.group is None and self.log is not None:
                 self.log.send(tag)

@@ -18,15 +18,15 @@ from crdtcast.adapters.redis.recorded.derivation import (
     event_of,
     row_of,
 )
-from crdtcast.adapters.redis.recorded.record import Entry, Record
+from crdtcast.adapters.redis.recorded.record import RecordEntry, ServerRecord
 from crdtcast.adapters.redis.store import effects, metadata
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.databases import db_of
 from crdtcast.adapters.redis.store.effects import (
     Effect,
+    EffectsEvent,
     EndsData,
     EndsKey,
-    Event,
     Inc,
     KillAll,
     KillSlots,
@@ -41,7 +41,7 @@ from crdtcast.causality.tags import Tag
 from crdtcast.engine import Engine, GroupEngine, ParkedOperation
 
 
-def ended_by(event: Event) -> Iterator[bytes]:
+def ended_by(event: EffectsEvent) -> Iterator[bytes]:
     """Keys that what was recorded has ended, whatever they were: their deadlines without data, too."""
     for effect in event.effects:
         if isinstance(effect, EndsKey):
@@ -51,10 +51,10 @@ def ended_by(event: Event) -> Iterator[bytes]:
 class Derived(NamedTuple):
     """What the next commit has to do for a record. tag: None if it came to nothing, or has to be parked."""
 
-    record: Record
+    record: ServerRecord
     tag: Tag | None
     payload: bytes
-    event: Event
+    event: EffectsEvent
     hidden: tuple[bytes, ...] = ()
     """Where the values are that it has ended, hidden under its keys: nobody counts on them any more."""
 
@@ -66,12 +66,12 @@ class Derived(NamedTuple):
         return (Message(self.tag.dot, self.tag.context, self.payload),)
 
     @property
-    def sent(self) -> tuple[tuple[Tag, bytes, Event], ...]:
+    def sent(self) -> tuple[tuple[Tag, bytes, EffectsEvent], ...]:
         """The same as the committer notes own messages."""
         return () if self.tag is None else ((self.tag, self.payload, self.event),)
 
 
-def message_of(record: Record) -> Message | None:
+def message_of(record: ServerRecord) -> Message | None:
     """The one message of a record; None if it has come to nothing."""
     event = derived(record)
     if not event.effects:
@@ -88,7 +88,7 @@ class ParkedRecord(NamedTuple):
     taken: Mapping[int, Contents | None]
 
     @classmethod
-    def of(cls, record: Record) -> ParkedRecord | None:
+    def of(cls, record: ServerRecord) -> ParkedRecord | None:
         """None if the record has come to nothing."""
         message = message_of(record)
         if message is None:
@@ -106,7 +106,7 @@ class RecordedWork:
         """Of an incarnation that had ended by the time of the answer: it sends nothing any more."""
 
     def resume(
-        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
+        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: ServerRecord | None
     ) -> None:
         """Go on from what the server holds. A former process may have sent the message of its record already."""
         self.pending = self.parked = None
@@ -121,7 +121,7 @@ class RecordedWork:
                 keyspace.forget(effect.key)  # its server may have dropped it since
 
     def answered(
-        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
+        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: ServerRecord | None
     ) -> None:
         """The server has carried out what a message is reserved for. record: None if nothing was written."""
         if record is None:
@@ -186,7 +186,7 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
 
 
 def _taken(
-    record: Record, hidden: Collection[bytes] | None
+    record: ServerRecord, hidden: Collection[bytes] | None
 ) -> Iterator[tuple[int, Contents | None]]:
     """Places of the effects that may have taken something away, and what; None if the record does not tell. hidden:
     where values are that it has ended beside those which were visible; None if nobody knows.
@@ -208,7 +208,7 @@ def _taken(
 
 def _taken_by(
     effect: EndsData | KillSlots | Reg,
-    entry: Entry,
+    entry: RecordEntry,
     hidden: Collection[bytes] | None,
 ) -> Contents | None:
     row, _ = row_of(entry)

@@ -7,14 +7,14 @@ from itertools import chain
 
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
-from crdtcast.adapters.redis.recorded.record import Entry, Record
+from crdtcast.adapters.redis.recorded.record import RecordEntry, ServerRecord
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.effects import (
     NEVER,
     Assign,
     Effect,
+    EffectsEvent,
     EndsKey,
-    Event,
     KillAll,
     KillKey,
     KillSlots,
@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.exceptions import ConfigurationError
 
 
-def derived(record: Record) -> Event:
+def derived(record: ServerRecord) -> EffectsEvent:
     """The message of a record. It has no effects if nothing that was recorded has written anything.
 
     Raises ConfigurationError for a command that this program does not know.
@@ -32,7 +32,7 @@ def derived(record: Record) -> Event:
     return event_of(record, derived_by_entry(record))
 
 
-def derived_by_entry(record: Record) -> list[list[Effect]]:
+def derived_by_entry(record: ServerRecord) -> list[list[Effect]]:
     """The effects of each entry, in order."""
     found = [list(effects_of(entry)) for entry in record.entries]
     for effect in chain.from_iterable(found) if record.offset_ms else ():
@@ -41,12 +41,12 @@ def derived_by_entry(record: Record) -> list[list[Effect]]:
     return found
 
 
-def event_of(record: Record, found: Iterable[Iterable[Effect]]) -> Event:
+def event_of(record: ServerRecord, found: Iterable[Iterable[Effect]]) -> EffectsEvent:
     """The message that these effects, by entry, make."""
-    return Event(record.timestamp, list(chain.from_iterable(found)))
+    return EffectsEvent(record.timestamp, list(chain.from_iterable(found)))
 
 
-def effects_of(entry: Entry) -> Iterator[Effect]:
+def effects_of(entry: RecordEntry) -> Iterator[Effect]:
     """Those of one command: none of what the server refused, or what has found nothing. A key that begins anew with it
     is killed first, so that nothing of its former life, a deadline above all, counts any more.
     """
@@ -62,7 +62,7 @@ def effects_of(entry: Entry) -> Iterator[Effect]:
         yield effect
 
 
-def row_of(entry: Entry) -> tuple[WriteCommand, Derive]:
+def row_of(entry: RecordEntry) -> tuple[WriteCommand, Derive]:
     """What the gateway knows of a recorded command, and how its effects are derived.
 
     Raises ConfigurationError for a command that this program does not know.

@@ -16,7 +16,7 @@ import msgpack
 
 from crdtcast.adapters.redis.deadlines.index import PIN_BELOW_MS, PIN_MS
 from crdtcast.adapters.redis.recorded.exact_sums import LUA
-from crdtcast.adapters.redis.server.resp import ReplyError, Status
+from crdtcast.adapters.redis.server.resp import ReplyError, StatusReply
 from crdtcast.adapters.redis.store.databases import LUA_HOME, db_of
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, OutdatedError
@@ -158,7 +158,7 @@ SCRIPT = SCRIPT.replace(b"BELOW_MS", b"%d" % PIN_BELOW_MS)
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 
 
-class Look(NamedTuple):
+class ServerLook(NamedTuple):
     """What is to be read in the same step as a command, before it or (`exact`) behind it.
 
     before: a read whose reply is recorded; or VALUE and a key, which gives its type, all it holds, and its deadline.
@@ -170,10 +170,10 @@ class Look(NamedTuple):
     exact: Sequence[bytes] = ()
 
 
-NO_LOOK = Look()
+NO_LOOK = ServerLook()
 
 
-class Asked(NamedTuple):
+class AskedCommand(NamedTuple):
     """One command for the script. number: among those of its commit. begins: places of keys that it may begin: whether
     they had data before is recorded. idle: whether a reply of nothing, 0, or no elements tells that it wrote nothing.
     db: the database that it is carried out in. names: by place, what stands for the keys in the record, where these
@@ -184,7 +184,7 @@ class Asked(NamedTuple):
     words: Sequence[bytes]
     begins: Sequence[int] = ()
     idle: bool = False
-    look: Look = NO_LOOK
+    look: ServerLook = NO_LOOK
     db: int = 0
     names: Mapping[int, bytes] = {}
 
@@ -207,7 +207,7 @@ class Asked(NamedTuple):
         return _pack_for_script(asked)
 
 
-class Entry(NamedTuple):
+class RecordEntry(NamedTuple):
     """What is recorded of one command, with names for keys. fresh: those that had no data before. before: the reply to
     that look.
     """
@@ -219,7 +219,7 @@ class Entry(NamedTuple):
     reply: Any
 
     @classmethod
-    def decode(cls, asked: bytes, result: bytes) -> Entry:
+    def decode(cls, asked: bytes, result: bytes) -> RecordEntry:
         """From the two parts of it."""
         number, words, begins, _, _, _, _, *elsewhere = msgpack.unpackb(asked, raw=True)
         for place, name in elsewhere[2] if elsewhere else ():
@@ -238,7 +238,7 @@ class Entry(NamedTuple):
 def _reply(kind: int, reply: Any) -> Any:
     match kind:
         case 1:
-            return Status(reply)
+            return StatusReply(reply)
         case 2:
             return ReplyError(reply)
         case 3:
@@ -247,13 +247,13 @@ def _reply(kind: int, reply: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ServerRecord:
     """Everything that the message of a recorded stretch is made from."""
 
     dot: Dot
     context: tuple[Dot, ...]
     timestamp: int
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RecordEntry, ...] = ()
     offset_ms: int = 0
     """What the clock of deadlines is ahead of the server's."""
 
@@ -261,12 +261,12 @@ class Record:
         """What the first element says: all but the entries."""
         return _pack([LEVEL, self.dot, self.context, self.timestamp, self.offset_ms])
 
-    def with_entries(self, entries: Iterable[Entry]) -> Record:
+    def with_entries(self, entries: Iterable[RecordEntry]) -> ServerRecord:
         """The same, of these commands."""
         return replace(self, entries=tuple(entries))
 
     @classmethod
-    def decode(cls, elements: Sequence[bytes]) -> Record | None:
+    def decode(cls, elements: Sequence[bytes]) -> ServerRecord | None:
         """From the list; None if there is none. Raises OutdatedError for a later program's, ConfigurationError for
         what is damaged.
         """
@@ -279,7 +279,7 @@ class Record:
                     f"the server holds a record of level {level}, and this gateway's program "
                     f"reads {LEVEL}: start the program that wrote it; this one changed nothing"
                 )
-            entries = map(Entry.decode, elements[2::2], elements[3::2])
+            entries = map(RecordEntry.decode, elements[2::2], elements[3::2])
             dots = tuple(Dot(*pair) for pair in context)
             return cls(Dot(*dot), dots, int(timestamp), tuple(entries), int(offset_ms))
         except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:

@@ -19,7 +19,7 @@ from crdtcast.adapters.redis.commands.write_command import (
 )
 from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.commit.plan import Expect, Plan
-from crdtcast.adapters.redis.deadlines.index import Gone
+from crdtcast.adapters.redis.deadlines.index import GoneDeadline
 from crdtcast.adapters.redis.recorded.derivation import effects_of
 from crdtcast.adapters.redis.recorded.record import (
     MOST_BYTES,
@@ -27,9 +27,9 @@ from crdtcast.adapters.redis.recorded.record import (
     NO_LOOK,
     SCRIPT,
     SCRIPT_SHA,
-    Asked,
-    Entry,
-    Record,
+    AskedCommand,
+    RecordEntry,
+    ServerRecord,
 )
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store import metadata
@@ -53,12 +53,12 @@ class Segments:
     """
 
     def __init__(
-        self, plan: Plan, keyspace: Keyspace, record: Record, *, whole: bool, metadata_db: int
+        self, plan: Plan, keyspace: Keyspace, record: ServerRecord, *, whole: bool, metadata_db: int
     ) -> None:
         self.record = record
         self.requests: list[Request] = []
         """Whose commands are in it, in order; not their reads."""
-        self._done: list[tuple[int, list[Entry]]] = []
+        self._done: list[tuple[int, list[RecordEntry]]] = []
         """What was recorded, by the place of the script in the plan."""
         self._plan = plan
         self._keyspace = keyspace
@@ -124,7 +124,7 @@ class Segments:
         several = _pieces(row, args) if type(args) is not list else repeat(())
         for words, named in zip(_pieces(row, sent), several, strict=False):
             names = _names(row, named)
-            asked = Asked(len(self._asked), words, begins, idle, look, db, names)
+            asked = AskedCommand(len(self._asked), words, begins, idle, look, db, names)
             self._asked.append(asked.encode())
             begins = ()
         self._first[id(request)] = begin, len(self._asked) - begin
@@ -141,10 +141,10 @@ class Segments:
         number, db = len(self._asked), db_of_args(request.args)
         if request.command.name == "FLUSHALL":
             count = self._keyspace.databases.count
-            asked, flushed = Asked(number, (b"FLUSHALL", b"%d" % count)), None
+            asked, flushed = AskedCommand(number, (b"FLUSHALL", b"%d" % count)), None
         else:  # the name of an empty key tells the database
             names = {1: name_of(db, b"")} if db else {}
-            asked, flushed = Asked(number, (b"FLUSHDB", b"ASYNC"), db=db, names=names), db
+            asked, flushed = AskedCommand(number, (b"FLUSHDB", b"ASYNC"), db=db, names=names), db
         self.requests.append(request)
         self._first[id(request)] = number, 1
         self._asked.append(asked.encode())
@@ -166,21 +166,21 @@ class Segments:
         timed = row.timed(args, dates.now - dates.offset_ms)
         return args if isinstance(timed, ReplyError) else list(timed)
 
-    def dated(self) -> dict[bytes, Gone]:
+    def dated(self) -> dict[bytes, GoneDeadline]:
         """Keys of which only the server knows the deadline when it is done."""
-        found: dict[bytes, Gone] = {}
+        found: dict[bytes, GoneDeadline] = {}
         first = self._undated
         for at, request in enumerate(
             self.requests[first:] if self._keyspace.dates.in_use else (), first
         ):
             row = request.command.write
             assert row is not None
-            gone = Gone.STAYS if row.empties else Gone.ENDS
+            gone = GoneDeadline.STAYS if row.empties else GoneDeadline.ENDS
             for key in request.command.keys_of(request.args):
                 if self._flushed and at < self._flushed.get(db_of(key), 0):
                     continue
                 if (
-                    found.get(key) is not Gone.STAYS
+                    found.get(key) is not GoneDeadline.STAYS
                 ):  # what another command has ended the next commit knows
                     found[key] = gone
         return found
@@ -223,12 +223,12 @@ class Segments:
 
     # The answer
 
-    def answered(self, replies: Replies) -> tuple[list[Request], Record | None]:
+    def answered(self, replies: Replies) -> tuple[list[Request], ServerRecord | None]:
         """Answer what was carried out. Returns what was not, which is to be carried out again, and what was recorded:
         None if nothing was written.
         """
         results: list[bytes | ReplyError] = []
-        entries: list[Entry] = []
+        entries: list[RecordEntry] = []
         for place, first, count in self._scripts:
             reply = replies[place]
             if isinstance(reply, Exception):
@@ -238,10 +238,12 @@ class Segments:
             results += found
             if wrote:
                 asked = self._asked[first : first + count]
-                done = [Entry.decode(a, r) for a, r in zip(asked, found, strict=True) if r]
+                done = [RecordEntry.decode(a, r) for a, r in zip(asked, found, strict=True) if r]
                 entries += done
                 self._done.append((place, done))
-        values = [r if isinstance(r, ReplyError) else r and Entry.reply_of(r) for r in results]
+        values = [
+            r if isinstance(r, ReplyError) else r and RecordEntry.reply_of(r) for r in results
+        ]
         again = self._answer(values, {k for k, r in enumerate(results) if r == b""})
         return again, self.record.with_entries(entries) if entries else None
 
@@ -252,7 +254,7 @@ class Segments:
                 for key in _written(entry):
                     yield key, place
 
-    def answered_by(self, record: Record | None) -> list[Request]:
+    def answered_by(self, record: ServerRecord | None) -> list[Request]:
         """The same by what was found at the server, after its answer was lost. What is not in the record has written
         nothing.
         """
@@ -330,7 +332,7 @@ def _shaped(request: Request, values: Sequence[Any]) -> Any:
     return sum(values) if isinstance(values[0], int) else values[0]
 
 
-def _written(entry: Entry) -> Iterator[bytes]:
+def _written(entry: RecordEntry) -> Iterator[bytes]:
     """Keys whose value a command has changed."""
     if entry.reply == 0 and entry.words[0].upper() in ZERO_IS_NOTHING:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crdtcast.adapters.redis.commands import WRITES
-from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.commands.table import CommandKind, Table
 from crdtcast.adapters.redis.commands.write_command import NO_KEY
 from crdtcast.adapters.redis.server.connection import ServerConnection, Words
 from crdtcast.adapters.redis.server.resp import ReplyError
@@ -101,7 +101,7 @@ async def note_denied(server: ServerConnection, table: Table) -> None:
     passed = [
         command
         for command in table.commands()
-        if command.kind in (Kind.READ, Kind.PUBSUB) and command.subcommands is None
+        if command.kind in (CommandKind.READ, CommandKind.PUBSUB) and command.subcommands is None
     ]
     tried = [_words_of(command.name, command.low) for command in passed]
     _, *replies, _ = await server.call([("MULTI",), *tried, ("DISCARD",)])

@@ -10,8 +10,8 @@ from typing import Any
 import msgpack
 
 from crdtcast.adapters.redis.deadlines import index
-from crdtcast.adapters.redis.group.recovery import Durability, Found
-from crdtcast.adapters.redis.recorded.record import Record
+from crdtcast.adapters.redis.group.recovery import Durability, FoundState
+from crdtcast.adapters.redis.recorded.record import ServerRecord
 from crdtcast.adapters.redis.server.connection import ServerConnection, Words
 from crdtcast.adapters.redis.server.monitor import parse_sections
 from crdtcast.adapters.redis.store import metadata
@@ -34,7 +34,7 @@ _KEYS_AT_ONCE = 1000
 class Inspection:
     """Answers, as of one instant of a quiet server."""
 
-    found: Found
+    found: FoundState
     unstable: list[Message]
     late: list[Message]
     """What is stable, and is kept until an event log has told of it."""
@@ -46,9 +46,9 @@ class Inspection:
     disputed: set[bytes]
     incomplete: set[bytes]
     """Keys that wait for another region's copy."""
-    record: Record | None
+    record: ServerRecord | None
     """What the server has done by itself, and no message is stored of."""
-    handed_on: Record | None = None
+    handed_on: ServerRecord | None = None
     """The same of an incarnation that has ended just now: its message is among the unstable ones."""
     orphans: dict[bytes, bytes]
     """Keys without data that have a deadline: as the index has it."""
@@ -119,7 +119,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     unstable = [message for message in stored if not covers(stable, message.dot)]
     joining = frozenset(i.decode() for i in told["joining"] if i) if told["joining"] else None
     return Inspection(
-        found=Found(
+        found=FoundState(
             run_id=info.get("run_id", ""),
             role=info.get("role", "master"),
             durability=durability(info, told["config"], version),
@@ -138,7 +138,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),
         incomplete=set(told["incomplete"]),
-        record=Record.decode(told["record"]),
+        record=ServerRecord.decode(told["record"]),
         orphans=_deadlines(index.ORPHANS, told["orphans"], marks=1),
         pinned=_deadlines(index.PINNED, told["pinned"]),
         has_deadlines=bool(told["due"] or told["orphans"]),

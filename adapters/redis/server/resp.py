@@ -16,7 +16,7 @@ import hiredis
 from crdtcast.exceptions import CrdtcastError
 
 
-class Status(bytes):
+class StatusReply(bytes):
     """A simple string, such as `+OK`. It must not hold CR or LF."""
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class ReplyError(CrdtcastError):
         return _one_line(str(self).encode("utf-8", "surrogateescape"))
 
 
-OK = Status(b"OK")
+OK = StatusReply(b"OK")
 OK_REPLY = b"+OK\r\n"
 SMALL_INTEGERS = {number: b":%d\r\n" % number for number in range(1024)}
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -123,7 +123,7 @@ def _uncommon(value: object, protocol: int) -> bytes:
     match value:
         case bool():
             return (b"#t\r\n" if value else b"#f\r\n") if resp3 else SMALL_INTEGERS[value]
-        case Status():
+        case StatusReply():
             return b"+%b\r\n" % bytes(value)
         case Verbatim():
             if resp3:

@@ -210,14 +210,14 @@ def pairs_of(words: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-class Event(NamedTuple):
+class EffectsEvent(NamedTuple):
     """What a payload says. timestamp: its hybrid logical time."""
 
     timestamp: int
     effects: list[Effect]
 
 
-NO_EVENT = Event(0, [])
+NO_EVENT = EffectsEvent(0, [])
 """Of a message on the membership."""
 
 
@@ -341,7 +341,7 @@ def _encoded(slots: Slots) -> Slots | bytes:
     return slots.encoded
 
 
-def decode(payload: bytes) -> Event:
+def decode(payload: bytes) -> EffectsEvent:
     """What a payload says. Raises UnreadableError for one that this program cannot read."""
     decoding = Decoding(payload)
     while not decoding.step():
@@ -356,7 +356,7 @@ class Decoding:
 
     def __init__(self, payload: bytes) -> None:
         self._unfolding: list[Unfolding] = []
-        self.event: Event
+        self.event: EffectsEvent
         self.databases: Collection[int]
         self.event, self.databases = _decode_payload(payload, self._unfolding)
 
@@ -376,7 +376,9 @@ class Decoding:
         return not self._unfolding
 
 
-def _decode_payload(payload: bytes, unfolding: list[Unfolding]) -> tuple[Event, Collection[int]]:
+def _decode_payload(
+    payload: bytes, unfolding: list[Unfolding]
+) -> tuple[EffectsEvent, Collection[int]]:
     """With the databases that it names, beside the usual one. unfolding: gets the slots that are to be decoded
     further.
     """
@@ -393,7 +395,7 @@ def _decode_payload(payload: bytes, unfolding: list[Unfolding]) -> tuple[Event, 
         if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
             databases = _databases(set(map(_NAME, rows)))
         decoded = [READERS.get(row[0], _read_whole)(row, unfolding) for row in rows]
-        return make_tuple(Event, (timestamp, decoded)), databases
+        return make_tuple(EffectsEvent, (timestamp, decoded)), databases
     except UnreadableError:
         raise
     except (
@@ -413,7 +415,7 @@ def _databases(names: Iterable[bytes]) -> Collection[int]:
     return set(map(db_of, names)) - {0}
 
 
-def decode_own(message: Message | ParkedOperation) -> Event:
+def decode_own(message: Message | ParkedOperation) -> EffectsEvent:
     """What a message says that is stored here. Raises ConfigurationError if this program cannot read them."""
     try:
         return decode(message.payload)

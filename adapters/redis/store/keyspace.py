@@ -16,8 +16,8 @@ from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.deadlines.index import (
     ORPHANS,
     Due,
-    Found,
-    Gone,
+    FoundDeadlines,
+    GoneDeadline,
     Move,
     advance,
     forget_all,
@@ -132,7 +132,7 @@ class Keyspace:
             strange = NOTHING if type_name == b"none" else OTHER
             self.types[key] = strange if native is None else native.here
 
-    def learn_dated(self, key: bytes, found: Found, now: int) -> None:
+    def learn_dated(self, key: bytes, found: FoundDeadlines, now: int) -> None:
         """Take in a look at a key and its deadline, at the server's TIME."""
         self.learn(key, found.kind, found.text)
         self.dates.learn(key, found, now)
@@ -749,7 +749,9 @@ class Keyspace:
 
     # Deadlines
 
-    def set_deadlines(self, plan: Plan, found: Mapping[bytes, Gone], *, pins: bool = False) -> None:
+    def set_deadlines(
+        self, plan: Plan, found: Mapping[bytes, GoneDeadline], *, pins: bool = False
+    ) -> None:
         """At the end of a commit: the server gets the deadlines of the keys that had one, or have one now. found: see
         `Dates.moves`. pins: it is not the end, and no key may be dropped before that.
         """

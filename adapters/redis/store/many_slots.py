@@ -2,8 +2,8 @@
 for the whole.
 
 There are three forms of them: the slots themselves, the words of a native command, and in a payload one string of
-msgpack lists, each a piece. `Folding` makes the last out of a client's request, which has the others; `Unfolding` makes
-the others out of a payload.
+msgpack lists, each a piece. `SlotFolding` makes the last out of a client's request, which has the others; `Unfolding`
+makes the others out of a payload.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class ManySlots(list[bytes]):
     @classmethod
     def of(cls, slots: Sequence[bytes]) -> ManySlots:
         """In all forms, at one go."""
-        folding = Folding(slots, words_of(slots))
+        folding = SlotFolding(slots, words_of(slots))
         while not folding.step():
             pass
         return folding.slots
 
 
-class Folding:
+class SlotFolding:
     """Slots of a client's request; words: as they came. Once `step` has returned True `slots` are complete."""
 
     def __init__(self, slots: Sequence[bytes], words: bytes | memoryview) -> None:

@@ -28,7 +28,7 @@ from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
 from crdtcast.group.join_server import Guest, Hosting, check_crowd, whose_place
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy
-from crdtcast.wire.state import Entry, pack_entry
+from crdtcast.wire.state import JoinerEntry, pack_entry
 
 
 class _Guest(Guest):
@@ -209,7 +209,7 @@ class Giver(Hosting[_Guest]):
             self._refuse(guest.link, frame.serial, error)
             return
         packed = pack_entry(
-            Entry(admission.incarnation, self._peers.channel.group_id, admission.state, ())
+            JoinerEntry(admission.incarnation, self._peers.channel.group_id, admission.state, ())
         )
         guest.offered_on = None
         reads, rows = copy.closing()

@@ -26,7 +26,7 @@ from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.offer_frames import Fetch
 from crdtcast.wire.offers import ContactLostError
-from crdtcast.wire.state import Entry, unpack_entry
+from crdtcast.wire.state import JoinerEntry, unpack_entry
 
 _COMMANDS_AT_ONCE = 2_000
 
@@ -114,7 +114,7 @@ class Writer:
         if any(row.part is not None for row in rows):
             crash_point("copy-page-written")
 
-    async def finish(self, ending: Ending, state: StoredState, entry: Entry) -> None:
+    async def finish(self, ending: Ending, state: StoredState, entry: JoinerEntry) -> None:
         """The last keys, and everything that a restart needs, at once."""
         stored: list[Words] = []
         entries: list[bytes] = []
@@ -190,7 +190,7 @@ class Arriving(Joining):
         self._place = 0
         self._keys = 0
 
-    async def through(self, link: Link, wish: Wish) -> tuple[bytes, Entry]:
+    async def through(self, link: Link, wish: Wish) -> tuple[bytes, JoinerEntry]:
         """See `Joining.through`; the copy is not returned, it is in the server. ServerError if that fails."""
         self._use(link)
         self._contact = link.name
@@ -251,7 +251,7 @@ class Arriving(Joining):
             )
 
 
-def stored_state(group: str, name: str, entry: Entry, clock: int) -> StoredState:
+def stored_state(group: str, name: str, entry: JoinerEntry, clock: int) -> StoredState:
     """What an admitted joiner goes on from."""
     state = entry.state
     return StoredState(

@@ -25,7 +25,7 @@ from crdtcast.adapters.redis.store.effects import (
 )
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.value_pages import MOST_SLOTS, ValuePages
-from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.key_rows import Row, RowsPart
 from crdtcast.adapters.redis.transfer.row_reads import Subject, reading
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
@@ -122,7 +122,7 @@ class KeyPages:
         if walk.following is None:
             self._left.remove(walk)
         type_ = walk.native.type
-        part = Part(hidden=self.hides & {type_}, at=page.at)
+        part = RowsPart(hidden=self.hides & {type_}, at=page.at)
         return [Row(self.key, {type_: page.content}, part)] if page.content else []
 
     def _some_again(self) -> Steps[Rows]:

@@ -22,7 +22,7 @@ from crdtcast.causality.tags import Dot
 T = TypeVar("T")
 
 
-class Part(NamedTuple):
+class RowsPart(NamedTuple):
     """Which part of a key a row is of, beside its contents. gone: slots that are not there. hidden: types that stand
     behind another one. at: where in the value of the one slot the row's begins.
     """
@@ -40,7 +40,7 @@ class Row:
 
     key: bytes
     contents: Contents | None
-    part: Part | None = None
+    part: RowsPart | None = None
     """None for all of the key."""
     foreign: str = ""
     log: KeyLog = field(default_factory=dict)
@@ -78,13 +78,13 @@ def unpacked_row(raw: Any) -> Row:
     return Row(key, contents, part, foreign, logs, set_)
 
 
-def _packed_part(part: Part) -> list[object]:
+def _packed_part(part: RowsPart) -> list[object]:
     return [packed_slots(part.gone), sorted(part.hidden), part.at]
 
 
-def _part(gone: Any, hidden: Any, at: Any) -> Part:
+def _part(gone: Any, hidden: Any, at: Any) -> RowsPart:
     types = frozenset(map(_type, checked(list, hidden)))
-    return Part(unpacked_slots(gone), types, natural(at))
+    return RowsPart(unpacked_slots(gone), types, natural(at))
 
 
 def packed_slots(slots: Slots) -> dict[int, list[bytes]]:

@@ -16,7 +16,7 @@ from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.slot_value import Figures, figures
 from crdtcast.adapters.redis.store.unstable import KeyLog, SlotLog, UnstableLog
-from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.key_rows import Row, RowsPart
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import Holds
 from crdtcast.adapters.redis.types.strings import String
@@ -48,7 +48,7 @@ def reading(
         end = start + len(read.commands)
         own, start = replies[start:end], end
         contents = read.contents(own)
-        part: Part | None = None
+        part: RowsPart | None = None
         if slots is None or not read.is_there(own):
             contents = keyspace.with_orphan(key, contents)
         else:
@@ -63,13 +63,13 @@ def reading(
     return rows
 
 
-def _part(slots: Slots, contents: Contents, hidden: Collection[RedisType]) -> Part:
+def _part(slots: Slots, contents: Contents, hidden: Collection[RedisType]) -> RowsPart:
     gone: dict[RedisType, list[bytes]] = {}
     for type_, some in slots.items():
         there = contents.get(type_, {})
         if missing := [slot for slot in some if slot not in there]:
             gone[type_] = missing
-    return Part(gone, frozenset(slots.keys() & hidden))
+    return RowsPart(gone, frozenset(slots.keys() & hidden))
 
 
 def _foreign(key: bytes, kind: object, contents: Contents, keyspace: Keyspace) -> str:

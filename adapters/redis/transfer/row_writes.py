@@ -10,7 +10,7 @@ from crdtcast.adapters.redis.store.contents import deadline_of, portions, types_
 from crdtcast.adapters.redis.store.databases import home_of, sent
 from crdtcast.adapters.redis.store.effects import NEVER, RedisType
 from crdtcast.adapters.redis.store.hiding import hidden_key
-from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.key_rows import Row, RowsPart
 from crdtcast.adapters.redis.types import TYPES
 
 
@@ -25,7 +25,7 @@ def commands_for(
         key, worth, home = row.key, row.contents or {}, home_of(row.key)
         types = types_of(worth)
         is_there = bool(types) or row.part is not None
-        part = row.part or Part(hidden=frozenset(types[1:]))
+        part = row.part or RowsPart(hidden=frozenset(types[1:]))
         asked: list[tuple[int, list[bytes]]] = []
         if row.part is None:
             asked.append((home.db, [b"DEL", home.key]))

@@ -13,14 +13,14 @@ from crdtcast.engine import Durability, Engine, EngineCounters, EngineState
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class BaselineCommit:
     """A saved state, and how many events the application had had by then."""
 
     state: EngineState
     position: int
 
 
-class Host:
+class BaselineHost:
     """A member and its journal. Deterministic: incarnations are numbered, not timed."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Host:
         self.life: int = 1
         self.incarnations: int = 1
         self.engine: Engine = engine_type(new_incarnation(name, 1, 0), names, durable=durability)
-        self.commits: list[Commit] = [Commit(self.engine.state(), 0)]
+        self.commits: list[BaselineCommit] = [BaselineCommit(self.engine.state(), 0)]
         self.held: list[Transmit] = []
         self.ended_counters: list[EngineCounters] = []
 
@@ -47,7 +47,7 @@ class Host:
 
     def sync(self, position: int) -> list[Transmit]:
         """Save the state; what may leave because of that."""
-        commit = Commit(self.engine.state(), position)
+        commit = BaselineCommit(self.engine.state(), position)
         if self.durability is Durability.DECLARED:
             # Not this commit: the one before. A journal that syncs in the background lags behind.
             self.engine.mark_durable(self.commits[-1].state.vector)
@@ -89,5 +89,5 @@ class Host:
             for message in old.state().unstable:
                 self.engine.receive(old.me, message)
         # The new incarnation is saved before it says anything; where the outbox is held, nothing else is needed.
-        self.commits = [Commit(self.engine.state(), commit.position)]
+        self.commits = [BaselineCommit(self.engine.state(), commit.position)]
         return commit.position

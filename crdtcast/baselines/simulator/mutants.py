@@ -14,7 +14,7 @@ class _EagerStability(NamedRows):
         return True
 
 
-class EagerAdoption(Engine):
+class FixedEagerAdoption(Engine):
     """Late adoption dropped: a digest counts before all that its sender had sent has been delivered here."""
 
     stability_type: ClassVar[type[NamedRows]] = _EagerStability
@@ -42,14 +42,14 @@ class EndedForgotten(Engine):
     stability_type: ClassVar[type[NamedRows]] = _ForgetfulStability
 
 
-class NoAsking(Engine):
+class FixedNoAsking(Engine):
     """Nobody is asked: one lost last digest leaves a message unstable for ever."""
 
     def _ask(self) -> None:
         self._evaluate()
 
 
-class NoContext(Engine):
+class FixedNoContext(Engine):
     """Messages do not say what they depend on, beyond the one before."""
 
     def _take_context(self) -> tuple[Dot, ...]:
@@ -57,7 +57,7 @@ class NoContext(Engine):
         return ()
 
 
-class SelfishRepair(Engine):
+class FixedSelfishRepair(Engine):
     """Members repair only what they have sent themselves."""
 
     def _repair(self, peer: Peer, vector: Vector) -> None:
@@ -94,12 +94,12 @@ class KeepsUndelivered(Engine):
 
 
 MUTANTS: dict[str, type[Engine]] = {
-    "eager-adoption": EagerAdoption,
+    "eager-adoption": FixedEagerAdoption,
     "unnamed-rows": UnnamedRows,
     "ended-forgotten": EndedForgotten,
-    "no-asking": NoAsking,
-    "no-context": NoContext,
-    "selfish-repair": SelfishRepair,
+    "no-asking": FixedNoAsking,
+    "no-context": FixedNoContext,
+    "selfish-repair": FixedSelfishRepair,
     "no-repair": NoRepair,
     "tells-unsynced": TellsUnsynced,
     "keeps-undelivered": KeepsUndelivered,

@@ -13,7 +13,7 @@ class Packet:
     content: Any
 
 
-class Network:
+class BaselineNetwork:
     """Packets by ordered pair of names, and which pairs are linked."""
 
     def __init__(self, names: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from crdtcast.baselines import (
     VectorEngine,
 )
 from crdtcast.baselines.interface import CausalEngine
-from crdtcast.baselines.simulator.network import Network, Packet
+from crdtcast.baselines.simulator.network import BaselineNetwork, Packet
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.oracle import Checker
@@ -44,7 +44,7 @@ class BaselineWorld:
         self.engines: dict[str, CausalEngine] = {
             name: BASELINES[engine](name, names) for name in names
         }
-        self.network: Network = Network(names)
+        self.network: BaselineNetwork = BaselineNetwork(names)
         self.checker: Checker = Checker(names)
         self.counts: Counter[str] = Counter()
         for a, b in permutations(names, 2):

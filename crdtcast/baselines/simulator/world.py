@@ -3,7 +3,7 @@
 Actions (members by name):
     send X          X's application broadcasts
     poll X          X's application takes one delivery        stable X   … all its stable notices
-    tick X          X's timer                                 sync X     X's journal (see `Host`)
+    tick X          X's timer                                 sync X     X's journal (see `BaselineHost`)
     net S D n       packet n in flight from S to D arrives    dup S D n  … and stays in flight    drop S D n  is lost
     link A B        a link comes up (handshake)               cut A B    it goes down
     crash X n r     X dies and starts again from its n-th commit; r = 1: it remembers what the journal lost
@@ -12,13 +12,13 @@ Actions (members by name):
 from collections import Counter
 from itertools import combinations
 
-from crdtcast.baselines.simulator.host import Host
-from crdtcast.baselines.simulator.network import Network, Packet
+from crdtcast.baselines.simulator.host import BaselineHost
+from crdtcast.baselines.simulator.network import BaselineNetwork, Packet
 from crdtcast.causality.messages import Transmit
 from crdtcast.engine import Durability, Engine
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.oracle import Checker, Finding, Kind
+from crdtcast.simulator.oracle import Checker, FailureKind, OracleFinding
 from crdtcast.simulator.schedule import Action
 
 DRAIN_ROUNDS = 400
@@ -36,10 +36,10 @@ class World:
     ) -> None:
         self.names = names
         self.durability = durability
-        self.hosts: dict[str, Host] = {
-            name: Host(name, names, durability, engine_type) for name in names
+        self.hosts: dict[str, BaselineHost] = {
+            name: BaselineHost(name, names, durability, engine_type) for name in names
         }
-        self.network: Network = Network(names)
+        self.network: BaselineNetwork = BaselineNetwork(names)
         self.checker: Checker = Checker(
             names, unsynced_sends_survive=durability is Durability.DECLARED
         )
@@ -142,7 +142,7 @@ class World:
         self.hosts[b].engine.disconnected(self.hosts[a].engine.me)
         return True
 
-    def _crash(self, host: Host, which: int, *, recover: bool) -> None:
+    def _crash(self, host: BaselineHost, which: int, *, recover: bool) -> None:
         for name in self.names:
             if name != host.name:
                 self._cut(host.name, name)
@@ -243,9 +243,9 @@ ENGINE_TOTALS = (
 )
 
 
-def _all(findings: list[Finding]) -> str:
+def _all(findings: list[OracleFinding]) -> str:
     shown = [str(finding) for finding in findings[:6]]
     return "; ".join(shown) + (f"; and {len(findings) - 6} more" if len(findings) > 6 else "")
 
 
-__all__ = ["ENGINE_TOTALS", "Failure", "Kind", "World"]
+__all__ = ["ENGINE_TOTALS", "Failure", "FailureKind", "World"]

@@ -5,9 +5,15 @@ snapshot, of a new incarnation with what the last one had synced, of a restart.
 from collections.abc import Callable, Mapping
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventlog.check.knowledge import LoggedMember, Message, Messages, missing, told_stable
+from crdtcast.eventlog.check.knowledge import (
+    LoggedMember,
+    LoggedMessage,
+    Messages,
+    missing,
+    told_stable,
+)
 from crdtcast.eventlog.check.membership import Roll
-from crdtcast.eventlog.check.violations import Place, Problem, Report, listed
+from crdtcast.eventlog.check.violations import LogPlace, Problem, Report, listed
 from crdtcast.eventlog.format import Event
 
 
@@ -25,7 +31,7 @@ class Beginnings:
         roll: Roll,
         report: Report,
         *,
-        unlogged: Callable[[Dot], Message],
+        unlogged: Callable[[Dot], LoggedMessage],
         may_lack: Callable[[str], bool],
     ) -> None:
         self._members = members
@@ -35,7 +41,7 @@ class Beginnings:
         self._unlogged = unlogged
         self._may_lack = may_lack
 
-    def started(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def started(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         """`me` begins here, or goes on after a restart."""
         vector = {origin: counter for origin, counter in (event.vector or {}).items() if counter}
         if me.begun:
@@ -64,7 +70,7 @@ class Beginnings:
         elif message is not None:
             message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
 
-    def _check_goes_on(self, me: LoggedMember, vector: dict[str, int], place: Place) -> None:
+    def _check_goes_on(self, me: LoggedMember, vector: dict[str, int], place: LogPlace) -> None:
         lost = [
             Dot(origin, vector.get(origin, 0) + 1)
             for origin, counter in me.vector.items()
@@ -79,7 +85,7 @@ class Beginnings:
                 Problem.ROLLED_BACK, place, text, lost[0], tuple(lost[1:]), (me.incarnation,)
             )
 
-    def _check_base(self, me: LoggedMember, vector: dict[str, int], place: Place) -> None:
+    def _check_base(self, me: LoggedMember, vector: dict[str, int], place: LogPlace) -> None:
         for origin, counter in vector.items():
             dot = Dot(origin, counter)
             message = self._messages.get(origin, counter)

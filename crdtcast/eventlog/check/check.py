@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crdtcast.eventlog.check.definition import Definition
 from crdtcast.eventlog.check.merge import Merge
-from crdtcast.eventlog.check.segments import Found, Log, find_logs, founded_apart
+from crdtcast.eventlog.check.segments import FoundSegments, SegmentedLog, find_logs, founded_apart
 from crdtcast.eventlog.check.violations import Violation
 
 
@@ -20,7 +20,7 @@ class Checked:
     violations: tuple[Violation, ...]
     counts: Counter[str]
     notes: tuple[str, ...]
-    groups: dict[str, list[Log]]
+    groups: dict[str, list[SegmentedLog]]
     counts_of: dict[str, Counter[str]]
 
 
@@ -63,9 +63,9 @@ def check_logs(
     return Checked(tuple(violations), counts, tuple(notes), groups, counts_of)
 
 
-def _groups(found: Found) -> dict[str, list[Log]]:
+def _groups(found: FoundSegments) -> dict[str, list[SegmentedLog]]:
     """The logs of each group, by what tells it from the others."""
-    groups: dict[str, list[Log]] = {}
+    groups: dict[str, list[SegmentedLog]] = {}
     for (name, run), together in found.groups.items():
         where = f" in {run}" if run else ""
         apart = founded_apart(together)

@@ -11,20 +11,20 @@ from typing import NamedTuple
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.tags import Dot
 from crdtcast.eventlog.check.beginnings import Beginnings
-from crdtcast.eventlog.check.knowledge import LoggedMember, Message, Messages, missing
+from crdtcast.eventlog.check.knowledge import LoggedMember, LoggedMessage, Messages, missing
 from crdtcast.eventlog.check.membership import Roll
-from crdtcast.eventlog.check.segments import Log
+from crdtcast.eventlog.check.segments import SegmentedLog
 from crdtcast.eventlog.check.stability import Notices
 from crdtcast.eventlog.check.values import Values
-from crdtcast.eventlog.check.violations import Place, Problem, Violation, listed
-from crdtcast.eventlog.format import Event, Kind
+from crdtcast.eventlog.check.violations import LogPlace, Problem, Violation, listed
+from crdtcast.eventlog.format import Event, EventKind
 
 _KEPT = 100
 _COLLECT_EVERY = 4096
-_ACTS = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE})
+_ACTS = frozenset({EventKind.SEND, EventKind.DELIVER, EventKind.STABLE})
 
 
-class Wait(NamedTuple):
+class CheckedWait(NamedTuple):
     """An event comes after `member` has `dot`."""
 
     member: str
@@ -40,7 +40,9 @@ class Definition:
     :param live: logs are still being written: what a log does not tell yet is no violation.
     """
 
-    def __init__(self, logs: Iterable[Log], *, group: str = "", live: bool = False) -> None:
+    def __init__(
+        self, logs: Iterable[SegmentedLog], *, group: str = "", live: bool = False
+    ) -> None:
         logs = list(logs)
         newest: dict[str, str] = {}
         for log in logs:
@@ -66,37 +68,37 @@ class Definition:
         )
         self._notices = Notices(self.members, self.messages, self.roll, self._report, live=live)
         self._future = set(self.members.values())
-        self._rules: dict[str, Callable[[LoggedMember, Event, Place], None]] = {
-            Kind.SEND: self._sent,
-            Kind.DELIVER: self._delivered,
-            Kind.STABLE: self._told_stable,
-            Kind.START: self._started,
-            Kind.STOP: self._stopped,
-            Kind.GC: self._claimed,
-            Kind.STATE: self._valued,
-            Kind.JOIN: self.roll.joined,
-            Kind.VIEW: self.roll.views.decided,
-            Kind.LEFT: self.roll.left,
-            Kind.EVICT: self.roll.evicted,
+        self._rules: dict[str, Callable[[LoggedMember, Event, LogPlace], None]] = {
+            EventKind.SEND: self._sent,
+            EventKind.DELIVER: self._delivered,
+            EventKind.STABLE: self._told_stable,
+            EventKind.START: self._started,
+            EventKind.STOP: self._stopped,
+            EventKind.GC: self._claimed,
+            EventKind.STATE: self._valued,
+            EventKind.JOIN: self.roll.joined,
+            EventKind.VIEW: self.roll.views.decided,
+            EventKind.LEFT: self.roll.left,
+            EventKind.EVICT: self.roll.evicted,
         }
         self._since_collection = 0
 
     # --- the order of events --------------------------------------------------------------------
 
-    def awaits(self, incarnation: str, event: Event) -> Wait | None:
+    def awaits(self, incarnation: str, event: Event) -> CheckedWait | None:
         """What has to be read before this event, the next one of its log; None if nothing."""
         kind = event.kind
-        if kind == Kind.DELIVER:
+        if kind == EventKind.DELIVER:
             assert event.origin is not None and event.counter is not None
             return self._until_sent(incarnation, event.origin, event.counter)
-        if kind == Kind.STABLE:
+        if kind == EventKind.STABLE:
             me, dot = self.members[incarnation], event.dot
             message = self.messages.get(*dot)
             if message is not None and me.vector.get(dot.origin, 0) >= dot.counter:
                 for member in self._notices.lacking(me, dot, message):
                     if not member.exhausted:
-                        return Wait(member.incarnation, dot)
-        elif kind == Kind.START:
+                        return CheckedWait(member.incarnation, dot)
+        elif kind == EventKind.START:
             for origin, counter in (event.vector or {}).items():
                 if (wait := self._until_sent(incarnation, origin, counter)) is not None:
                     return wait
@@ -104,12 +106,12 @@ class Definition:
 
     def is_next(self, incarnation: str, event: Event) -> bool:
         """Whether a delivery is at least the next one of its origin there."""
-        if event.kind != Kind.DELIVER:
+        if event.kind != EventKind.DELIVER:
             return True
         vector = self.members[incarnation].vector
         return event.dot.counter == vector.get(event.dot.origin, 0) + 1
 
-    def _until_sent(self, incarnation: str, origin: str, counter: int) -> Wait | None:
+    def _until_sent(self, incarnation: str, origin: str, counter: int) -> CheckedWait | None:
         sender = self.members.get(origin)
         if (
             sender is None
@@ -118,7 +120,7 @@ class Definition:
             or sender.vector.get(origin, 0) >= counter
         ):
             return None
-        return Wait(origin, Dot(origin, counter))
+        return CheckedWait(origin, Dot(origin, counter))
 
     def take(self, incarnation: str, event: Event, segment: int, line: int) -> None:
         """Judge one event."""
@@ -126,9 +128,9 @@ class Definition:
         if rule is None:
             return
         member = self.members[incarnation]
-        if not member.begun and event.kind != Kind.START:
+        if not member.begun and event.kind != EventKind.START:
             self._begin(member)
-        place = Place(incarnation, segment, line, event.ts, event.kind)
+        place = LogPlace(incarnation, segment, line, event.ts, event.kind)
         if event.kind in _ACTS:
             self.roll.views.acts(member, place)
             member.last = event.dot
@@ -160,7 +162,7 @@ class Definition:
 
     # --- messages -------------------------------------------------------------------------------
 
-    def _sent(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _sent(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         dot = event.dot
         origin, counter = dot
         if origin != me.incarnation:
@@ -185,7 +187,7 @@ class Definition:
             self._report(Problem.AFTER_END, place, f"{origin} sends {dot} after its end", dot)
         if event.deps is not None:
             self._check_tag(me, dot, event.deps, place)
-        message = self.messages.get(origin, counter) or Message(None)
+        message = self.messages.get(origin, counter) or LoggedMessage(None)
         message.truth = dict(me.context)
         me.vector[origin] = counter
         me.context = {origin: counter}
@@ -196,20 +198,20 @@ class Definition:
         if event.reissues is not None:
             self.roll.reissued(me, dot, event.reissues, place)
 
-    def _add(self, dot: Dot, message: Message) -> None:
+    def _add(self, dot: Dot, message: LoggedMessage) -> None:
         self.messages.add(*dot, message)
         for member in self._future:
             if member.base.get(dot.origin, 0) >= dot.counter:
                 message.before[member.incarnation] = 0
 
-    def _known_or_unlogged(self, dot: Dot) -> Message:
+    def _known_or_unlogged(self, dot: Dot) -> LoggedMessage:
         message = self.messages.get(*dot)
         if message is None:
-            message = Message(None)
+            message = LoggedMessage(None)
             self._add(dot, message)
         return message
 
-    def _check_tag(self, me: LoggedMember, dot: Dot, deps: Iterable[Dot], place: Place) -> None:
+    def _check_tag(self, me: LoggedMember, dot: Dot, deps: Iterable[Dot], place: LogPlace) -> None:
         told = dict(deps)
         if told == me.context:
             return
@@ -232,7 +234,7 @@ class Definition:
         message = self.messages.get(*dot)
         return message is not None and message.truth is None
 
-    def _delivered(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _delivered(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         dot = event.dot
         origin, counter = dot
         have = me.vector.get(origin, 0)
@@ -278,7 +280,9 @@ class Definition:
             f"after its message {last}"
         )
 
-    def _check_past(self, me: LoggedMember, dot: Dot, truth: dict[str, int], place: Place) -> None:
+    def _check_past(
+        self, me: LoggedMember, dot: Dot, truth: dict[str, int], place: LogPlace
+    ) -> None:
         vector = me.vector
         for origin, counter in truth.items():
             if vector.get(origin, 0) < counter and not self.roll.has(me, origin, counter):
@@ -290,7 +294,7 @@ class Definition:
                 self._report(Problem.CAUSAL, place, text, dot, lacking, (me.incarnation,))
                 return
 
-    def _apply(self, me: LoggedMember, dot: Dot, message: Message) -> None:
+    def _apply(self, me: LoggedMember, dot: Dot, message: LoggedMessage) -> None:
         context = me.context
         for origin, counter in (message.truth or {}).items():
             if context.get(origin, counter + 1) <= counter:
@@ -300,7 +304,7 @@ class Definition:
         message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
         me.claim = None
 
-    def _told_stable(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _told_stable(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         self.counts["stable"] += 1
         self._notices.told(me, event.dot, place)
 
@@ -310,16 +314,16 @@ class Definition:
         me.begun = True
         self._future.discard(me)
 
-    def _started(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _started(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         self._beginnings.started(me, event, place)
         self._begin(me)
         self.roll.started(me, event, place)
 
-    def _claimed(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _claimed(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         if event.entries == 0:
             me.claim = place
 
-    def _stopped(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _stopped(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         self._claimed(me, event, place)
         me.stopped = True
 
@@ -347,14 +351,14 @@ class Definition:
 
     # --- values, and the log itself -------------------------------------------------------------
 
-    def _valued(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _valued(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         self.counts["values"] += 1
         if event.object is not None and event.digest is not None:
             self._values.told(event.object, event.vector or {}, event.digest, place)
 
     def hole(self, incarnation: str, event: Event, segment: int, line: int, last: int) -> None:
         """`seq` does not go on from `last`."""
-        place = Place(incarnation, segment, line, event.ts, event.kind)
+        place = LogPlace(incarnation, segment, line, event.ts, event.kind)
         if event.seq > last + 1:
             text = f"the log of {incarnation} lacks its events {last + 1} to {event.seq - 1}"
         else:
@@ -396,7 +400,7 @@ class Definition:
     def _report(
         self,
         problem: Problem,
-        place: Place,
+        place: LogPlace,
         sentence: str,
         dot: Dot | None = None,
         others: tuple[Dot, ...] = (),

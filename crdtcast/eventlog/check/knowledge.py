@@ -1,9 +1,9 @@
 """What the checker keeps: each log's application as far as it has been read, and every message that
 somebody may still have business with.
 
-No message carries its past. `Message.truth` is its reduced context *by definition*: the maximal
+No message carries its past. `LoggedMessage.truth` is its reduced context *by definition*: the maximal
 messages its sender had sent or delivered, from the sender's own log. As long as everybody delivers
-causally, truths generate the pasts. `Message.before` says the rest: a message lies in the past of
+causally, truths generate the pasts. `LoggedMessage.before` says the rest: a message lies in the past of
 the n-th message of member k if and only if `before[k] < n`.
 
 A message is dropped once every log that goes on has told it stable, but the last such one of each
@@ -13,12 +13,12 @@ origin. So memory is what is in flight and one vector a log, however long the lo
 from collections.abc import Iterable, Iterator, Mapping
 
 from crdtcast.causality.tags import Dot, Vector
-from crdtcast.eventlog.check.segments import Log
-from crdtcast.eventlog.check.violations import Place
+from crdtcast.eventlog.check.segments import SegmentedLog
+from crdtcast.eventlog.check.violations import LogPlace
 from crdtcast.eventlog.format import Event, LoggedCut, LoggedView, listed_members
 
 
-class Message:
+class LoggedMessage:
     """One message. `truth`: origin -> counter of its reduced context; None if no log tells of its
     sending. `before`: how many messages each incarnation had sent when it delivered this one; its
     sender counts the message itself."""
@@ -65,9 +65,9 @@ class LoggedMember:
         "view",
     )
 
-    def __init__(self, log: Log, *, current: bool) -> None:
+    def __init__(self, log: SegmentedLog, *, current: bool) -> None:
         start = log.start
-        self.log: Log = log
+        self.log: SegmentedLog = log
         self.incarnation: str = log.incarnation
         self.current: bool = current
         """Whether no newer incarnation of its name has a log."""
@@ -89,7 +89,7 @@ class LoggedMember:
         """What it began with, or began again with, without a line for each."""
         self.last: Dot | None = None
         """The message of its last line, if that is of one."""
-        self.end: Place | None = None
+        self.end: LogPlace | None = None
         """Its last line."""
         self.members: set[str] | None = None
         """Incarnation ids, or None: everybody who has a log."""
@@ -101,12 +101,12 @@ class LoggedMember:
         self.barred: dict[str, float] = {}
         """Origin -> counter up to which no message may come any more: it would be concurrent with
         one that was told stable."""
-        self.promised: list[tuple[LoggedMember, Place, Dot, int]] = []
+        self.promised: list[tuple[LoggedMember, LogPlace, Dot, int]] = []
         """Notices at others that lie before the delivery here: who, where, of what, and how many
         messages of this member were delivered there."""
         self.skipped: set[Dot] = set()
         """What was not told stable before a later one of its origin was."""
-        self.claim: Place | None = None
+        self.claim: LogPlace | None = None
         """The line that says that everything is stable, if nothing was delivered since."""
         self.begun: bool = False
         self.exhausted: bool = False
@@ -129,12 +129,12 @@ class Messages:
     """The messages of all origins that are not dropped."""
 
     def __init__(self) -> None:
-        self._by_origin: dict[str, dict[int, Message]] = {}
+        self._by_origin: dict[str, dict[int, LoggedMessage]] = {}
         self._low: dict[str, int] = {}
         self.held: int = 0
         self.peak: int = 0
 
-    def get(self, origin: str, counter: int) -> Message | None:
+    def get(self, origin: str, counter: int) -> LoggedMessage | None:
         messages = self._by_origin.get(origin)
         return None if messages is None else messages.get(counter)
 
@@ -142,7 +142,7 @@ class Messages:
         """The first counter of this origin that may be held."""
         return self._low.get(origin, 1)
 
-    def add(self, origin: str, counter: int, message: Message) -> None:
+    def add(self, origin: str, counter: int, message: LoggedMessage) -> None:
         messages = self._by_origin.setdefault(origin, {})
         if counter not in messages:
             self.held += 1

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from crdtcast.causality.member_id import base_of, joined_by, name_of
 from crdtcast.causality.tags import Dot, Vector, covers
 from crdtcast.eventlog.check.knowledge import LoggedMember
-from crdtcast.eventlog.check.views import Views
-from crdtcast.eventlog.check.violations import Place, Problem, Report
+from crdtcast.eventlog.check.views import LoggedViews
+from crdtcast.eventlog.check.violations import LogPlace, Problem, Report
 from crdtcast.eventlog.format import Event, listed_members
 
 
@@ -23,15 +23,15 @@ class Roll:
         self.ended: dict[str, int] = {}
         self.names: set[str] = set()
         """Of all that some START lists."""
-        self.views: Views = Views(members, report)
+        self.views: LoggedViews = LoggedViews(members, report)
         self._members = members
         self._report = report
         self._ends: dict[str, dict[str, int]] = {}  # who -> at whom -> how many messages count
         self._joins: dict[str, Dot] = {}
-        self._tellers: dict[str, list[tuple[LoggedMember, Place]]] = {}
+        self._tellers: dict[str, list[tuple[LoggedMember, LogPlace]]] = {}
         self._listed: set[str] = set()  # in the START of somebody else
         self._expected = {let_in: one for one in members if (let_in := joined_by(one)) is not None}
-        self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
+        self._reissued: dict[Dot, list[tuple[Dot, LogPlace]]] = {}
         self._first_dot: dict[Dot, Dot] = {}
         self.counts: dict[str, int] = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
 
@@ -73,7 +73,7 @@ class Roll:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def started(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def started(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         """Members are listed as ids where they come and go, as names where they are fixed."""
         listed = listed_members(event)
         self.names.update(one.partition(".")[0] for one in listed)
@@ -90,14 +90,14 @@ class Roll:
                     False  # what it had heard of its own end it may have lost in a crash
                 )
 
-    def _silently_gone(self, me: LoggedMember, who: str, event: Event, place: Place) -> None:
+    def _silently_gone(self, me: LoggedMember, who: str, event: Event, place: LogPlace) -> None:
         """A START lists it no more. Only a START of a later view may say so for the lines that are missing."""
         if me.view is not None and event.epoch == me.view.epoch:
             text = f"{me.incarnation} starts again without {who}, but does not log its end"
             self._report(Problem.MEMBERSHIP, place, text, peers=(me.incarnation,))
         me.ended.setdefault(who, me.vector.get(who, 0))
 
-    def joined(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def joined(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         """A line JOIN."""
         dot, joiner = event.dot, event.member
         if joiner is None:
@@ -143,16 +143,16 @@ class Roll:
                 Problem.UNSAFE_STABLE, place, text, lacking[0], tuple(lacking[1:]), (joiner,)
             )
 
-    def left(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def left(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         """A line LEFT."""
         self._ended(me, event, place, "left", "left with")
 
-    def evicted(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def evicted(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         """A line EVICT."""
         how = "forced" if event.is_forced else "evicted"
         self._ended(me, event, place, how, "was evicted with")
 
-    def _ended(self, me: LoggedMember, event: Event, place: Place, how: str, words: str) -> None:
+    def _ended(self, me: LoggedMember, event: Event, place: LogPlace, how: str, words: str) -> None:
         """Where that is so, a VIEW says, and all up to there is delivered. What a member that is none any more says of
         its own end may be hearsay.
         """
@@ -189,7 +189,7 @@ class Roll:
         if me.members is not None:
             me.members.discard(who)
 
-    def check_delivery(self, me: LoggedMember, dot: Dot, place: Place) -> None:
+    def check_delivery(self, me: LoggedMember, dot: Dot, place: LogPlace) -> None:
         """`me` delivers `dot`: does it count?"""
         cut = me.cuts.get(dot.origin)
         last = me.ended.get(dot.origin) if cut is None else cut.counter
@@ -202,7 +202,7 @@ class Roll:
 
     # --- operations sent again ------------------------------------------------------------------
 
-    def reissued(self, me: LoggedMember, dot: Dot, old: Dot, place: Place) -> None:
+    def reissued(self, me: LoggedMember, dot: Dot, old: Dot, place: LogPlace) -> None:
         """`me` sends `dot` for what was `old`."""
         self.counts["reissues"] += 1
         first = self._first_dot.get(old, old)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventlog.check.definition import Definition, Wait
-from crdtcast.eventlog.check.segments import Line, Log
-from crdtcast.eventlog.format import Kind
+from crdtcast.eventlog.check.definition import CheckedWait, Definition
+from crdtcast.eventlog.check.segments import LogLine, SegmentedLog
+from crdtcast.eventlog.format import EventKind
 
 _TELL_EVERY = 10_000
 
@@ -21,11 +21,11 @@ class _Cursor:
 
     __slots__ = ("_lines", "head", "log", "seq")
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: SegmentedLog) -> None:
         self.log = log
-        self.head: Line | None = None
+        self.head: LogLine | None = None
         self.seq = 0
-        self._lines: Iterator[Line] | None = None
+        self._lines: Iterator[LogLine] | None = None
 
     def advance(self) -> bool:
         if self._lines is None:
@@ -42,7 +42,7 @@ class Merge:
 
     def __init__(
         self,
-        logs: list[Log],
+        logs: list[SegmentedLog],
         definition: Definition,
         progress: Callable[[int], object] = lambda events: None,
     ) -> None:
@@ -53,7 +53,7 @@ class Merge:
         self._ready = [(log.first.ts, index) for index, log in enumerate(logs)]
         self._ready.sort()
         self._waiting: dict[str, dict[Dot, list[int]]] = {}
-        self._waits: dict[int, Wait] = {}
+        self._waits: dict[int, CheckedWait] = {}
 
     def run(self) -> None:
         """Read everything.
@@ -87,7 +87,7 @@ class Merge:
             self._take(cursor, head)
         self._exhausted(cursor)
 
-    def _take(self, cursor: _Cursor, head: Line) -> None:
+    def _take(self, cursor: _Cursor, head: LogLine) -> None:
         segment, number, event = head
         name = cursor.log.incarnation
         self.events += 1
@@ -98,11 +98,11 @@ class Merge:
         cursor.seq = event.seq
         self._definition.take(name, event, segment, number)
         if (waiting := self._waiting.get(name)) and event.kind in (
-            Kind.SEND,
-            Kind.DELIVER,
-            Kind.START,
+            EventKind.SEND,
+            EventKind.DELIVER,
+            EventKind.START,
         ):
-            if event.kind == Kind.START:
+            if event.kind == EventKind.START:
                 self._wake_all(name)
             else:
                 for index in waiting.pop(event.dot, ()):
@@ -136,7 +136,7 @@ class Merge:
             head = heads[index].head
             assert head is not None
             event = head.event
-            if event.kind == Kind.STABLE:
+            if event.kind == EventKind.STABLE:
                 rank = 0
             else:
                 rank = 2 if self._definition.is_next(heads[index].log.incarnation, event) else 1

@@ -6,10 +6,19 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-from crdtcast.eventlog.format import GZIP, SCHEMA_VERSION, Event, Kind, parse_line
+from crdtcast.eventlog.format import GZIP, SCHEMA_VERSION, Event, EventKind, parse_line
 from crdtcast.exceptions import UnusableInputError
 
-_OF_MESSAGES = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEFT, Kind.EVICT})
+_OF_MESSAGES = frozenset(
+    {
+        EventKind.SEND,
+        EventKind.DELIVER,
+        EventKind.STABLE,
+        EventKind.JOIN,
+        EventKind.LEFT,
+        EventKind.EVICT,
+    }
+)
 
 
 def events_of(path: Path) -> Iterator[tuple[int, Event | None]]:
@@ -42,6 +51,6 @@ def _event(path: Path, number: int, line: bytes) -> Event | None:
         )
     if event.kind in _OF_MESSAGES and (event.counter is None or event.origin is None):
         return None
-    if event.kind == Kind.VIEW and None in (event.epoch, event.view, event.before):
+    if event.kind == EventKind.VIEW and None in (event.epoch, event.view, event.before):
         return None
     return event

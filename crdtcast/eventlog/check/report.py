@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventlog.check.segments import Line, Log
-from crdtcast.eventlog.check.violations import Place, Problem, Violation
-from crdtcast.eventlog.format import Event, Kind
+from crdtcast.eventlog.check.segments import LogLine, SegmentedLog
+from crdtcast.eventlog.check.violations import LogPlace, Problem, Violation
+from crdtcast.eventlog.format import Event, EventKind
 
 AROUND = 5
 """Lines shown before and after one that matters."""
 _MOST = 4  # excerpts, and messages looked for
-_ACTS = frozenset({Kind.SEND, Kind.DELIVER})
+_ACTS = frozenset({EventKind.SEND, EventKind.DELIVER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class _Wanted:
 
     incarnation: str
     why: str
-    fits: Callable[[Line], bool]
+    fits: Callable[[LogLine], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Excerpt:
     """Some lines of a log; `marked` is the one that matters, None if it is not there, and then the
     lines are the log's last ones. Lines that were shown before are left out: then there are none."""
 
-    log: Log
+    log: SegmentedLog
     why: str
-    lines: tuple[Line, ...]
-    marked: Line | None
+    lines: tuple[LogLine, ...]
+    marked: LogLine | None
 
 
-def located(violation: Violation, logs: Iterable[Log]) -> dict[str, object]:
+def located(violation: Violation, logs: Iterable[SegmentedLog]) -> dict[str, object]:
     """The violation as plain values: with file and line, wall time and dots as text."""
     place = violation.place
     log = _log_of(place.incarnation, logs)
@@ -60,7 +60,7 @@ def located(violation: Violation, logs: Iterable[Log]) -> dict[str, object]:
     }
 
 
-def explained(violation: Violation, logs: Iterable[Log]) -> Iterator[str]:
+def explained(violation: Violation, logs: Iterable[SegmentedLog]) -> Iterator[str]:
     """The lines of text that show a violation."""
     logs = list(logs)
     place = violation.place
@@ -79,7 +79,7 @@ def explained(violation: Violation, logs: Iterable[Log]) -> Iterator[str]:
             yield f"{excerpt.why}: line {excerpt.marked.number}, above"
 
 
-def excerpts(violation: Violation, logs: Iterable[Log]) -> Iterator[Excerpt]:
+def excerpts(violation: Violation, logs: Iterable[SegmentedLog]) -> Iterator[Excerpt]:
     """The event itself, then what proves it, each with the lines around it."""
     by_name = {log.incarnation: log for log in logs}
     marked: set[tuple[str, int, int]] = set()
@@ -125,30 +125,30 @@ def _wanted(violation: Violation) -> Iterator[_Wanted]:
             yield _Wanted(other.origin, f"{other} is sent", _about(other))
 
 
-def _at(place: Place) -> Callable[[Line], bool]:
+def _at(place: LogPlace) -> Callable[[LogLine], bool]:
     return lambda line: (line.segment, line.number) == (place.segment, place.line)
 
 
-def _about(dot: Dot, but: Place | None = None) -> Callable[[Line], bool]:
+def _about(dot: Dot, but: LogPlace | None = None) -> Callable[[LogLine], bool]:
     """The message is sent or delivered, or a START begins with it; not the line `but`."""
 
-    def fits(line: Line) -> bool:
+    def fits(line: LogLine) -> bool:
         event = line.event
         if but is not None and _at(but)(line):
             return False
-        if event.kind == Kind.START:
+        if event.kind == EventKind.START:
             return (event.vector or {}).get(dot.origin, 0) >= dot.counter
         return event.kind in _ACTS and event.dot == dot
 
     return fits
 
 
-def _tells(object: str) -> Callable[[Line], bool]:
-    return lambda line: line.event.kind == Kind.STATE and line.event.object == object
+def _tells(object: str) -> Callable[[LogLine], bool]:
+    return lambda line: line.event.kind == EventKind.STATE and line.event.object == object
 
 
-def _excerpt(log: Log, wanted: _Wanted) -> Excerpt:
-    before: deque[Line] = deque(maxlen=AROUND)
+def _excerpt(log: SegmentedLog, wanted: _Wanted) -> Excerpt:
+    before: deque[LogLine] = deque(maxlen=AROUND)
     lines = log.lines()
     for line in lines:
         if wanted.fits(line):
@@ -173,25 +173,25 @@ def described(event: Event) -> str:
     words = [event.kind]
     if event.origin is not None:
         words.append(str(event.dot))
-    if event.kind == Kind.SEND:
+    if event.kind == EventKind.SEND:
         words.append(f"after {{{_dots(event.deps or ())}}}")
         if event.reissues is not None:
             words.append(f"again, was {event.reissues}")
-    elif event.kind == Kind.JOIN:
+    elif event.kind == EventKind.JOIN:
         words.append(f"admits {event.member}")
-    elif event.kind in (Kind.START, Kind.SEGMENT):
+    elif event.kind in (EventKind.START, EventKind.SEGMENT):
         words.append(f"with {{{_dots(Dot(*item) for item in (event.vector or {}).items())}}}")
         if event.view is not None:
             words.append(f"in view {event.view} of epoch {event.epoch}")
-    elif event.kind == Kind.VIEW:
+    elif event.kind == EventKind.VIEW:
         words.append(f"{event.view} of epoch {event.epoch} after {event.before}")
         words += [f"{cut.origin} {cut.how} with {cut.counter}" for cut in event.cuts or ()]
         words += [f"vote for {who}" for who in event.votes or ()]
         words += [] if event.level is None else [f"level {event.level}"]
         words += ["by force"] if event.is_forced else []
-    elif event.kind == Kind.STATE:
+    elif event.kind == EventKind.STATE:
         words.append(f"{event.object} {event.digest}")
-    elif event.kind in (Kind.STOP, Kind.GC) and event.entries is not None:
+    elif event.kind in (EventKind.STOP, EventKind.GC) and event.entries is not None:
         words.append(f"{event.entries} left")
     return " ".join(words)
 
@@ -209,5 +209,5 @@ def wall_time(ts: int) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{ts % 1_000_000:06d} UTC"
 
 
-def _log_of(incarnation: str, logs: Iterable[Log]) -> Log:
+def _log_of(incarnation: str, logs: Iterable[SegmentedLog]) -> SegmentedLog:
     return next(log for log in logs if log.incarnation == incarnation)

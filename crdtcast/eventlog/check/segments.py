@@ -10,14 +10,14 @@ from typing import NamedTuple
 from crdtcast.causality.member_id import name_of
 from crdtcast.eventlog.check.reading import events_of
 from crdtcast.eventlog.check.runs import Segments, runs
-from crdtcast.eventlog.format import GZIP, OPEN, SEALED, Event, Kind, listed_members
+from crdtcast.eventlog.format import GZIP, OPEN, SEALED, Event, EventKind, listed_members
 from crdtcast.exceptions import UnusableInputError
 
 _ENDINGS = (SEALED, OPEN, SEALED + GZIP, OPEN + GZIP)
 
 
-class Line(NamedTuple):
-    """An event and its place: the number of the segment in `Log.segments`, and of the line, from 1."""
+class LogLine(NamedTuple):
+    """An event and its place: the number of the segment in `SegmentedLog.segments`, and of the line, from 1."""
 
     segment: int
     number: int
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True)
-class Log:
+class SegmentedLog:
     """The log of one incarnation. `first` is its first event, `start` its first START, if it has one.
 
     `torn` counts the lines that are no events, as of the last complete reading.
@@ -39,7 +39,7 @@ class Log:
     start: Event | None = None
     torn: int = 0
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LogLine]:
         """All events in the order of the files. A torn line is skipped: `seq` then has a hole,
         unless it was the last line.
 
@@ -56,22 +56,22 @@ class Log:
                         f"{path}, line {number} belongs to the log of {event.incarnation}, but "
                         f"the file to {self.incarnation}: keep each log in separate files"
                     )
-                yield Line(index, number, event)
+                yield LogLine(index, number, event)
         self.torn = torn
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSegments:
     """What there is: the logs by group, and by run where several of it lie side by side; and files
     that look like logs and tell of no event.
     """
 
-    groups: dict[tuple[str, str], list[Log]]
+    groups: dict[tuple[str, str], list[SegmentedLog]]
     """Name, directory (see `runs`) -> logs."""
     foreign: tuple[Path, ...]
 
 
-def find_logs(locations: Iterable[Path]) -> Found:
+def find_logs(locations: Iterable[Path]) -> FoundSegments:
     """The logs in these files, and in these directories with their sub-directories.
 
     :raises UnusableInputError: a location is not there or cannot be read, a file that was named
@@ -91,21 +91,22 @@ def find_logs(locations: Iterable[Path]) -> Found:
         present = named.setdefault(first.group, {})
         present.setdefault(first.incarnation, []).append((first.seq, path))
         firsts[path] = first
-    groups: dict[tuple[str, str], list[Log]] = {}
+    groups: dict[tuple[str, str], list[SegmentedLog]] = {}
     for group, everything in sorted(named.items()):
         for run, incarnations in runs(everything).items():
             logs = []
             for incarnation, segments in sorted(incarnations.items()):
                 paths = [path for _, path in sorted(segments)]
                 first = firsts[paths[0]]
-                log = Log(group, first.replica, incarnation, first, paths)
+                log = SegmentedLog(group, first.replica, incarnation, first, paths)
                 told = next(
-                    (line.event for line in log.lines() if line.event.kind != Kind.SEGMENT), None
+                    (line.event for line in log.lines() if line.event.kind != EventKind.SEGMENT),
+                    None,
                 )
                 if told is None:  # it ended before its START was written
                     foreign += paths
                     continue
-                log.start = told if told.kind == Kind.START else None
+                log.start = told if told.kind == EventKind.START else None
                 logs.append(log)
             if logs:
                 groups[group, run] = logs
@@ -113,10 +114,10 @@ def find_logs(locations: Iterable[Path]) -> Found:
         where = ", ".join(map(str, locations))
         what = f"{foreign[0].name} has no events" if foreign else "no *.jsonl"
         raise UnusableInputError(f"no event logs in {where}: {what}")
-    return Found(groups, tuple(foreign))
+    return FoundSegments(groups, tuple(foreign))
 
 
-def founded_apart(logs: Sequence[Log]) -> list[list[Log]]:
+def founded_apart(logs: Sequence[SegmentedLog]) -> list[list[SegmentedLog]]:
     """The logs of each group, where several groups of one name were founded apart. What links logs is
     the members that STARTs list; where members are fixed these are names, which tell nothing, and
     all logs are taken to be of one group.
@@ -134,7 +135,7 @@ def founded_apart(logs: Sequence[Log]) -> list[list[Log]]:
             return [list(logs)]
         for one in (*ids, *(log.start.vector or ())):
             linked[root(one)] = root(log.incarnation)
-    parts: dict[str, list[Log]] = {}
+    parts: dict[str, list[SegmentedLog]] = {}
     for log in logs:
         parts.setdefault(root(log.incarnation), []).append(log)
     return list(parts.values())

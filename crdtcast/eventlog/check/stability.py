@@ -7,9 +7,9 @@ chapter 3.)
 from collections.abc import Iterable, Iterator, Mapping
 
 from crdtcast.causality.tags import Dot
-from crdtcast.eventlog.check.knowledge import LoggedMember, Message, Messages, missing
+from crdtcast.eventlog.check.knowledge import LoggedMember, LoggedMessage, Messages, missing
 from crdtcast.eventlog.check.membership import Roll
-from crdtcast.eventlog.check.violations import Place, Problem, Report, listed
+from crdtcast.eventlog.check.violations import LogPlace, Problem, Report, listed
 
 
 class Notices:
@@ -34,7 +34,7 @@ class Notices:
         self._live = live
         self._superseded = [member for member in members.values() if not member.current]
 
-    def told(self, me: LoggedMember, dot: Dot, place: Place) -> None:
+    def told(self, me: LoggedMember, dot: Dot, place: LogPlace) -> None:
         """`me` is told that this message is stable."""
         origin, counter = dot
         if me.vector.get(origin, 0) < counter and not self._roll.has(me, origin, counter):
@@ -57,7 +57,7 @@ class Notices:
             me.skipped.update(Dot(origin, skipped) for skipped in range(first, counter))
 
     def _check_order(
-        self, me: LoggedMember, dot: Dot, message: Message | None, place: Place
+        self, me: LoggedMember, dot: Dot, message: LoggedMessage | None, place: LogPlace
     ) -> None:
         origin, counter = dot
         late = [] if me.is_told_stable(origin, counter - 1) else [Dot(origin, counter - 1)]
@@ -83,7 +83,9 @@ class Notices:
                 (me.incarnation,),
             )
 
-    def _check_safe(self, me: LoggedMember, dot: Dot, message: Message, place: Place) -> None:
+    def _check_safe(
+        self, me: LoggedMember, dot: Dot, message: LoggedMessage, place: LogPlace
+    ) -> None:
         vector = me.vector
         for incarnation, sent in message.before.items():
             if sent > vector.get(incarnation, 0) and self._is_to_come(me, incarnation):
@@ -113,7 +115,7 @@ class Notices:
             return False
         return self._members[incarnation].current
 
-    def lacking(self, me: LoggedMember, dot: Dot, message: Message) -> Iterator[LoggedMember]:
+    def lacking(self, me: LoggedMember, dot: Dot, message: LoggedMessage) -> Iterator[LoggedMember]:
         """Members, to the knowledge of `me`, that have not delivered this yet."""
         before = message.before
         if len(before) == len(self._members):
@@ -148,7 +150,7 @@ class Notices:
                 self._never_delivered(other, me, dot, place)
         me.promised.clear()
 
-    def _early(self, me: LoggedMember, dot: Dot, sender: str, have: int, place: Place) -> None:
+    def _early(self, me: LoggedMember, dot: Dot, sender: str, have: int, place: LogPlace) -> None:
         to_come = Dot(sender, have + 1)
         text = (
             f"{me.incarnation} reports {dot} stable, but {to_come} can still arrive: {sender} "
@@ -157,7 +159,7 @@ class Notices:
         self._report(Problem.UNSAFE_STABLE, place, text, dot, (to_come,), (sender,))
 
     def _never_delivered(
-        self, me: LoggedMember, member: LoggedMember, dot: Dot, place: Place
+        self, me: LoggedMember, member: LoggedMember, dot: Dot, place: LogPlace
     ) -> None:
         text = (
             f"{me.incarnation} reports {dot} stable, but the log of {member.incarnation} ends "

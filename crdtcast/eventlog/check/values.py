@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from crdtcast.causality.tags import Vector
-from crdtcast.eventlog.check.violations import Place
+from crdtcast.eventlog.check.violations import LogPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,19 +17,19 @@ class Parted:
     not, and the first place of each other value."""
 
     object: str
-    place: Place
-    others: tuple[Place, ...]
+    place: LogPlace
+    others: tuple[LogPlace, ...]
 
 
 class Values:
     """What STATE lines tell."""
 
     def __init__(self) -> None:
-        self._first: dict[bytes, tuple[str, Place, int]] = {}  # digest, where, how often
+        self._first: dict[bytes, tuple[str, LogPlace, int]] = {}  # digest, where, how often
         # Only where digests differ: object, and digest -> the places that tell it.
-        self._parted: dict[bytes, tuple[str, defaultdict[str, list[Place]]]] = {}
+        self._parted: dict[bytes, tuple[str, defaultdict[str, list[LogPlace]]]] = {}
 
-    def told(self, object: str, cut: Vector, digest: str, place: Place) -> None:
+    def told(self, object: str, cut: Vector, digest: str, place: LogPlace) -> None:
         """After the operations under `cut`, `object` has a value with this digest."""
         key = blake2b(repr((object, sorted(cut.items()))).encode(), digest_size=16).digest()
         known = self._first.get(key)
@@ -40,7 +40,7 @@ class Values:
         elif known[0] == digest:
             self._first[key] = digest, known[1], known[2] + 1
         else:
-            told: defaultdict[str, list[Place]] = defaultdict(list)
+            told: defaultdict[str, list[LogPlace]] = defaultdict(list)
             told[known[0]] = [known[1]] * known[2]
             told[digest].append(place)
             self._parted[key] = object, told

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from crdtcast.causality.member_id import base_of, joined_by
 from crdtcast.eventlog.check.knowledge import LoggedMember
-from crdtcast.eventlog.check.violations import Place, Problem, Report
+from crdtcast.eventlog.check.violations import LogPlace, Problem, Report
 from crdtcast.eventlog.format import Event, LoggedCut, LoggedView, view_after
 
 
@@ -18,12 +18,12 @@ class _Decision:
     """One of what may have ended a view. by: whose logs tell it; place: the first that does."""
 
     event: Event
-    place: Place
+    place: LogPlace
     forced: bool
     by: list[str] = field(default_factory=list)
 
 
-class Views:
+class LoggedViews:
     """Judges the VIEW lines of one group, and the views that its members begin in."""
 
     def __init__(self, members: Mapping[str, LoggedMember], report: Report) -> None:
@@ -36,12 +36,12 @@ class Views:
         """The view before each one, and the member that tells so first."""
         self._known: dict[str, tuple[LoggedView, str]] = {}
         """By name, with the member that tells of it first."""
-        self._begun: list[tuple[LoggedMember, LoggedView, tuple[LoggedCut, ...], Place]] = []
-        self._named: list[tuple[LoggedMember, str, str, Place]] = []
+        self._begun: list[tuple[LoggedMember, LoggedView, tuple[LoggedCut, ...], LogPlace]] = []
+        self._named: list[tuple[LoggedMember, str, str, LogPlace]] = []
 
     # START
 
-    def started(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def started(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         """`me` begins in a view, or goes on in one. It may have missed lines about those in between."""
         view = event.logged_view
         if view is None:
@@ -64,7 +64,7 @@ class Views:
         self._enter(me, view, place)
         me.cuts = {cut.origin: cut for cut in event.cuts or ()}
 
-    def _enter(self, me: LoggedMember, view: LoggedView, place: Place) -> None:
+    def _enter(self, me: LoggedMember, view: LoggedView, place: LogPlace) -> None:
         me.view = view
         known, first = self._known.setdefault(view.name, (view, me.incarnation))
         if known != view:
@@ -77,7 +77,7 @@ class Views:
 
     # VIEW
 
-    def decided(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def decided(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         """A line VIEW."""
         assert event.epoch is not None and event.view is not None and event.before is not None
         before = me.view or LoggedView(event.epoch - 1, event.before, (), 1)
@@ -103,7 +103,7 @@ class Views:
             me.left = True
             me.over |= cut.how != "left"
 
-    def _check_agreed(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _check_agreed(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         assert event.before is not None and event.view is not None
         rivals = self._decisions.setdefault(event.before, {})
         same = rivals.get(event.view)
@@ -133,7 +133,7 @@ class Views:
             self._report(Problem.VIEW, place, text, peers=(same.by[0],))
         same.by.append(me.incarnation)
 
-    def _check_out(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _check_out(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         cuts = {cut.origin for cut in event.cuts or ()}
         for who in event.out or ():
             self._named.append((me, who, "removes", place))
@@ -150,7 +150,7 @@ class Views:
                 self._report(Problem.VIEW, place, text)
 
     def _check_votes(
-        self, me: LoggedMember, before: LoggedView, event: Event, place: Place
+        self, me: LoggedMember, before: LoggedView, event: Event, place: LogPlace
     ) -> None:
         voters = set(before.voters)
         for who in event.votes or ():
@@ -165,7 +165,7 @@ class Views:
             text = f"epoch {event.epoch} gives a vote to {who} at {me.incarnation}, {wrong}"
             self._report(Problem.VIEW, place, text, peers=(me.incarnation,))
 
-    def _check_cuts(self, me: LoggedMember, event: Event, place: Place) -> None:
+    def _check_cuts(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
         for cut in event.cuts or ():
             who, counter, how = cut
             known, ended = me.cuts.get(who), me.ended.get(who)
@@ -192,7 +192,7 @@ class Views:
 
     # What comes behind a decision
 
-    def acts(self, me: LoggedMember, place: Place) -> None:
+    def acts(self, me: LoggedMember, place: LogPlace) -> None:
         """`me` sends, delivers, or is told that something is stable: so it goes on, and has told of those who ended."""
         if me.over:
             return

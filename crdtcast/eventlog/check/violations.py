@@ -30,7 +30,7 @@ class Problem(enum.Enum):
     REISSUE = "reissue"  # an operation counts twice, under its old dot and a new one
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where an event is: its incarnation, the number of the segment, and the line in it; with the
     wall clock in microseconds and the kind of the event."""
 
@@ -51,7 +51,7 @@ class Violation:
 
     problem: Problem
     group: str
-    place: Place
+    place: LogPlace
     sentence: str
     dot: Dot | None = None
     others: tuple[Dot, ...] = ()
@@ -68,7 +68,7 @@ class Report(Protocol):
     def __call__(
         self,
         problem: Problem,
-        place: Place,
+        place: LogPlace,
         sentence: str,
         dot: Dot | None = None,
         others: tuple[Dot, ...] = (),

@@ -7,7 +7,7 @@ from crdtcast.engine import GroupEngine
 from crdtcast.group.status import Status
 
 
-class Named(Protocol):
+class NamedMember(Protocol):
     """Of its options."""
 
     @property
@@ -16,7 +16,7 @@ class Named(Protocol):
     def leave_seconds(self) -> float: ...
 
 
-class Membership(Protocol):
+class AdministeredMembership(Protocol):
     """Its place in the group."""
 
     @property
@@ -69,9 +69,9 @@ class Administered(Protocol):
     """The process. `member` raises NotReadyError until it is one."""
 
     @property
-    def settings(self) -> Named: ...
+    def settings(self) -> NamedMember: ...
     @property
-    def member(self) -> Membership: ...
+    def member(self) -> AdministeredMembership: ...
     def status(self) -> Status: ...
     def waits_for(self) -> str | None:
         """Why clients should not be sent there; None: they should."""

@@ -7,7 +7,7 @@ import trio
 
 from crdtcast.exceptions import NotReadyError
 from crdtcast.group.status import Status
-from crdtcast.transport.connection_limits import Admission, Visit
+from crdtcast.transport.connection_limits import ConnectionAdmission, Visit
 from crdtcast.transport.link import STREAM_ERRORS
 from crdtcast.transport.link_table import host_of
 
@@ -45,7 +45,7 @@ class Probes:
         self._gauges = gauges
         self._waits_for = waits_for
         self._status = status
-        self._admission = Admission(_MOST_CONNECTIONS, 2 * _MOST_CONNECTIONS)
+        self._admission = ConnectionAdmission(_MOST_CONNECTIONS, 2 * _MOST_CONNECTIONS)
         self._page: tuple[float, bytes] | None = None
 
     async def serve(self, stream: trio.abc.Stream) -> None:

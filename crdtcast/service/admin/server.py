@@ -16,7 +16,7 @@ from crdtcast.causality.member_id import name_of
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RemoteProtocolError
 from crdtcast.group.status import as_json
 from crdtcast.service.admin import views
-from crdtcast.service.admin.administered import Administered, Departure, Membership
+from crdtcast.service.admin.administered import Administered, AdministeredMembership, Departure
 from crdtcast.service.admin.lines import Lines, greet
 from crdtcast.service.policy import level_to_raise, why_not_evicted
 from crdtcast.transport.link import STREAM_ERRORS
@@ -256,7 +256,7 @@ class _Waiting:
     """Tells whom a member waits for, whenever that changes; and now and then, to notice that nobody listens."""
 
     def __init__(
-        self, member: Membership, described: Callable[[Sequence[str]], str], tell: Tell
+        self, member: AdministeredMembership, described: Callable[[Sequence[str]], str], tell: Tell
     ) -> None:
         self._member = member
         self._described = described

@@ -13,7 +13,7 @@ from crdtcast.causality.tags import Dot, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ApplicationCopy:
     """The state of a member's application at one instant, which `vector` covers."""
 
     applied: dict[bytes, Dot]
@@ -42,7 +42,7 @@ def without_meaning(payload: bytes) -> tuple[bytes, frozenset[bytes] | None]:
 
 
 @dataclass(slots=True)
-class Application:
+class SimulatedApplication:
     """All operations: payload -> the dot under which it is applied; and those that were removed again."""
 
     applied: dict[bytes, Dot] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class Application:
         """A removal is applied: what happened before it is removed."""
         self.removed.update(p for p, dot in self.applied.items() if is_before(dot))
 
-    def copy(self) -> "Application":
+    def copy(self) -> "SimulatedApplication":
         """The same state, independent of this one."""
-        return Application(dict(self.applied), set(self.removed))
+        return SimulatedApplication(dict(self.applied), set(self.removed))
 
     def beyond(self, vector: Vector) -> dict[bytes, Dot]:
         """What a copy taken at `vector` lacks; origins that it does not name were past there, or not yet met."""

@@ -17,8 +17,8 @@ from crdtcast.simulator.group.application import is_removal, with_meaning, witho
 from crdtcast.simulator.group.ledger import Formats, Ledger
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.network import Wires
-from crdtcast.simulator.group.observer import Observer
-from crdtcast.simulator.oracle import Checker, Snapshot
+from crdtcast.simulator.group.observer import RunObserver
+from crdtcast.simulator.oracle import Checker, OracleSnapshot
 from crdtcast.simulator.schedule import Action
 
 _GAUGES = frozenset(
@@ -45,9 +45,9 @@ class BaseWorld(ABC):
         founders: tuple[str, ...],
         witnesses: tuple[str, ...] = (),
         engine_type: type[GroupEngine] = GroupEngine,
-        observer: Observer | None = None,
+        observer: RunObserver | None = None,
     ) -> None:
-        self.observer: Observer = observer or Observer()
+        self.observer: RunObserver = observer or RunObserver()
         self.founders = founders
         self.engine_type = engine_type
         self.machines: dict[str, Machine] = {
@@ -74,7 +74,7 @@ class BaseWorld(ABC):
             engine = self.engine_type.found(bases[name], list(bases.values()), voters)
             machine.start(engine, machine.application)
             machine.save(0, 0)
-            self.checker.joined_from(machine.me, Snapshot())
+            self.checker.joined_from(machine.me, OracleSnapshot())
             self.observer.started(machine)
             self.observer.synced(machine)
         for name in self.founders:

@@ -7,7 +7,7 @@ from crdtcast.engine.membership import Fate, Membership
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import OutdatedError
 from crdtcast.simulator.group.base_world import BaseWorld
-from crdtcast.simulator.group.machine import Letter, LostVotes, Machine, Phase
+from crdtcast.simulator.group.machine import Letter, LostVotes, Machine, MachinePhase
 
 
 def crash(world: BaseWorld, machine: Machine) -> bool:
@@ -20,7 +20,7 @@ def crash(world: BaseWorld, machine: Machine) -> bool:
     if not machine.commits:
         world.checker.rolled_back(machine.me, 0)
         world.checker.forget(machine.me)
-        machine.stop(Phase.OUTSIDE)
+        machine.stop(MachinePhase.OUTSIDE)
         return True
     commit = machine.commits[-1]
     position = world.checker.position(machine.me)
@@ -159,7 +159,7 @@ def die(world: BaseWorld, machine: Machine) -> bool:
         world.checker.rolled_back(machine.me, machine.commits[-1].position)
     else:
         world.checker.rolled_back(machine.me, 0)
-    machine.stop(Phase.DEAD)
+    machine.stop(MachinePhase.DEAD)
     machine.lost = True
     world.counts["deaths"] += 1
     return True
@@ -167,7 +167,7 @@ def die(world: BaseWorld, machine: Machine) -> bool:
 
 def revive(world: BaseWorld, machine: Machine) -> bool:
     """A machine that was given up comes back with its journal."""
-    if machine.phase is not Phase.DEAD:
+    if machine.phase is not MachinePhase.DEAD:
         return False
     machine.lost = False
     if machine.commits:
@@ -178,7 +178,7 @@ def revive(world: BaseWorld, machine: Machine) -> bool:
     else:
         if machine.me in world.checker.members:
             world.checker.forget(machine.me)
-        machine.phase = Phase.OUTSIDE
+        machine.phase = MachinePhase.OUTSIDE
     world.counts["revived"] += 1
     return True
 
@@ -275,5 +275,5 @@ def _is_member_somewhere(world: BaseWorld, incarnation: str) -> bool:
 def lay_to_rest(world: BaseWorld, double: Machine) -> None:
     """A ghost knows now that it is one."""
     world.end_process(double)
-    double.stop(Phase.LEFT)
+    double.stop(MachinePhase.LEFT)
     world.counts["ghosts_told"] += 1

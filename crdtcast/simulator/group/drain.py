@@ -14,7 +14,7 @@ from crdtcast.engine.membership import Standing
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group import crashes, entry, upgrades
 from crdtcast.simulator.group.base_world import BaseWorld
-from crdtcast.simulator.group.machine import Machine, Phase
+from crdtcast.simulator.group.machine import Machine, MachinePhase
 
 ROUNDS = 500
 PATIENCE = 60
@@ -212,7 +212,7 @@ class Drain:
     def wants_in(machine: Machine) -> bool:
         """Whether a machine outside has asked, or was in before."""
         waits = machine.asked or machine.replaces or machine.parked
-        return machine.phase is Phase.OUTSIDE and bool(waits)
+        return machine.phase is MachinePhase.OUTSIDE and bool(waits)
 
     def _let_in(self, machine: Machine, contacts: list[Machine]) -> None:
         names = [m.name for m in contacts]
@@ -227,7 +227,7 @@ class Drain:
 
     def _revive_one(self) -> None:
         for name, machine in sorted(self.world.machines.items()):
-            if machine.phase is Phase.DEAD and machine.commits:
+            if machine.phase is MachinePhase.DEAD and machine.commits:
                 self.world.apply(("revive", name))
                 return
 
@@ -262,7 +262,7 @@ class Drain:
         if self.rounds % 10:
             return
         for name, machine in sorted(world.machines.items()):
-            if machine.phase is Phase.DEAD and name in map(name_of, absent):
+            if machine.phase is MachinePhase.DEAD and name in map(name_of, absent):
                 world.apply(("revive", name))
                 return
         if self._spares < MAX_SPARES and not self.rounds % 30:

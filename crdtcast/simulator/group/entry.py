@@ -8,9 +8,9 @@ from crdtcast.engine.operations import How
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import HandshakeError, NotReadyError, OutdatedError
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.group.application import Application, Copy
+from crdtcast.simulator.group.application import ApplicationCopy, SimulatedApplication
 from crdtcast.simulator.group.base_world import BaseWorld
-from crdtcast.simulator.group.machine import Letter, Machine, Phase
+from crdtcast.simulator.group.machine import Letter, Machine, MachinePhase
 
 
 def join(world: BaseWorld, name: str, contact: str) -> bool:
@@ -25,7 +25,7 @@ def join(world: BaseWorld, name: str, contact: str) -> bool:
         return False
     if machine.stopped:
         stop(world, machine)
-    if machine.phase not in (Phase.OUTSIDE, Phase.LEFT):
+    if machine.phase not in (MachinePhase.OUTSIDE, MachinePhase.LEFT):
         return False
     base, replaces = machine.base, machine.replaces
     elsewhere = base is not None and machine.asked not in (None, contact)
@@ -83,7 +83,7 @@ def _ask(
         if base is not None and machine.asked == host.name:  # whom it had let in has ended
             machine.base, machine.asked, machine.replaces = None, None, (*replaces, base)
         return False
-    machine.phase = Phase.OUTSIDE
+    machine.phase = MachinePhase.OUTSIDE
     if machine.base != asked_as:
         # The one that lets it in under this base. Others may only send the state again while they know of that.
         machine.base, machine.asked, machine.replaces = asked_as, host.name, replaces
@@ -103,7 +103,7 @@ def _ask(
 
 def install(world: BaseWorld, machine: Machine, letter: Letter) -> None:
     """A letter arrives: the process starts, unless it runs by now or has asked for another one."""
-    if machine.phase is not Phase.OUTSIDE or letter.base != machine.base:
+    if machine.phase is not MachinePhase.OUTSIDE or letter.base != machine.base:
         return
     applied, removed = dict(letter.application), set(letter.removed)
     if letter.bulk is not None:
@@ -120,7 +120,7 @@ def install(world: BaseWorld, machine: Machine, letter: Letter) -> None:
         return
     world.formats.check(machine, applied)
     machine.commits = []
-    machine.start(engine, Application(applied, removed))
+    machine.start(engine, SimulatedApplication(applied, removed))
     world.checker.joined_from(machine.me, letter.known)
     machine.told_ended = dict(letter.known.cuts)
     world.observer.started(machine)
@@ -138,7 +138,7 @@ def copy(world: BaseWorld, name: str, source: str) -> bool:
         return False
     if machine is None:
         machine = world.machines[name] = Machine(name)
-    if machine.phase is not Phase.OUTSIDE or machine.asked is not None or machine.witness:
+    if machine.phase is not MachinePhase.OUTSIDE or machine.asked is not None or machine.witness:
         return False
     # Only what is durable there is handed out, as of the last sync.
     if not host.commits or not world.wires.open(name, source):
@@ -148,7 +148,7 @@ def copy(world: BaseWorld, name: str, source: str) -> bool:
         return False
     saved = host.commits[-1]
     world.formats.check(machine, saved.application.applied)
-    machine.bulk = Copy(dict(saved.application.applied), dict(saved.state.vector))
+    machine.bulk = ApplicationCopy(dict(saved.application.applied), dict(saved.state.vector))
     machine.bulks += 1
     return True
 

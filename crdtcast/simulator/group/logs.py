@@ -10,7 +10,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventlog.group_log import GroupLog
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.simulator.group.machine import Machine
-from crdtcast.simulator.group.observer import Observer
+from crdtcast.simulator.group.observer import RunObserver
 
 GROUP = "simulated"
 START_US = 1_700_000_000_000_000
@@ -18,7 +18,7 @@ STEP_US = 1_000
 """Simulated time between two events of the group."""
 
 
-class GroupLogs(Observer):
+class GroupLogs(RunObserver):
     """One log for each process. `directory` is made if need be."""
 
     def __init__(self, directory: Path) -> None:

@@ -16,13 +16,13 @@ from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Standing
 from crdtcast.engine.reissue import Parked
 from crdtcast.engine.views import NO_BALLOT
-from crdtcast.simulator.group.application import Application, Copy
-from crdtcast.simulator.oracle import Snapshot as KnownThen
+from crdtcast.simulator.group.application import ApplicationCopy, SimulatedApplication
+from crdtcast.simulator.oracle import OracleSnapshot as KnownThen
 
 MAX_COMMITS = 4
 
 
-class Phase(enum.Enum):
+class MachinePhase(enum.Enum):
     """What a machine is doing."""
 
     OUTSIDE = "outside"  # no process: it has not joined yet, or has to join again
@@ -33,16 +33,16 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class MachineCommit:
     """What the journal holds, of one instant."""
 
     state: GroupState
-    application: Application
+    application: SimulatedApplication
     parked: Parked | None
     position: int  # events of the application so far, see `Checker.position`
     issued: int  # operations of this node that are acknowledged with it, see `Ledger`
 
-    def is_behind(self, other: "Commit") -> bool:
+    def is_behind(self, other: "MachineCommit") -> bool:
         """Whether the same incarnation has told others something since that it has not noted here."""
         mine, later = self.state, other.state
         return mine.vector != later.vector or mine.record != later.record
@@ -59,7 +59,7 @@ class LostVotes:
     voted: bool = False
 
     @classmethod
-    def between(cls, commit: Commit, last: Commit) -> "LostVotes":
+    def between(cls, commit: MachineCommit, last: MachineCommit) -> "LostVotes":
         """What it had voted for since the older one."""
         old, new = commit.state.record, last.state.record
         assert old is not None and new is not None
@@ -89,14 +89,16 @@ class Machine:
     reads: Span = PROGRAM
     """The format levels that its program reads."""
     ghost: bool = False
-    phase: Phase = Phase.OUTSIDE
+    phase: MachinePhase = MachinePhase.OUTSIDE
     number: int = 0
     me: str = ""
     engine: GroupEngine | None = None
-    application: Application = field(default_factory=Application)
+    application: SimulatedApplication = field(default_factory=SimulatedApplication)
     held: list[tuple[str | None, object]] = field(default_factory=list)
-    commits: list[Commit] = field(default_factory=list)  # of this incarnation, the newest last
-    backup: Commit | None = None
+    commits: list[MachineCommit] = field(
+        default_factory=list
+    )  # of this incarnation, the newest last
+    backup: MachineCommit | None = None
     """A snapshot of its disk, of this incarnation."""
     lost_votes: LostVotes | None = None
     parked: Parked | None = None
@@ -104,12 +106,12 @@ class Machine:
     base: str | None = None
     asked: str | None = None
     replaces: tuple[str, ...] = ()
-    bulk: Copy | None = None
+    bulk: ApplicationCopy | None = None
     bulks: int = 0
     bases: int = 0
     lost: bool = False
     """Whether the machine is dead for good, so that what only it had may be lost."""
-    former: list[tuple[str, Commit]] = field(default_factory=list)
+    former: list[tuple[str, MachineCommit]] = field(default_factory=list)
     told_ended: dict[str, int] = field(default_factory=dict)
     doubles: list[str] = field(default_factory=list)
     """Operations that the application of this process was given a second time."""
@@ -123,7 +125,7 @@ class Machine:
     @property
     def up(self) -> bool:
         """Whether a process runs."""
-        return self.phase is Phase.UP
+        return self.phase is MachinePhase.UP
 
     @property
     def active(self) -> bool:
@@ -140,9 +142,9 @@ class Machine:
         self.bases += 1
         return new_incarnation(self.name, self.bases, 0)
 
-    def start(self, engine: GroupEngine, application: Application) -> None:
+    def start(self, engine: GroupEngine, application: SimulatedApplication) -> None:
         """A process runs."""
-        self.phase = Phase.UP
+        self.phase = MachinePhase.UP
         self.number += 1
         self.engine = engine
         self.me = engine.me
@@ -151,7 +153,7 @@ class Machine:
         self.told_ended = {}
         self.doubles = []
 
-    def stop(self, phase: Phase) -> None:
+    def stop(self, phase: MachinePhase) -> None:
         """No process runs any more. What was held never leaves."""
         self.phase = phase
         self.number += 1
@@ -165,11 +167,13 @@ class Machine:
     def save(self, position: int, issued: int) -> None:
         """The journal holds everything, from here on."""
         self.commits.append(
-            Commit(self.running.state(), self.application.copy(), self.parked, position, issued)
+            MachineCommit(
+                self.running.state(), self.application.copy(), self.parked, position, issued
+            )
         )
         del self.commits[:-MAX_COMMITS]
 
-    def resumed(self, commit: Commit, engine_type: type[GroupEngine]) -> None:
+    def resumed(self, commit: MachineCommit, engine_type: type[GroupEngine]) -> None:
         """The same incarnation goes on from what is saved."""
         self.parked = commit.parked
         self.start(engine_type(self.me, commit.state, self.reads), commit.application.copy())
@@ -178,7 +182,7 @@ class Machine:
         """This incarnation is over; the machine is to join again under a new one, in the place of those."""
         if self.commits:
             self.former.append((self.me, self.commits[0]))
-        self.stop(Phase.OUTSIDE)
+        self.stop(MachinePhase.OUTSIDE)
         self.backup = self.lost_votes = None
         self.commits = []
         self.base = self.asked = self.bulk = None

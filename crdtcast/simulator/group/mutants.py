@@ -14,12 +14,12 @@ from crdtcast.engine.founding import Announcement, FoundingRound
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Membership
-from crdtcast.engine.operations import Cut, Join, Kind
+from crdtcast.engine.operations import Cut, Join, OperationKind
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.proposer import Proposer
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.removed_rows import SweptRows
-from crdtcast.engine.views import Change, Proposal, Record, Views, Word
+from crdtcast.engine.views import Proposal, Record, ViewChange, Views, Word
 from crdtcast.exceptions import RolledBackError
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.world import GroupWorld
@@ -200,7 +200,7 @@ class ThawsByBallot(GroupEngine):
 
 
 class _Forgetful(Consensus):
-    def _value(self, proposal: Proposal) -> Change | None:
+    def _value(self, proposal: Proposal) -> ViewChange | None:
         known = self.records
         self.records = {who: replace(record, accepted=None) for who, record in known.items()}
         value = super()._value(proposal)
@@ -277,7 +277,7 @@ class FirstCutStays(GroupEngine):
 class RowsGoAtOnce(GroupEngine):
     """The row of a removed member stays, as far as it had acknowledged, until all that counts of it is delivered."""
 
-    def decided(self, change: Change) -> None:
+    def decided(self, change: ViewChange) -> None:
         super().decided(change)
         for incarnation in self._membership.cuts:
             self._peers.pop(incarnation, None)
@@ -441,7 +441,7 @@ class DifferenceOfStore(GroupWorld):
         stored = {
             message.dot
             for message in host.running.state().unstable
-            if message.kind == Kind.APPLICATION
+            if message.kind == OperationKind.APPLICATION
         }
         beyond = super().difference(host, vector)
         return {payload: dot for payload, dot in beyond.items() if dot in stored}

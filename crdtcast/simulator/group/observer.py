@@ -7,7 +7,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.simulator.group.machine import Machine
 
 
-class Observer:
+class RunObserver:
     """Ignores everything. Events of one machine come in the order of its application; ghosts are not told of."""
 
     def started(self, machine: Machine) -> None:

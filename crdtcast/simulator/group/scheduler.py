@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from crdtcast.simulator.campaigns import NAMES, Campaign, RunLimits
 from crdtcast.simulator.faults import Faults
-from crdtcast.simulator.group.machine import Machine, Phase
+from crdtcast.simulator.group.machine import Machine, MachinePhase
 from crdtcast.simulator.group.upgrades import LATEST
 from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.schedule import Action
@@ -106,7 +106,9 @@ class GroupScheduler:
             options["send"] = 0
         if any(m.parked for m in living):
             options["reissue"] = 30
-        outside = [m for m in world.machines.values() if m.phase is Phase.OUTSIDE or m.stopped]
+        outside = [
+            m for m in world.machines.values() if m.phase is MachinePhase.OUTSIDE or m.stopped
+        ]
         options["back"] = 15 * len(outside)
         options["clock"] = faults.clock
         options["cut"] = faults.partition
@@ -274,13 +276,13 @@ class GroupScheduler:
     def _enter(self, verb: str) -> Iterator[Action]:
         contacts = [m.name for m in self.world.living() if m.active]
         fresh = [name for name in NAMES if name not in self.world.machines]
-        left = [m.name for m in self.world.machines.values() if m.phase is Phase.LEFT]
+        left = [m.name for m in self.world.machines.values() if m.phase is MachinePhase.LEFT]
         if not contacts or not fresh:
             return
         name = self.chance.choice(left) if left and self.chance.random() < 0.4 else fresh[0]
         if self.temper.faults.upgrade:
             yield ("upgrade", fresh[0], self.chance.randint(1, LATEST))
-        dead = [m.name for m in self.world.machines.values() if m.phase is Phase.DEAD]
+        dead = [m.name for m in self.world.machines.values() if m.phase is MachinePhase.DEAD]
         if dead and self.chance.random() < 0.5:
             yield ("replace", fresh[0], self.chance.choice(dead), self.chance.choice(contacts))
         elif self.chance.random() < 0.4:
@@ -293,7 +295,9 @@ class GroupScheduler:
 
     def _back(self, verb: str) -> Iterator[Action]:
         """Whoever is outside asks: at the same contact again, mostly."""
-        outside = [m for m in self.world.machines.values() if m.phase is Phase.OUTSIDE or m.stopped]
+        outside = [
+            m for m in self.world.machines.values() if m.phase is MachinePhase.OUTSIDE or m.stopped
+        ]
         contacts = [m.name for m in self.world.living() if m.active]
         if not outside or not contacts:
             return

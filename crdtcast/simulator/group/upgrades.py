@@ -9,7 +9,7 @@ from crdtcast.exceptions import LocalProtocolError, OutdatedError
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group import crashes
 from crdtcast.simulator.group.base_world import BaseWorld
-from crdtcast.simulator.group.machine import Machine, Phase
+from crdtcast.simulator.group.machine import Machine, MachinePhase
 
 LATEST = 3
 """What the latest program reads."""
@@ -41,7 +41,7 @@ def upgrade(world: BaseWorld, name: str, highest: int) -> bool:
             return False
     world.counts["upgrades" if highest > machine.reads.highest else "downgrades"] += 1
     machine.reads = reads
-    if machine.phase is Phase.OUTSIDE:
+    if machine.phase is MachinePhase.OUTSIDE:
         machine.bulk = None  # an older program begins again
         return True
     return not machine.up or crashes.crash(world, machine)

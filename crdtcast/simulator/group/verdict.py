@@ -7,7 +7,7 @@ from crdtcast.simulator.group.drain import Drain
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.upgrades import LATEST
 from crdtcast.simulator.group.world import GroupWorld
-from crdtcast.simulator.oracle import Finding
+from crdtcast.simulator.oracle import OracleFinding
 
 LAST_WORDS = 4
 """Rounds in which what was forgotten last may still be told."""
@@ -211,6 +211,6 @@ def _restarts(world: GroupWorld, machine: Machine) -> None:
         raise Failure("restart", f"{machine.me} saved {state} and comes back as {again}")
 
 
-def _all(findings: list[Finding]) -> str:
+def _all(findings: list[OracleFinding]) -> str:
     shown = [str(finding) for finding in findings[:6]]
     return "; ".join(shown) + (f"; and {len(findings) - 6} more" if len(findings) > 6 else "")

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from crdtcast.causality.messages import Ended
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Standing
-from crdtcast.engine.operations import Kind
+from crdtcast.engine.operations import OperationKind
 from crdtcast.exceptions import (
     CrdtcastError,
     LocalProtocolError,
@@ -44,7 +44,7 @@ from crdtcast.simulator.group.application import (
 )
 from crdtcast.simulator.group.base_world import BaseWorld
 from crdtcast.simulator.group.drain import Drain
-from crdtcast.simulator.group.machine import Letter, Machine, Phase
+from crdtcast.simulator.group.machine import Letter, Machine, MachinePhase
 from crdtcast.simulator.group.network import Parcel
 from crdtcast.simulator.schedule import Action
 
@@ -188,7 +188,7 @@ class GroupWorld(BaseWorld):
             return True
         self.checker.delivered(machine.me, dot, delivery.tag)
         self.observer.delivered(machine, delivery)
-        if delivery.kind == Kind.APPLICATION and not machine.witness:
+        if delivery.kind == OperationKind.APPLICATION and not machine.witness:
             self.deliver(machine, delivery.payload, delivery.tag)
         return True
 
@@ -224,7 +224,7 @@ class GroupWorld(BaseWorld):
         self.lose_if_last(machine)
         self.end_process(machine, cleanly=True)
         machine.retire(())
-        machine.phase = Phase.LEFT
+        machine.phase = MachinePhase.LEFT
         self.counts["left"] += 1
 
     def _evict(self, machine: Machine, victim: str, *, force: bool) -> bool:
@@ -252,7 +252,7 @@ class GroupWorld(BaseWorld):
         living, mine = self.living(), machine.application.applied
         victims = set().union(*(m.running.victims for m in living))
         sound = [m.application.applied for m in living if m.active and m.me not in victims]
-        sends_again = {m.me for m in self.machines.values() if m.phase is not Phase.LEFT}
+        sends_again = {m.me for m in self.machines.values() if m.phase is not MachinePhase.LEFT}
         parked = {
             o.payload for m in self.machines.values() if m.parked for o in m.parked.operations
         }

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from crdtcast.causality.tags import Dot, Tag
-from crdtcast.simulator.oracle import Checker, Kind
+from crdtcast.simulator.oracle import Checker, FailureKind
 
 
 class HonestChecker(Checker):
@@ -25,7 +25,7 @@ class HonestChecker(Checker):
             self._past_vector.append({} if tag is None else dict(tag.past))
         index = self._index[dot]
         if view.known >> index & 1:
-            self._find(Kind.DUPLICATE, member, dot)
+            self._find(FailureKind.DUPLICATE, member, dot)
             return
         view.add(index, dot)
 
@@ -36,8 +36,8 @@ class HonestChecker(Checker):
             return
         view, index = self._views[member], self._index.get(dot)
         if index is None or not view.known >> index & 1:
-            self._find(Kind.STABLE_UNDELIVERED, member, dot)
+            self._find(FailureKind.STABLE_UNDELIVERED, member, dot)
         elif view.stable >> index & 1:
-            self._find(Kind.STABLE_TWICE, member, dot)
+            self._find(FailureKind.STABLE_TWICE, member, dot)
         else:
             view.add_stable(index, dot)

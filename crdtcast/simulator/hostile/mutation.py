@@ -21,8 +21,8 @@ from crdtcast.engine.operations import (
     Cut,
     How,
     Join,
-    Kind,
     Operation,
+    OperationKind,
     Reads,
     Settled,
     Sweep,
@@ -34,17 +34,17 @@ from crdtcast.engine.views import (
     Accepted,
     Asked,
     Ballot,
-    Change,
     Decided,
     Promise,
     Proposal,
     Record,
     View,
+    ViewChange,
     Views,
     Word,
 )
 from crdtcast.wire.group_frames import Admit, Copy, Grouped, InGroup, grouped_fields
-from crdtcast.wire.state import Entry, pack_entry
+from crdtcast.wire.state import JoinerEntry, pack_entry
 
 T = TypeVar("T")
 
@@ -215,14 +215,14 @@ class Mutation:
         chance = self._chance
         way = chance.random()
         if way < 0.1:
-            return Kind.APPLICATION, b"lie:%d" % chance.randrange(1000)
+            return OperationKind.APPLICATION, b"lie:%d" % chance.randrange(1000)
         if way < 0.15:
             return chance.choice((9, 77, 255)), bytes(chance.randrange(40))
         kind, packed = encode(self.operation())
         if way < 0.8:
             return kind, packed
         if way < 0.9:
-            return chance.choice(list(Kind)), packed
+            return chance.choice(list(OperationKind)), packed
         return kind, self.damaged_bytes(packed)
 
     # Frames
@@ -391,14 +391,14 @@ class Mutation:
         accepted = Accepted(ballot, self._change(), self._word(self._ids(2)))
         return replace(record, promised=max(ballot, record.promised), accepted=accepted)
 
-    def _change_for(self, proposal: Proposal) -> Change:
+    def _change_for(self, proposal: Proposal) -> ViewChange:
         """What such terms might come to, with numbers that are its own."""
         how = How.FORCED if proposal.word.forced else How.EVICTED
         cuts = tuple((who, Cut(self.count(who), how)) for who in proposal.victims)
         votes = self._ids(3) if self._chance.random() < 0.2 else ()
-        return Change(cuts, proposal.victims, votes, proposal.level)
+        return ViewChange(cuts, proposal.victims, votes, proposal.level)
 
-    def _change(self) -> Change:
+    def _change(self) -> ViewChange:
         chance = self._chance
         out = self._others(3) if chance.random() < 0.7 else self._ids(3)
         cuts = tuple(
@@ -409,7 +409,7 @@ class Mutation:
         if chance.random() < 0.2:
             cuts += self._cuts(2)
         votes = self._ids(3) if chance.random() < 0.5 else ()
-        return Change(cuts, out, votes, chance.choice((None, None, 1, 2, 1000)))
+        return ViewChange(cuts, out, votes, chance.choice((None, None, 1, 2, 1000)))
 
     def _decided(self) -> Decided:
         """Of an epoch that is over, or of one that nobody is in."""
@@ -487,7 +487,7 @@ class Mutation:
         origin = self._chance.choice(others)
         return Message(Dot(origin, self._lore.vector.get(origin, 0) + 1), (), b"stolen")
 
-    def entry(self, entry: Entry) -> bytes:
+    def entry(self, entry: JoinerEntry) -> bytes:
         """What a joiner gets of this contact."""
         state = entry.state
         changes: list[dict[str, Any]] = [

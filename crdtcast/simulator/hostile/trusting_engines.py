@@ -14,8 +14,8 @@ from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.operation_claims import Claims, Wrong
-from crdtcast.engine.operations import Cut, Kind
-from crdtcast.engine.views import Accepted, Change, Proposal, Record, Views
+from crdtcast.engine.operations import Cut, OperationKind
+from crdtcast.engine.views import Accepted, Proposal, Record, ViewChange, Views
 from crdtcast.exceptions import RemoteProtocolError
 
 Known = Callable[[str], int]
@@ -65,7 +65,7 @@ class LetsErrorsThrough(GroupEngine):
     """Each error in an operation blames its sender."""
 
     def _check_operation(self, sender: str, message: Message) -> None:
-        if message.kind == Kind.SETTLED:
+        if message.kind == OperationKind.SETTLED:
             incarnation, _ = msgpack.unpackb(message.payload)
             incarnation.partition("+")
         super()._check_operation(sender, message)
@@ -118,7 +118,7 @@ class TakesAnyBallot(GroupEngine):
 
 
 class _Obedient(Consensus):
-    def _may_follow(self, proposal: Proposal, change: Change) -> bool:
+    def _may_follow(self, proposal: Proposal, change: ViewChange) -> bool:
         return True
 
 
@@ -154,7 +154,7 @@ class ForcedUnasked(GroupEngine):
 
 
 class _Unreading(Consensus):
-    def _can_go_on(self, change: Change) -> bool:
+    def _can_go_on(self, change: ViewChange) -> bool:
         return True
 
 

@@ -40,9 +40,9 @@ from crdtcast.exceptions import (
 )
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group import crashes
-from crdtcast.simulator.group.machine import Machine, Phase
+from crdtcast.simulator.group.machine import Machine, MachinePhase
 from crdtcast.simulator.group.network import Parcel
-from crdtcast.simulator.group.observer import Observer
+from crdtcast.simulator.group.observer import RunObserver
 from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.hostile.drain import HostileDrain
@@ -51,11 +51,11 @@ from crdtcast.simulator.hostile.honest_oracle import HonestChecker
 from crdtcast.simulator.hostile.lying_engine import LyingEngine
 from crdtcast.simulator.hostile.mutation import Lore, Mutation
 from crdtcast.simulator.hostile.step_limit import limited
-from crdtcast.simulator.oracle import Kind as Wrong
+from crdtcast.simulator.oracle import FailureKind as Wrong
 from crdtcast.simulator.schedule import Action
 from crdtcast.wire import frames
 from crdtcast.wire.group_frames import Admit, Grouped
-from crdtcast.wire.state import Entry, pack_entry, unpack_entry
+from crdtcast.wire.state import JoinerEntry, pack_entry, unpack_entry
 
 VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
 
@@ -83,7 +83,7 @@ class HostileWorld(GroupWorld):
         founders: tuple[str, ...],
         hostile: str,
         engine_type: type[GroupEngine] = GroupEngine,
-        observer: Observer | None = None,
+        observer: RunObserver | None = None,
     ) -> None:
         super().__init__(founders, (), engine_type, observer)
         self.hostile = hostile
@@ -166,7 +166,7 @@ class HostileWorld(GroupWorld):
         except Exception:
             if self.liar.up:
                 self.disconnect_all(self.liar)
-                self.liar.stop(Phase.LEFT)
+                self.liar.stop(MachinePhase.LEFT)
                 self.counts["liar_failed"] += 1
             return True
 
@@ -422,7 +422,7 @@ class HostileWorld(GroupWorld):
             members=(*state.members, MemberInfo(incarnation)),
             vector={**state.vector, incarnation: 0},
         )
-        honest = Entry(incarnation, liar.me, joined, ())
+        honest = JoinerEntry(incarnation, liar.me, joined, ())
         self.counts["letters"] += 1
         with limited("a joiner"):
             try:

@@ -10,7 +10,7 @@ import click
 
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.testing.vectors.format import Vector, load
-from crdtcast.testing.vectors.run import Outcome, Result, run_vector
+from crdtcast.testing.vectors.run import VectorOutcome, VectorResult, run_vector
 
 
 class _Unusable(click.ClickException):
@@ -61,12 +61,12 @@ def vectors(
     chosen = [vector for vector in loaded if _chosen(vector, ids, types, levels)]
     if not chosen:
         click.echo("no vector matches the options", err=True)
-    totals: Counter[Outcome] = Counter()
+    totals: Counter[VectorOutcome] = Counter()
     for vector in chosen:
         result = run_vector(vector)
         totals[result.outcome] += 1
         click.echo(line(result))
-    counted = {outcome.name.lower(): totals[outcome] for outcome in Outcome}
+    counted = {outcome.name.lower(): totals[outcome] for outcome in VectorOutcome}
     if as_json:
         click.echo(json.dumps(counted))
     else:
@@ -74,14 +74,14 @@ def vectors(
             f"{counted['passed']} passed, {counted['failed']} failed, "
             f"{counted['unsupported']} not supported yet"
         )
-    if totals[Outcome.FAILED]:
+    if totals[VectorOutcome.FAILED]:
         raise SystemExit(1)
 
 
-def line(result: Result) -> str:
+def line(result: VectorResult) -> str:
     """One line: outcome, id, type, and the difference or the number of orders."""
     vector = result.vector
-    if result.outcome is Outcome.PASSED:
+    if result.outcome is VectorOutcome.PASSED:
         orders = f"{result.orders} order{'' if result.orders == 1 else 's'}"
         detail = f"{orders}, capped" if result.capped else orders
     else:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class VectorEvent:
     """An operation of a vector. `past` holds the positions, in the vector, of all events that
     happened before it.
     """
@@ -52,7 +52,7 @@ class Vector:
     id: str
     type: str
     level: str
-    events: tuple[Event, ...]
+    events: tuple[VectorEvent, ...]
     expect: Any
     views: tuple[View, ...]
     pure_log_size: int | None
@@ -98,7 +98,7 @@ def parse(document: Any) -> list[Vector]:
 
 
 def _vector(fields: Mapping[str, Any], where: str) -> Vector:
-    events: list[Event] = []
+    events: list[VectorEvent] = []
     positions: dict[str, int] = {}
     latest: dict[str, int] = {}
     for number, entry in enumerate(_field(fields, "events", list, where), 1):
@@ -127,16 +127,16 @@ def _vector(fields: Mapping[str, Any], where: str) -> Vector:
 def _event(
     entry: Any,
     where: str,
-    earlier: Sequence[Event],
+    earlier: Sequence[VectorEvent],
     positions: Mapping[str, int],
     latest: Mapping[str, int],
-) -> Event:
+) -> VectorEvent:
     fields = _mapping(entry, where)
     replica = _field(fields, "replica", str, where)
     causes = _positions(_field(fields, "happens_after", list, where, default=[]), where, positions)
     if replica in latest:
         causes.append(latest[replica])
-    return Event(
+    return VectorEvent(
         id=_field(fields, "id", str, where),
         replica=replica,
         op=_field(fields, "op", str, where),
@@ -146,7 +146,9 @@ def _event(
     )
 
 
-def _view(entry: Any, where: str, events: Sequence[Event], positions: Mapping[str, int]) -> View:
+def _view(
+    entry: Any, where: str, events: Sequence[VectorEvent], positions: Mapping[str, int]
+) -> View:
     fields = _mapping(entry, where)
     if "value" not in fields:
         raise UnusableInputError(f"{where}: a view without a value")
@@ -161,7 +163,7 @@ def _positions(ids: Sequence[Any], where: str, positions: Mapping[str, int]) -> 
     return [positions[name] for name in ids]
 
 
-def _with_pasts(chosen: Sequence[int], events: Sequence[Event]) -> frozenset[int]:
+def _with_pasts(chosen: Sequence[int], events: Sequence[VectorEvent]) -> frozenset[int]:
     return frozenset(chosen).union(*(events[position].past for position in chosen))
 
 

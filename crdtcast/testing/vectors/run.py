@@ -31,20 +31,20 @@ is left out.
 VECTOR_TYPES: Final[Mapping[str, VectorType]] = {**SIMPLE_TYPES, **NESTED_TYPES}
 
 
-class Outcome(enum.Enum):
+class VectorOutcome(enum.Enum):
     PASSED = "pass"
     FAILED = "fail"
     UNSUPPORTED = "not supported yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class VectorResult:
     """What became of a vector. `detail`: the difference, or what is missing; `orders`: how many
     were run.
     """
 
     vector: Vector
-    outcome: Outcome
+    outcome: VectorOutcome
     detail: str = ""
     orders: int = 0
     capped: bool = False
@@ -63,20 +63,20 @@ class _Difference(Exception):
     """A vector failed; the message says how."""
 
 
-def run_vector(vector: Vector, types: Mapping[str, VectorType] = VECTOR_TYPES) -> Result:
+def run_vector(vector: Vector, types: Mapping[str, VectorType] = VECTOR_TYPES) -> VectorResult:
     """Run one vector against the type that `types` names for it."""
     mapped = types.get(vector.type)
     if mapped is None:
-        return Result(vector, Outcome.UNSUPPORTED, f"type {vector.type}")
+        return VectorResult(vector, VectorOutcome.UNSUPPORTED, f"type {vector.type}")
     missing = sorted({event.op for event in vector.events} - set(mapped.operations))
     if missing:
-        return Result(vector, Outcome.UNSUPPORTED, f"operation {', '.join(missing)}")
+        return VectorResult(vector, VectorOutcome.UNSUPPORTED, f"operation {', '.join(missing)}")
     run = _Run(vector, mapped)
     try:
         run.all()
     except _Difference as difference:
-        return Result(vector, Outcome.FAILED, str(difference), run.orders, run.capped)
-    return Result(vector, Outcome.PASSED, "", run.orders, run.capped)
+        return VectorResult(vector, VectorOutcome.FAILED, str(difference), run.orders, run.capped)
+    return VectorResult(vector, VectorOutcome.PASSED, "", run.orders, run.capped)
 
 
 class _Run:

@@ -6,7 +6,7 @@ Digests are compared at equal (object, vector), which happens all the time, not 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from crdtcast.eventlog.format import Kind
+from crdtcast.eventlog.format import EventKind
 from crdtcast.integrations.spark.rules import Rule, apply
 
 CHECK = "convergence"
@@ -14,7 +14,7 @@ CHECK = "convergence"
 
 def find(events: DataFrame) -> DataFrame:
     """For each object that parts, the first cut where it does: the replica of the rarest digest."""
-    told = events.where(F.col("kind") == Kind.STATE).select(
+    told = events.where(F.col("kind") == EventKind.STATE).select(
         "group",
         "replica",
         "incarnation",

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType
 
 from crdtcast.integrations.spark.findings import Finding
-from crdtcast.integrations.spark.logs import Group
+from crdtcast.integrations.spark.logs import LoggedGroup
 from crdtcast.integrations.spark.rules import Rule, apply
 from crdtcast.integrations.spark.schema import columns
 from crdtcast.integrations.spark.small import small_table
@@ -35,7 +35,9 @@ _ENDS = columns(
 )
 
 
-def leaks(spark: SparkSession, messages: DataFrame, groups: dict[str, Group]) -> DataFrame | None:
+def leaks(
+    spark: SparkSession, messages: DataFrame, groups: dict[str, LoggedGroup]
+) -> DataFrame | None:
     """Messages that never became stable although they should have; None if all did."""
     concerned = [group for group in groups.values() if group.unstable]
     if not concerned:
@@ -114,7 +116,7 @@ def leaks(spark: SparkSession, messages: DataFrame, groups: dict[str, Group]) ->
     )
 
 
-def at_the_end(group: Group) -> Iterator[Finding]:
+def at_the_end(group: LoggedGroup) -> Iterator[Finding]:
     """Replicas that tell of metadata after everything had become stable there."""
     for log in group.current:
         unstable = any(told.stable < told.delivered for told in log.told.values())

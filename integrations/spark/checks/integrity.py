@@ -3,13 +3,13 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from crdtcast.integrations.spark.logs import Group
+from crdtcast.integrations.spark.logs import LoggedGroup
 from crdtcast.integrations.spark.rules import Rule, apply
 
 CHECK = "log"
 
 
-def find(events: DataFrame, groups: dict[str, Group]) -> DataFrame | None:
+def find(events: DataFrame, groups: dict[str, LoggedGroup]) -> DataFrame | None:
     """Holes and repeated lines; None if the counts of lines already say that there are none."""
     broken = [
         log.incarnation for group in groups.values() for log in group.logs.values() if log.has_holes

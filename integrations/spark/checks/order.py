@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql import functions as F
 
 from crdtcast.integrations.spark.findings import Finding
-from crdtcast.integrations.spark.logs import Group, Log
+from crdtcast.integrations.spark.logs import LoggedGroup, LoggedReplica
 from crdtcast.integrations.spark.rules import Rule
 
 CHECK = "order"
@@ -67,7 +67,7 @@ def on_dependencies() -> list[Rule]:
     ]
 
 
-def at_the_end(group: Group) -> Iterator[Finding]:
+def at_the_end(group: LoggedGroup) -> Iterator[Finding]:
     """What a replica lacks at the end of its log, though it cannot have been on its way still.
 
     That is so if some replica was told that the message is stable, which says that all have it;
@@ -100,7 +100,7 @@ def at_the_end(group: Group) -> Iterator[Finding]:
                 )
 
 
-def is_at_rest(log: Log) -> bool:
+def is_at_rest(log: LoggedReplica) -> bool:
     """Whether a log says that its replica had come to rest: a clean end, or the state told after
     the last delivery."""
     return log.stopped or log.last_state > log.last_act

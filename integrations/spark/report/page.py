@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from crdtcast.integrations.spark.logs import Group
+from crdtcast.integrations.spark.logs import LoggedGroup
 from crdtcast.integrations.spark.report import plots
 from crdtcast.integrations.spark.result import Result
 from crdtcast.integrations.spark.series import Lag, Series
@@ -130,7 +130,7 @@ def _groups(result: Result) -> str:
     return "".join(parts)
 
 
-def _group(group: Group, series: Sequence[Series], lags: dict[tuple[str, str], Lag]) -> str:
+def _group(group: LoggedGroup, series: Sequence[Series], lags: dict[tuple[str, str], Lag]) -> str:
     rows = []
     for log in sorted(group.current, key=lambda log: log.replica):
         lives = sum(other.replica == log.replica for other in group.logs.values())

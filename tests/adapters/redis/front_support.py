@@ -14,9 +14,9 @@ from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clients.session import Session
 from crdtcast.adapters.redis.clients.subscriptions import Subscriptions
 from crdtcast.adapters.redis.clients.transaction import ABORTED, Transaction
-from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.commands.table import CommandKind, Table
 from crdtcast.adapters.redis.server.poller import Poller
-from crdtcast.adapters.redis.server.resp import OK, ReplyError, Status
+from crdtcast.adapters.redis.server.resp import OK, ReplyError, StatusReply
 
 
 @dataclass
@@ -81,10 +81,10 @@ class MemoryCore:
             case "WATCH":
                 return OK
             case "TYPE":
-                return Status(b"set")
+                return StatusReply(b"set")
             case "CONFIG GET":
                 return dict.fromkeys(args[2:], b"")
-        assert request.command.kind in (Kind.READ, Kind.WRITE)
+        assert request.command.kind in (CommandKind.READ, CommandKind.WRITE)
         return 0
 
 

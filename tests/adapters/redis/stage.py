@@ -21,7 +21,7 @@ from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.deadlines.index import DUE, ORPHANS, PINNED, unpinning
 from crdtcast.adapters.redis.group.format_level import FormatLevel
 from crdtcast.adapters.redis.recorded.answer import Derived
-from crdtcast.adapters.redis.recorded.record import Record
+from crdtcast.adapters.redis.recorded.record import ServerRecord
 from crdtcast.adapters.redis.store import effects, metadata
 from crdtcast.adapters.redis.store.databases import ELSEWHERE, db_of, key_of
 from crdtcast.adapters.redis.store.hiding import hidden_of
@@ -220,7 +220,7 @@ class Site:
         engine: Engine,
         keyspace: Keyspace,
         state: StoredState,
-        record: Record | None = None,
+        record: ServerRecord | None = None,
     ) -> None:
         logger = logging.getLogger("stage")
         self.engine = engine
@@ -291,7 +291,7 @@ class Site:
         orphans = ask(b"HGETALL", ORPHANS)
         told = {message.dot for message in self.sent}
         self.sent += [m for m in unstable if m.dot.origin == engine.me and m.dot not in told]
-        record = Record.decode(ask(b"LRANGE", metadata.RECORD, b"0", b"-1"))
+        record = ServerRecord.decode(ask(b"LRANGE", metadata.RECORD, b"0", b"-1"))
         keyspace.dates.offset_ms = offset
         keyspace.dates.told(self.now())
         keyspace.dates.resume(

@@ -8,7 +8,7 @@ import pytest
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.differences import DIFFERENCES
 from crdtcast.adapters.redis.commands.refusals import KNOWN
-from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.commands.table import CommandKind, Table
 from crdtcast.adapters.redis.ops.command_reference import PROGRAM, ServerList, ask, names_on, page
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer
 
@@ -74,4 +74,6 @@ def test_differences_are_of_commands_that_work() -> None:
     table = Table()
     for name in DIFFERENCES:
         command = table.by_name.get(name.encode())
-        assert command is None or command.subcommands or command.kind is not Kind.REFUSED, name
+        assert command is None or command.subcommands or command.kind is not CommandKind.REFUSED, (
+            name
+        )

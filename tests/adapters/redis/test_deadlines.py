@@ -275,7 +275,7 @@ def test_a_look_passes_over_what_others_tell_of() -> None:
 
 
 def test_a_round_of_looks_tells_up_to_where_nothing_is_ones_own() -> None:
-    dates, page = Dates(), index.Place(b"7", b"3")
+    dates, page = Dates(), index.DeadlinePlace(b"7", b"3")
     mine, others = (index.Due(b"k", owner, b"8") for owner in (index.MINE, index.OTHER))
     dates.looked(10_500, page, [others])
     dates.looked(11_500, index.BEGINNING, [])

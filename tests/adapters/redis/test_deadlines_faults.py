@@ -13,8 +13,8 @@ from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.plan import Expect, Plan
 from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
 from crdtcast.adapters.redis.deadlines.dates import Dates
-from crdtcast.adapters.redis.deadlines.index import ORPHANS, Found, Move
-from crdtcast.adapters.redis.recorded.record import Entry
+from crdtcast.adapters.redis.deadlines.index import ORPHANS, FoundDeadlines, Move
+from crdtcast.adapters.redis.recorded.record import RecordEntry
 from crdtcast.adapters.redis.store.effects import NEVER, KillKey, Only
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.unstable import UnstableLog
@@ -40,8 +40,8 @@ def no_kill_in_front(patch: Patch) -> None:
 
 def no_kill_in_front_of_the_recorded(patch: Patch) -> None:
     """The record does not tell that a key was not there."""
-    decode = Entry.decode
-    patch.setattr(Entry, "decode", lambda *parts: decode(*parts)._replace(fresh=()))
+    decode = RecordEntry.decode
+    patch.setattr(RecordEntry, "decode", lambda *parts: decode(*parts)._replace(fresh=()))
 
 
 def kills_own_write(patch: Patch) -> None:
@@ -68,7 +68,7 @@ def leaves_entries(patch: Patch) -> None:
     """A write to a key that the server has dropped does not find its entry in the index."""
     learn = Dates.learn
 
-    def learn_no_bucket(self: Dates, key: bytes, found: Found, now: int) -> None:
+    def learn_no_bucket(self: Dates, key: bytes, found: FoundDeadlines, now: int) -> None:
         learn(self, key, found, now)
         if self.is_dropped(key):
             self.touched[key].bucket = b""

@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.store.effects import NEVER
 from crdtcast.adapters.redis.store.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.causality.tags import Tag
-from crdtcast.engine.operations import Kind
+from crdtcast.engine.operations import OperationKind
 from tests import servers
 from tests.adapters.redis.history import Past, Told, past_of
 from tests.adapters.redis.stage import Site, Stage
@@ -48,7 +48,7 @@ class History:
     def learn(self) -> None:
         for site in self.stage.sites.values():
             for message in site.sent:
-                if message.dot not in self.told and message.kind == Kind.APPLICATION:
+                if message.dot not in self.told and message.kind == OperationKind.APPLICATION:
                     event = effects.decode(message.payload)
                     tag = self._tag(message.dot, message.context)
                     self.told[message.dot] = Told(tag, event.timestamp, event.effects)

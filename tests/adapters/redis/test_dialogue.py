@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.clients.connection_phases import (
     TRANSITIONS,
     Answer,
-    Event,
-    Phase,
+    ConnectionEvent,
+    ConnectionPhase,
     ends_watch,
     step,
 )
@@ -27,11 +27,11 @@ LETTERS = {
     "r": Answer.REFUSE,
 }
 SHORT = {
-    "O": Phase.OPEN,
-    "Q": Phase.QUEUING,
-    "A": Phase.ABORTING,
-    "D": Phase.DATABASE_REFUSED,
-    "d": Phase.DATABASE_REFUSED_MULTI,
+    "O": ConnectionPhase.OPEN,
+    "Q": ConnectionPhase.QUEUING,
+    "A": ConnectionPhase.ABORTING,
+    "D": ConnectionPhase.DATABASE_REFUSED,
+    "d": ConnectionPhase.DATABASE_REFUSED_MULTI,
 }
 EXPECTED = """
    COMMAND REJECTED MULTI EXEC EXEC_REJECTED DISCARD WATCH UNWATCH SELECT SELECT_OURS RESET
@@ -43,35 +43,37 @@ d  rd      rd       rd    dD   eD            rD      rd    rd      rd          r
 """
 
 
-def expected_cells() -> list[tuple[Phase, Event, Answer, Phase]]:
+def expected_cells() -> list[tuple[ConnectionPhase, ConnectionEvent, Answer, ConnectionPhase]]:
     head, *rows = (line.split() for line in EXPECTED.strip().splitlines())
     return [
-        (SHORT[row[0]], Event[name], LETTERS[cell[0]], SHORT[cell[1]])
+        (SHORT[row[0]], ConnectionEvent[name], LETTERS[cell[0]], SHORT[cell[1]])
         for row in rows
         for name, cell in zip(head, row[1:], strict=True)
     ]
 
 
 @pytest.mark.parametrize(("phase", "event", "answer", "following"), expected_cells())
-def test_cell(phase: Phase, event: Event, answer: Answer, following: Phase) -> None:
+def test_cell(
+    phase: ConnectionPhase, event: ConnectionEvent, answer: Answer, following: ConnectionPhase
+) -> None:
     assert step(phase, event) == (answer, following)
 
 
 def test_the_table_has_a_cell_for_each_phase_and_event() -> None:
     expected = {(phase, event) for phase, event, _, _ in expected_cells()}
-    assert expected == {(phase, event) for phase in Phase for event in Event}
+    assert expected == {(phase, event) for phase in ConnectionPhase for event in ConnectionEvent}
     assert {(p, e) for p, row in TRANSITIONS.items() for e in row} == expected
 
 
 def test_an_event_without_a_cell_is_one_error() -> None:
     with pytest.raises(LocalProtocolError, match=r"Phase\.OPEN.*'nonsense'"):
-        step(Phase.OPEN, "nonsense")  # type: ignore[arg-type]
+        step(ConnectionPhase.OPEN, "nonsense")  # type: ignore[arg-type]
 
 
-@given(st.lists(st.sampled_from(Event), max_size=12))
-def test_nothing_is_done_in_a_context_that_was_refused(events: list[Event]) -> None:
+@given(st.lists(st.sampled_from(ConnectionEvent), max_size=12))
+def test_nothing_is_done_in_a_context_that_was_refused(events: list[ConnectionEvent]) -> None:
     """A server that refuses nothing is followed beside the table: what it would do elsewhere is never done here."""
-    phase, in_multi, watching, other_database = Phase.OPEN, False, False, False
+    phase, in_multi, watching, other_database = ConnectionPhase.OPEN, False, False, False
     does_watch = False
     for event in events:
         before = phase
@@ -80,21 +82,25 @@ def test_nothing_is_done_in_a_context_that_was_refused(events: list[Event]) -> N
             does_watch = True
         elif ends_watch(before, event, phase):
             does_watch = False
-        if event is Event.RESET:
+        if event is ConnectionEvent.RESET:
             in_multi = watching = other_database = False
             assert not does_watch
             continue
         if in_multi:
-            if event in (Event.EXEC, Event.DISCARD, Event.EXEC_REJECTED):
+            if event in (
+                ConnectionEvent.EXEC,
+                ConnectionEvent.DISCARD,
+                ConnectionEvent.EXEC_REJECTED,
+            ):
                 in_multi = watching = False
-        elif event is Event.MULTI:
+        elif event is ConnectionEvent.MULTI:
             in_multi = True
-        elif event is Event.WATCH:
+        elif event is ConnectionEvent.WATCH:
             watching = True
-        elif event is Event.UNWATCH:
+        elif event is ConnectionEvent.UNWATCH:
             watching = watching and other_database  # it is refused behind a refused SELECT
-        elif event in (Event.SELECT, Event.SELECT_OURS):
-            other_database = event is Event.SELECT_OURS
+        elif event in (ConnectionEvent.SELECT, ConnectionEvent.SELECT_OURS):
+            other_database = event is ConnectionEvent.SELECT_OURS
         assert watching or not does_watch
         if other_database:
             assert answer not in (Answer.QUEUE, Answer.EXECUTE, Answer.QUEUE_IN_VAIN, Answer.WATCH)
@@ -103,4 +109,4 @@ def test_nothing_is_done_in_a_context_that_was_refused(events: list[Event]) -> N
             assert not in_multi
         if answer in (Answer.QUEUE, Answer.QUEUE_IN_VAIN):
             assert in_multi
-    assert (phase is Phase.OPEN) == (not (in_multi or other_database))
+    assert (phase is ConnectionPhase.OPEN) == (not (in_multi or other_database))

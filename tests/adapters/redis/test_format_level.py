@@ -26,7 +26,7 @@ from crdtcast.adapters.redis.store.effects import (
     encode,
 )
 from crdtcast.eventlog.check import check_logs
-from crdtcast.eventlog.format import Kind, LogReader
+from crdtcast.eventlog.format import EventKind, LogReader
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
@@ -328,7 +328,7 @@ def level_lines(cluster: OpenCluster) -> set[tuple[str, int | None]]:
     return {
         (event.replica, event.level)
         for event in LogReader(cluster.log_directory)
-        if event.kind == Kind.VIEW and event.level is not None
+        if event.kind == EventKind.VIEW and event.level is not None
     }
 
 

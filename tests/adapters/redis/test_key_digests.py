@@ -7,7 +7,7 @@ import pytest
 
 from crdtcast.adapters.redis.compare.key_digests import (
     NOTHING,
-    Look,
+    DigestLook,
     look_at_keys,
     value_digest,
 )
@@ -47,12 +47,12 @@ class Reading:
         self.most_bytes = max(self.most_bytes, sum(len(text) for text in texts if text))
         return replies
 
-    def looks(self, *keys: bytes) -> list[Look]:
+    def looks(self, *keys: bytes) -> list[DigestLook]:
         reading = look_at_keys(keys, self)
         try:
             reading.send(None)
         except StopIteration as ended:
-            looks: list[Look] = ended.value
+            looks: list[DigestLook] = ended.value
             return looks
         raise AssertionError("it waits for something else than the reads")
 
@@ -81,8 +81,8 @@ def test_set_of_any_size_has_the_digest_of_its_value(reading: Reading, size: int
     Random(seed).shuffle(members)
     add(reading, b"t", members[:-1])
     (look, other) = reading.looks(b"s", b"t")
-    assert look == Look(b"s", value_digest(b"s", of(members)))
-    assert other == Look(b"t", value_digest(b"t", of(members[:-1])))
+    assert look == DigestLook(b"s", value_digest(b"s", of(members)))
+    assert other == DigestLook(b"t", value_digest(b"t", of(members[:-1])))
     assert value_digest(b"s", of(members[:-1])) != look.digest != value_digest(b"t", of(members))
     assert value_digest(b"s", {RedisType.STRING: {WHOLE: b"1"}, **of(members)}) != look.digest
 
@@ -116,7 +116,7 @@ def test_hash_of_long_values_is_read_a_few_at_a_time(reading: Reading) -> None:
     for field, value in values.items():
         reading.client.call("HSET", "h", field, value)
     (look,) = reading.looks(b"h")
-    assert look == Look(b"h", value_digest(b"h", {RedisType.HASH: values}))
+    assert look == DigestLook(b"h", value_digest(b"h", {RedisType.HASH: values}))
 
 
 @pytest.mark.parametrize("size", [0, 1, PAGE_BYTES, PAGE_BYTES + 1, 3 * PAGE_BYTES + 7])
@@ -126,8 +126,8 @@ def test_text_of_any_length_has_the_digest_of_its_value(reading: Reading, size: 
     reading.client.call("SET", "t", text)
     reading.client.call("HSET", "h", "f", text)
     (look, other) = reading.looks(b"t", b"h")
-    assert look == Look(b"t", value_digest(b"t", {RedisType.STRING: {WHOLE: text}}))
-    assert other == Look(b"h", value_digest(b"h", {RedisType.HASH: {b"f": text}}))
+    assert look == DigestLook(b"t", value_digest(b"t", {RedisType.STRING: {WHOLE: text}}))
+    assert other == DigestLook(b"h", value_digest(b"h", {RedisType.HASH: {b"f": text}}))
 
 
 def test_no_round_of_reads_brings_more_than_a_mebibyte_of_texts(reading: Reading) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from crdtcast.adapters.redis.compare.key_journal import KeyJournal
-from crdtcast.adapters.redis.store.effects import WHOLE, Event, Inc, RedisType, encode
+from crdtcast.adapters.redis.store.effects import WHOLE, EffectsEvent, Inc, RedisType, encode
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag
 
@@ -60,7 +60,7 @@ def test_what_is_committed_during_the_reading_comes_behind_what_was_unstable() -
     unstable = Unstable()
     journal = KeyJournal([b"k7"], unstable)  # type: ignore[arg-type]
     added = [Inc(b"k7", RedisType.STRING, WHOLE, 100)]
-    event = Event(0, added)
+    event = EffectsEvent(0, added)
     sent = [(unstable.tag(Dot("a", counter)), b"", event) for counter in (MESSAGES, MESSAGES + 1)]
 
     def commit() -> None:

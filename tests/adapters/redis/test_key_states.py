@@ -31,7 +31,7 @@ from crdtcast.adapters.redis.store.effects import (
     Replace,
 )
 from crdtcast.adapters.redis.store.unstable import UnstableLog
-from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.key_rows import Row, RowsPart
 from crdtcast.adapters.redis.transfer.row_reads import log_of_slots
 from crdtcast.adapters.redis.transfer.state_messages import States
 from crdtcast.causality.tags import Dot, Tag, dominates
@@ -187,7 +187,7 @@ def wrong_slots(seed: int, *, of_the_log: bool = True) -> int:
         }
         assert row.contents is not None
         log = log_of_slots(row.log, slots) if of_the_log else {}
-        part = Row(KEY, some_of(row.contents, slots), Part(), log=log)
+        part = Row(KEY, some_of(row.contents, slots), RowsPart(), log=log)
         expected = Value(some_of(receiver.value().contents, slots))
         count += value_at(part, vector, receiver.later(), slots) != expected
     return count

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.server.parsing import (
     RequestLimits,
     RequestParser,
 )
-from crdtcast.adapters.redis.server.resp import Status, Verbatim, encode
+from crdtcast.adapters.redis.server.resp import StatusReply, Verbatim, encode
 from crdtcast.exceptions import RemoteProtocolError
 from tests.effort import seeds
 
@@ -162,7 +162,7 @@ REPLIES = st.recursive(
         st.booleans(),
         st.integers(-(2**70), 2**70),
         st.binary(max_size=20),
-        st.just(Status(b"OK")),
+        st.just(StatusReply(b"OK")),
         st.binary(max_size=9).map(Verbatim),
         st.floats(),
     ),

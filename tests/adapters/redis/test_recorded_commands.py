@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.commit.plan import Plan
 from crdtcast.adapters.redis.recorded.answer import RecordedWork, store
 from crdtcast.adapters.redis.recorded.derivation import derived
-from crdtcast.adapters.redis.recorded.record import LEVEL, SCRIPT, Asked, Entry, Record
+from crdtcast.adapters.redis.recorded.record import (
+    LEVEL,
+    SCRIPT,
+    AskedCommand,
+    RecordEntry,
+    ServerRecord,
+)
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
 from crdtcast.adapters.redis.store.effects import KillKey, KillSlots, One, RedisType, decode
@@ -28,7 +34,7 @@ from tests.engine.group import Group
 pytestmark = pytest.mark.process
 
 DB = 15
-HEADER = Record(Dot("a.1", 1), (), 7)
+HEADER = ServerRecord(Dot("a.1", 1), (), 7)
 
 
 @pytest.fixture(scope="module", params=BINARIES, ids=lambda path: path.name)
@@ -305,7 +311,7 @@ def test_whatever_a_command_answers_is_recorded_with_what_it_wrote(
     with RawClient(server.port) as direct:
         direct.call("FLUSHALL")
         asked = [
-            Asked(
+            AskedCommand(
                 number, [word.encode() for word in words], (1,) if len(words) > 1 else ()
             ).encode()
             for number, words in enumerate(commands)
@@ -314,7 +320,7 @@ def test_whatever_a_command_answers_is_recorded_with_what_it_wrote(
         reply = direct.call("EVAL", SCRIPT, "0", *rules, *asked)
         assert isinstance(reply, list) and len(reply) == 1 + len(commands), reply
         direct.call("SELECT", str(DB))
-        record = Record.decode(direct.call("LRANGE", "record", "0", "-1"))  # type: ignore[arg-type]
+        record = ServerRecord.decode(direct.call("LRANGE", "record", "0", "-1"))  # type: ignore[arg-type]
         errors = all(not isinstance(e, int) and "ERR" in str(e) for e in reply[1:])
         assert (record is None) is (reply[0] == 0)
         assert record is not None or errors or not whole
@@ -325,14 +331,19 @@ def test_whatever_a_command_answers_is_recorded_with_what_it_wrote(
 
 
 def test_a_damaged_or_later_record_is_refused_in_one_line() -> None:
-    assert Record.decode([]) is None
+    assert ServerRecord.decode([]) is None
     with pytest.raises(ConfigurationError, match="'record' of the metadata database is damaged"):
-        Record.decode([b"\xff"])
+        ServerRecord.decode([b"\xff"])
     later = HEADER.header().replace(bytes([LEVEL]), bytes([LEVEL + 1]), 1)
     with pytest.raises(OutdatedError, match="start the program that wrote it"):
-        Record.decode([later])
-    unknown = Record.decode(
-        [HEADER.header(), b"1.2", Asked(0, [b"NOSUCH", b"k"]).encode(), b"\x94\xa0\xc2\x00\x01"]
+        ServerRecord.decode([later])
+    unknown = ServerRecord.decode(
+        [
+            HEADER.header(),
+            b"1.2",
+            AskedCommand(0, [b"NOSUCH", b"k"]).encode(),
+            b"\x94\xa0\xc2\x00\x01",
+        ]
     )
     assert unknown is not None
     with pytest.raises(ConfigurationError, match="NOSUCH, which this gateway's program does not"):
@@ -343,8 +354,8 @@ def test_what_a_command_has_ended_is_hidden_no_more_before_it_is_removed() -> No
     """A look in between would take what is there still for what other regions count on."""
     engine, keyspace, work = Group("ab")["a"], Keyspace(DB), RecordedWork()
     keyspace.hidden[b"k"] = {RedisType.HASH}
-    entry = Entry(0, [b"GETDEL", b"k"], [], None, b"text")
-    work.answered(engine, keyspace, Record(engine.reserve(), (), 7, (entry,)))
+    entry = RecordEntry(0, [b"GETDEL", b"k"], [], None, b"text")
+    work.answered(engine, keyspace, ServerRecord(engine.reserve(), (), 7, (entry,)))
     assert not keyspace.hidden and keyspace.known(b"k") is NOTHING
     pending, plan = work.take(), Plan(DB)
     assert pending is not None
@@ -356,7 +367,9 @@ def test_what_a_member_had_recorded_that_was_put_out_is_parked_after_a_restart()
     """It sends nothing any more, though others may not know yet that it is out."""
     me, *others = (f"{name}.00000000000010000" for name in "abc")
     founder = GroupEngine.found(me, others)
-    record = Record(founder.reserve(), (), 7, (Entry(0, [b"GETDEL", b"k"], [], None, b"text"),))
+    record = ServerRecord(
+        founder.reserve(), (), 7, (RecordEntry(0, [b"GETDEL", b"k"], [], None, b"text"),)
+    )
     cuts = {me: Cut(0, How.EVICTED)}
     engine, work = GroupEngine(me, replace(founder.state(), cuts=cuts)), RecordedWork()
     work.resume(engine, Keyspace(DB), record)

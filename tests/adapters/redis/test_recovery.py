@@ -7,7 +7,7 @@ import pytest
 
 from crdtcast.adapters.redis.group.recovery import (
     Durability,
-    Found,
+    FoundState,
     Identity,
     Way,
     decide,
@@ -50,7 +50,7 @@ def file(**changes: object) -> LocalFile:
     return LocalFile(**(fields | changes))  # type: ignore[arg-type]
 
 
-def found(**changes: object) -> Found:
+def found(**changes: object) -> FoundState:
     fields: dict[str, object] = {
         "run_id": "r1",
         "role": "master",
@@ -59,7 +59,7 @@ def found(**changes: object) -> Found:
         "keys": 10,
         "metadata_keys": 3,
     }
-    return Found(**(fields | changes))  # type: ignore[arg-type]
+    return FoundState(**(fields | changes))  # type: ignore[arg-type]
 
 
 EMPTY = found(state=None, keys=0, metadata_keys=0)
@@ -107,7 +107,7 @@ def test_a_lost_or_older_local_file_means_a_new_incarnation() -> None:
     ],
 )
 def test_what_is_not_safe_is_refused_with_the_way_out(
-    given_file: LocalFile | None, given_found: Found, said: str
+    given_file: LocalFile | None, given_found: FoundState, said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         decide("g", "a", given_file, given_found)
@@ -194,7 +194,7 @@ def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
     ],
 )
 def test_what_a_member_must_not_go_on_from_is_refused(
-    left: LocalFile | None, seen: Found, founds: bool, said: str
+    left: LocalFile | None, seen: FoundState, founds: bool, said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         decide_member("g", "a", left, seen, founds=founds)

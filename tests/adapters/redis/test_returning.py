@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.store import value_pages
 from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Effect,
-    Event,
+    EffectsEvent,
     Inc,
     KillKey,
     KillSlots,
@@ -156,6 +156,6 @@ def test_what_was_taken_away_is_read_in_pages_and_only_as_much_as_a_message_may_
     _, back = returning([])
     calling = SimpleNamespace(call=connection.call_all)
     operation = ParkedOperation(dot, 0, b"")
-    (found,) = trio.run(back._taken, calling, [(operation, Event(0, [effect]))])
+    (found,) = trio.run(back._taken, calling, [(operation, EffectsEvent(0, [effect]))])
     assert found.contents == {0: {RedisType.HASH: kept} if is_kept else None}
     assert connection.most < 3_000

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.commit.durability_barrier import Gate
+from crdtcast.adapters.redis.commit.durability_barrier import DurabilityBarrier
 from crdtcast.adapters.redis.deadlines.atoms import Deadline
 from crdtcast.adapters.redis.store.databases import name_of
 from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, Only, RedisType
 from crdtcast.adapters.redis.store.slot_value import Atom, Register
 from crdtcast.adapters.redis.store.unstable import SlotLog
-from crdtcast.adapters.redis.transfer.key_rows import Part, Row
+from crdtcast.adapters.redis.transfer.key_rows import Row, RowsPart
 from crdtcast.adapters.redis.transfer.row_writes import commands_for
 from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice, States
 from crdtcast.causality.messages import Digest, DigestKind, Transmit
@@ -36,7 +36,7 @@ CONTENTS = st.fixed_dictionaries(
     },
 )
 SLOTS = st.dictionaries(st.sampled_from((HASH, SET)), st.lists(WORDS, max_size=3), max_size=2)
-PARTS = st.builds(Part, SLOTS, st.frozensets(st.sampled_from((STRING, HASH, SET))), st.just(0))
+PARTS = st.builds(RowsPart, SLOTS, st.frozensets(st.sampled_from((STRING, HASH, SET))), st.just(0))
 DOTS = st.builds(Dot, st.sampled_from(("a.1", "b.22", "")), NUMBERS)
 ATOMS = st.builds(Atom, DOTS, NUMBERS)
 REGISTERS = st.builds(Register, DOTS, NUMBERS, NUMBERS, WORDS)
@@ -51,7 +51,7 @@ DEADLINES = st.builds(
 )
 ROWS = st.lists(
     st.builds(Row, NAMES, CONTENTS, st.none() | PARTS)
-    | st.builds(lambda k, text: Row(k, {STRING: {WHOLE: text}}, Part(at=3)), NAMES, WORDS),
+    | st.builds(lambda k, text: Row(k, {STRING: {WHOLE: text}}, RowsPart(at=3)), NAMES, WORDS),
     max_size=4,
 )
 """For a joiner."""
@@ -164,8 +164,8 @@ def test_anything_else_is_refused(raw: bytes) -> None:
     "row",
     [
         Row(b"\xff", {}),
-        Row(b"\xff\0k", {SET: {b"x": b""}}, Part()),
-        Row(b"k", {SET: {b"x": b""}}, Part(at=3)),
+        Row(b"\xff\0k", {SET: {b"x": b""}}, RowsPart()),
+        Row(b"k", {SET: {b"x": b""}}, RowsPart(at=3)),
         Row(b"k", {STRING: {b"slot": b"x"}}),
         Row(b"k", {RedisType.DEADLINE: {b"slot": b"5"}}),
         Row(b"k", {RedisType.DEADLINE: {WHOLE: b"5 "}}),
@@ -227,9 +227,9 @@ def test_values_replace_what_was_there_hidden_ones_too() -> None:
 def test_pages_of_a_large_key_are_written_beside_each_other() -> None:
     rows = [
         Row(b"k", {}),
-        Row(b"k", {STRING: {WHOLE: b"abc"}}, Part()),
-        Row(b"k", {STRING: {WHOLE: b"de"}}, Part(at=3)),
-        Row(b"k", {SET: {b"x": b""}}, Part({SET: [b"y"]}, frozenset((SET,)))),
+        Row(b"k", {STRING: {WHOLE: b"abc"}}, RowsPart()),
+        Row(b"k", {STRING: {WHOLE: b"de"}}, RowsPart(at=3)),
+        Row(b"k", {SET: {b"x": b""}}, RowsPart({SET: [b"y"]}, frozenset((SET,)))),
     ]
     assert Slice.decode(Slice(0, 1, False, rows, {}).encode()).rows == rows
     hiding: dict[bytes, set[RedisType]] = {}
@@ -244,7 +244,7 @@ def test_pages_of_a_large_key_are_written_beside_each_other() -> None:
     ]
     assert hiding == {b"k": {SET}}
     elsewhere = name_of(3, b"\xffk")
-    assert list(commands_for([Row(elsewhere, {SET: {b"x": b""}}, Part())], 15, {})) == [
+    assert list(commands_for([Row(elsewhere, {SET: {b"x": b""}}, RowsPart())], 15, {})) == [
         [b"SELECT", b"3"],
         [b"SADD", b"\xffk", b"x"],
         [b"SELECT", b"0"],
@@ -261,7 +261,7 @@ def test_what_rests_on_a_commit_waits_until_that_is_synced() -> None:
     def transmit(effects: Iterable[Transmit]) -> None:
         sent.extend(each.to for each in effects)
 
-    gate = Gate(transmit)
+    gate = DurabilityBarrier(transmit)
     gate.add([effect("0")], 0)
     gate.release()
     assert sent == ["0"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.commands import WRITES, register
 from crdtcast.adapters.redis.commands.refusals import KNOWN
-from crdtcast.adapters.redis.commands.table import Command, Kind, Table, describe
+from crdtcast.adapters.redis.commands.table import Command, CommandKind, Table, describe
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer
 from crdtcast.adapters.redis.server.resp import ReplyError, encode
 from crdtcast.adapters.redis.store.effects import LEVELS
@@ -58,15 +58,15 @@ def resolved(table: Table, *args: bytes) -> Command:
 
 def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
     for args in ((b"HGET", b"k", b"f"), (b"mget", b"a", b"b"), (b"Object", b"EnCoding", b"k")):
-        assert resolved(table, *args).kind is Kind.READ
+        assert resolved(table, *args).kind is CommandKind.READ
     assert resolved(table, b"object", b"encoding", b"k").name == "OBJECT ENCODING"
     assert resolved(table, b"mget", b"a", b"b").keys_of([b"mget", b"a", b"b"]) == [b"a", b"b"]
     assert resolved(table, b"object", b"encoding", b"k").keys_of([b"", b"", b"k"]) == [b"k"]
     for refused in (b"setbit", b"newwrite", b"xread", b"eval_ro", b"pfcount"):
-        assert resolved(table, refused, b"a", b"b", b"c").kind is Kind.REFUSED
-    assert resolved(table, b"client", b"kill", b"x").kind is Kind.REFUSED
-    assert resolved(table, b"client", b"id").kind is Kind.SESSION
-    assert table.get("SADD").kind is Kind.WRITE, "the server does not decide about ours"
+        assert resolved(table, refused, b"a", b"b", b"c").kind is CommandKind.REFUSED
+    assert resolved(table, b"client", b"kill", b"x").kind is CommandKind.REFUSED
+    assert resolved(table, b"client", b"id").kind is CommandKind.SESSION
+    assert table.get("SADD").kind is CommandKind.WRITE, "the server does not decide about ours"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,11 @@ def test_errors_are_the_servers_own(table: Table, args: list[bytes], text: str) 
 def test_a_write_is_what_its_row_says(table: Table) -> None:
     for row in WRITES.values():
         command = table.by_name[row.name.lower().encode()]
-        assert (command.kind, command.arity, command.keys) == (Kind.WRITE, row.arity, row.keys)
+        assert (command.kind, command.arity, command.keys) == (
+            CommandKind.WRITE,
+            row.arity,
+            row.keys,
+        )
         assert command.level == max(LEVELS[effect] for effect in row.sends)
         assert row.name not in KNOWN, "it is carried out, not refused"
     assert table.get("SADD").looks and not table.get("SADD").removes_keys
@@ -126,7 +130,7 @@ def test_known_writes_are_refused_before_any_server_was_seen() -> None:
     table = Table()
     assert {"SETBIT", "HGETDEL", "LPUSH", "ZADD", "XADD", "EVAL"} <= KNOWN
     for name in KNOWN:
-        assert resolved(table, name.encode(), b"x").kind is Kind.REFUSED
+        assert resolved(table, name.encode(), b"x").kind is CommandKind.REFUSED
         assert str(table.refusal_of(table.get(name))).startswith(
             f"ERR crdtcast: command '{name}' is not replicated"
         )
@@ -161,8 +165,10 @@ def test_no_write_of_a_real_server_passes_through(server_rows: list[list[Any]]) 
             continue
         flags = set(row[2])
         if b"write" in flags:
-            assert command.kind is (Kind.WRITE if name in WRITES else Kind.REFUSED), name
-        if command.kind is Kind.READ and name not in ("TIME", "PUBSUB"):
+            assert command.kind is (CommandKind.WRITE if name in WRITES else CommandKind.REFUSED), (
+                name
+            )
+        if command.kind is CommandKind.READ and name not in ("TIME", "PUBSUB"):
             assert b"readonly" in flags, name
             assert not flags & {b"blocking", b"admin", b"pubsub", b"noscript"}, name
         assert table.by_name[name.lower().encode()] is table.get(name)
@@ -177,7 +183,7 @@ def test_no_write_of_a_real_server_passes_through(server_rows: list[list[Any]]) 
         "XRANGE",
         "STRLEN",
     ):
-        assert table.get(name).kind is Kind.READ
+        assert table.get(name).kind is CommandKind.READ
     for command in table.supported():
         reader = hiredis.Reader()
         reader.feed(encode(describe(command), 2))

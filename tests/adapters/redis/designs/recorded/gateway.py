@@ -17,7 +17,7 @@ from crdtcast.engine import (
     ParkedOperation,
     Standing,
 )
-from crdtcast.engine.operations import Kind
+from crdtcast.engine.operations import OperationKind
 from tests.adapters.redis.designs.recorded.commands import (
     Entry,
     Refused,
@@ -108,7 +108,7 @@ class Gateway:
         """The atoms are those of the unstable messages; the values are the server's."""
         self.log = Log()
         for message in state.unstable:
-            if message.kind == Kind.APPLICATION:
+            if message.kind == OperationKind.APPLICATION:
                 letter = decode(message.payload)
                 self.clock = max(self.clock, letter.time)
                 self.log.apply(letter, self.engine.tag(message.dot), None)
@@ -242,7 +242,7 @@ class Gateway:
                 break
             delivery = engine.poll()
             assert delivery is not None
-            if delivery.kind == Kind.APPLICATION:
+            if delivery.kind == OperationKind.APPLICATION:
                 letter = decode(delivery.payload)
                 self.clock = max(self.clock, letter.time)
                 self.log.apply(letter, delivery.tag, values)
