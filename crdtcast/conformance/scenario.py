@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from crdtcast.exceptions import UnusableInputError
 
-try:
-    from yaml import CSafeLoader as SafeLoader  # ten times as fast, where PyYAML was built with it
-except ImportError:
-    from yaml import SafeLoader  # type: ignore[assignment]
+if TYPE_CHECKING or not yaml.__with_libyaml__:
+    from yaml import SafeLoader
+else:
+    from yaml import CSafeLoader as SafeLoader  # ten times as fast
 
 LEVELS = ("must", "should", "choice")
 UNSET: Any = object()
