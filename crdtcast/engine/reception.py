@@ -283,8 +283,8 @@ class Reception(Core):
         self._become_evicted(None)
 
     def _listens_to(self, sender: str) -> bool:
-        """Whether something is taken from one that is no member here: not from what has ended, but for a leaver, which
-        hands over what it has.
+        """Whether this member accepts messages from a sender that is not among its peers. One that has ended is
+        notified instead, except a leaver, which hands over what it has.
         """
         check_incarnation(sender)
         if self._tell_ended(sender):

@@ -327,7 +327,7 @@ class EventLog:
 
         forced: whether less than a quorum decided.
 
-        For this log's own incarnation the line says that it is no longer a member.
+        If `incarnation` is this log's own, its membership has ended.
         """
         self._ended(EventKind.EVICT, Dot(incarnation, cut), f',"op":"{FORCED}"' if forced else "")
 

@@ -50,7 +50,7 @@ class Application:
         self._tell = tell
         self._news: deque[Evicted | Joined] = deque()
         self._stable: deque[Tag] = deque()
-        self._operations: set[Dot] = set()  # of the membership; their stability is no news
+        self._operations: set[Dot] = set()  # membership operations: their stability is not reported
         self._delivered_since = 0
         self._events = 0
         self._untold = False  # something was taken that the others have to be told

@@ -235,7 +235,7 @@ class JoinServer(Hosting[_Guest]):
                 guest.offered = None  # what it has not fetched yet is worth nothing any more
 
     def asked(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came; who is no member has no answer to it."""
+        """Take a frame of the dialogue. Only a member answers it."""
         if self._channel.engine is not None:
             super().asked(link, frame)
 

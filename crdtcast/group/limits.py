@@ -58,9 +58,8 @@ class Bound:
         self._attend()
 
     def _attend(self) -> None:
-        most = self.limits.most_bytes
-        near = _WARNINGS[self._warned] * most if self._warned < len(_WARNINGS) else most
-        self.attends_from = min(near, most)
+        share = _WARNINGS[self._warned] if self._warned < len(_WARNINGS) else 1.0
+        self.attends_from = share * self.limits.most_bytes
 
     def check(self, engine: GroupEngine) -> None:
         """Raise StoreFullError if there is no room for one more message."""
@@ -73,10 +72,7 @@ class Bound:
 
     def warns(self, engine: GroupEngine) -> bool:
         """Whether it is time to `look`, for a warning."""
-        warned = self._warned
-        return warned < len(_WARNINGS) and (
-            engine.held_bytes >= _WARNINGS[warned] * self.limits.most_bytes
-        )
+        return self._warned < len(_WARNINGS) and engine.held_bytes >= self.attends_from
 
     def look(self, engine: GroupEngine, linked: set[str]) -> list[str]:
         """Warn if it is time to; whom to evict now. linked: names of those who can be reached."""
@@ -86,7 +82,7 @@ class Bound:
             self._warned = 0
             self._attend()
             return []
-        while self._warned < len(_WARNINGS) and held >= _WARNINGS[self._warned] * most:
+        while self._warned < len(_WARNINGS) and held >= self.attends_from:
             self._warned += 1
             self._attend()
             self._logger.warning(

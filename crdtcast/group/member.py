@@ -272,7 +272,8 @@ class Member:
         """Return when everything that this member has sent and delivered so far is in its journal, so that it survives
         a power loss of this machine.
 
-        Raises LocalProtocolError if there is no journal. JournalError ends the member.
+        Raises LocalProtocolError if there is no journal, and JournalError if it fails; the member
+        ends then.
         """
         if self._life.journal is None:
             raise LocalProtocolError(
@@ -334,8 +335,8 @@ class Member:
 
     async def wait_quorum_stable(self, tag: Tag, *, count: int) -> None:
         """Return when there are `count` members, this one included, from none of which a message
-        concurrent with `tag`'s can be delivered here any more. From the others it still can: this
-        is no ground for dropping what tells the message from concurrent ones.
+        concurrent with `tag`'s can be delivered here any more. From the others it still can, so
+        keep the metadata that tells the message from concurrent ones.
 
         LocalProtocolError: so many members are not there.
         """

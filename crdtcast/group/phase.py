@@ -70,32 +70,25 @@ TRANSITIONS: Mapping[tuple[MemberPhase, MemberEvent], MemberPhase] = {
     (MemberPhase.OUTSIDE, MemberEvent.RESUME): MemberPhase.CATCHING_UP,
     (MemberPhase.OUTSIDE, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.FOUNDING, MemberEvent.BEGIN): MemberPhase.MEMBER,
-    (
-        MemberPhase.FOUNDING,
-        MemberEvent.JOIN,
-    ): MemberPhase.JOINING,  # the others have begun without it
+    # The others have begun without it.
+    (MemberPhase.FOUNDING, MemberEvent.JOIN): MemberPhase.JOINING,
     (MemberPhase.FOUNDING, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.JOINING, MemberEvent.ADMIT): MemberPhase.CATCHING_UP,
     (MemberPhase.JOINING, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.CATCHING_UP, MemberEvent.BEGIN): MemberPhase.MEMBER,
     (MemberPhase.CATCHING_UP, MemberEvent.FAIL): MemberPhase.WITHDRAWING,
-    (
-        MemberPhase.CATCHING_UP,
-        MemberEvent.PUT_OUT,
-    ): MemberPhase.EVICTED,  # its journal says that it had left
-    (
-        MemberPhase.CATCHING_UP,
-        MemberEvent.OVER,
-    ): MemberPhase.REJOINING,  # its journal is incomplete
-    (
-        MemberPhase.CATCHING_UP,
-        MemberEvent.STOP,
-    ): MemberPhase.CLOSED,  # its state machine fails on its own journal
+    # Its journal says that it had left.
+    (MemberPhase.CATCHING_UP, MemberEvent.PUT_OUT): MemberPhase.EVICTED,
+    # Its journal is incomplete.
+    (MemberPhase.CATCHING_UP, MemberEvent.OVER): MemberPhase.REJOINING,
+    # Its state machine fails on its own journal.
+    (MemberPhase.CATCHING_UP, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.MEMBER, MemberEvent.LEAVE): MemberPhase.LEAVING,
     (MemberPhase.MEMBER, MemberEvent.PUT_OUT): MemberPhase.EVICTED,
     (MemberPhase.MEMBER, MemberEvent.OVER): MemberPhase.REJOINING,
     (MemberPhase.MEMBER, MemberEvent.STOP): MemberPhase.CLOSED,
-    (MemberPhase.LEAVING, MemberEvent.OVER): MemberPhase.REJOINING,  # to leave then
+    # To leave then.
+    (MemberPhase.LEAVING, MemberEvent.OVER): MemberPhase.REJOINING,
     (MemberPhase.LEAVING, MemberEvent.GONE): MemberPhase.LEFT,
     (MemberPhase.LEAVING, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.WITHDRAWING, MemberEvent.GONE): MemberPhase.LEFT,

@@ -234,5 +234,5 @@ def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> KeyVe
         for type_, content in value.contents.items():
             slots = merged.setdefault(type_, {})
             if any(slots.setdefault(slot, worth) != worth for slot, worth in content.items()):
-                return KeyVerdict(None, "members hold different values, and there is no majority")
+                return KeyVerdict(None, "members hold different values, and no majority agrees")
     return KeyVerdict(Value(merged), "no value conflicts, so all are kept")
