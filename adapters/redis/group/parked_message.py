@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 Theirs: TypeAlias = dict[tuple[bytes, RedisType, bytes], Worth | None]
-"""What slots hold, as far as values are compared; kept up to date."""
+"""The values of slots, as far as they are compared; kept up to date."""
 
 
 class Performing:

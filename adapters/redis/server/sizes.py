@@ -33,7 +33,7 @@ def steps_to_weigh(keys: Sequence[bytes]) -> Steps[list[Weight]]:
 
 
 async def weights_of(keys: Sequence[bytes], read: Read) -> list[Weight]:
-    """The same, awaited."""
+    """Like `steps_to_weigh`, awaited."""
     return await taken(steps_to_weigh(keys), read)
 
 
