@@ -1,3 +1,1 @@
-"""The gateway: replicates a Redis or Valkey server, beside which it runs. `crdtcast gateway` starts
-one.
-"""
+"""The gateway: runs next to a Redis or Valkey server and replicates it. `crdtcast gateway` starts one."""

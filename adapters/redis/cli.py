@@ -42,7 +42,7 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
     async def run(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
         await runner.run(task_status=task_status)
         await operated.answered()
-        scope.cancel()  # it has left its group: nothing is left to be told of it
+        scope.cancel()  # the gateway has left its group, and the operator has the answer
 
     async def serve() -> None:
         async with trio.open_nursery() as nursery:

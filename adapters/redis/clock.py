@@ -4,7 +4,7 @@ import time
 
 
 class Clock:
-    """The wall clock, which an administrator may move for tests."""
+    """The wall clock. For tests, an administrator may move it."""
 
     def __init__(self) -> None:
         self.offset_ms = 0

@@ -1,8 +1,8 @@
 """A replicated group on this machine: servers and gateways as processes, for the demo and for
 tests.
 
-Its rules: nothing is simulated (real servers, real sockets, real signals), everything listens on
-127.0.0.1, and a gateway that does not start says why, with the end of its own log.
+Its rules: nothing is simulated (real servers, real sockets, real signals), and everything listens on
+127.0.0.1. If a gateway does not start, the error says why, with the last lines of its log.
 """
 
 import itertools
@@ -28,8 +28,8 @@ from crdtcast.ports import free_ports
 READY_TIMEOUT = 60.0
 SHORTEST_PAUSE = 0.01
 LONGEST_PAUSE = 0.1
-"""Seconds between questions to gateways that are waited for: the longer it has taken, the longer, since every answer
-costs them time that they need to come together."""
+"""Seconds between two polls of gateways that have to converge. The pause grows, since every answer costs them time that
+they need for that."""
 
 
 PROGRAM = ("-m", "crdtcast")
@@ -45,7 +45,7 @@ class GatewayProcess:
     directory: Path
     arguments: list[str]
     program: tuple[str, ...] = PROGRAM
-    """What Python runs: another one stands for another version."""
+    """What Python runs; another program stands for another version of crdtcast."""
     process: subprocess.Popen[bytes] | None = None
     incarnation: str = ""
     metrics: str = ""
@@ -53,12 +53,12 @@ class GatewayProcess:
 
     @property
     def log(self) -> Path:
-        """The file that everything the gateway logs goes to, over all its starts."""
+        """The file with everything that the gateway logs, over all its starts."""
         return self.directory / f"gateway-{self.name}.log"
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
     def launch(self, extra: Iterable[str] = ()) -> None:
@@ -97,9 +97,7 @@ class GatewayProcess:
         )
 
     def stop(self, timeout: float = 15.0) -> bool:
-        """End the gateway in order (SIGTERM). Returns whether it did so in time, else it was
-        killed.
-        """
+        """Stop the gateway cleanly (SIGTERM). Returns False if that took too long and it was killed."""
         if self.process is None:
             return True
         in_order = end_child(self.process, timeout)
@@ -107,14 +105,14 @@ class GatewayProcess:
         return in_order
 
     def kill(self) -> None:
-        """End the gateway as a crash would (SIGKILL)."""
+        """Kill the gateway as a crash would (SIGKILL)."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.forget_process()
 
     def forget_process(self) -> None:
-        """Close what is left of an ended process."""
+        """Release the resources of a process that has ended."""
         if self.process is not None and self.process.stdout is not None:
             self.process.stdout.close()
         self.process = None
@@ -126,7 +124,7 @@ class CommandRefusedError(ServerError):
 
 @dataclass(slots=True)
 class Region:
-    """A server, the gateway beside it, and our own connection to that gateway."""
+    """A server, its gateway, and our connection to that gateway."""
 
     name: str
     server: EmbeddedServer
@@ -143,14 +141,14 @@ class Region:
                 self.admin = RawClient(self.gateway.port)
             reply = self.admin.call("CRDTCAST", *words)
         except ServerError:
-            self.close()  # the next one may meet a gateway that was started again
+            self.close()  # the gateway may have been restarted: connect again for the next command
             raise
         if isinstance(reply, ErrorReply):
             raise CommandRefusedError(f"gateway {self.name} refuses {words[0]}: {reply.text}")
         return reply.decode() if isinstance(reply, bytes) else str(reply)
 
     def status(self) -> dict[str, Any]:
-        """What `CRDTCAST STATUS` tells."""
+        """The reply to `CRDTCAST STATUS`."""
         told = json.loads(self.command("STATUS"))
         assert isinstance(told, dict)
         return told
@@ -165,10 +163,13 @@ class Region:
 class LocalCluster:
     """A group of regions, one for each of `names`.
 
-    `directory` holds servers, local files and logs; `log_directory` is given when the gateways
-    write event logs. With `cut` every link is cut from the start. `servers`, if given, are used as
-    they are and stay the caller's; else a server is started for each region. `arguments` go to
-    every gateway. As a context manager the cluster runs inside and is gone at the end.
+    Use it as a context manager: it starts the cluster, and stops it at the end.
+
+    directory: where servers, local files and logs are.
+    log_directory: where the gateways write event logs; None: they write none.
+    cut: whether every link is cut from the start.
+    servers: servers to use; the caller stops them. None: starts a server for each region.
+    arguments: command-line words for every gateway.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ class LocalCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start what is missing, all gateways at once, and return when every one serves clients."""
+        """Start the servers and all gateways at once; return when every gateway serves clients."""
         self.directory.mkdir(parents=True, exist_ok=True)
         ports = free_ports(2 * len(self.names))
         client_ports = dict(zip(self.names, ports, strict=False))
@@ -230,21 +231,21 @@ class LocalCluster:
             region.gateway.wait_ready()
 
     def server_of(self, name: str) -> EmbeddedServer:
-        """The given server of a region, or one that is started now."""
+        """The given server of a region; starts one if none was given."""
         if self.given_servers is not None:
             return self.given_servers[name]
         return start_server(self.directory / f"server-{name}", appendfsync=self.appendfsync)
 
     def socket_of(self, name: str) -> Path:
-        """Where the operators of that region's gateway connect."""
-        if self._sockets is None:  # a socket's path has to be short, and `directory` may be long
+        """The admin socket of that region's gateway."""
+        if self._sockets is None:  # the path of a socket must be short, and `directory` may be long
             self._sockets = Path(tempfile.mkdtemp(prefix="crdtcast-"))
         return self._sockets / f"{name}.sock"
 
     def own_arguments(
         self, name: str, server: EmbeddedServer, port: int, peer_port: int
     ) -> list[str]:
-        """The part of the command line that says nothing of the others."""
+        """The part of the command line that does not depend on the other gateways."""
         words = ["--name", name, "--group", self.group, "--server", server.url, "--admin-commands"]
         words += ["--listen-clients", f"127.0.0.1:{port}"]
         words += ["--listen", f"127.0.0.1:{peer_port}"]
@@ -265,11 +266,11 @@ class LocalCluster:
         return [*words, *self.arguments]
 
     def stop(self) -> None:
-        """End all gateways, then the servers that are ours. Harmless if some are down."""
+        """Stop all gateways, then the servers that this cluster started. Harmless if some are down."""
         for region in self:
             region.close()
             if region.gateway.process is not None and region.gateway.running:
-                region.gateway.process.terminate()  # all of them end at the same time
+                region.gateway.process.terminate()  # so that all gateways stop in parallel
         for region in self:
             region.gateway.stop()
         if self._sockets is not None:
@@ -279,12 +280,12 @@ class LocalCluster:
                 region.server.stop()
 
     def obituaries(self) -> list[str]:
-        """How each gateway ended that ended by itself."""
+        """How each gateway ended that exited by itself."""
         gateways = [region.gateway for region in self if region.gateway.process is not None]
         return [gateway.obituary() for gateway in gateways if not gateway.running]
 
     def cut(self, one: str, other: str) -> None:
-        """Cut the link between two regions, at both ends; an end that is down is left out."""
+        """Cut the link between two regions, at both ends. Skips an end that is down."""
         for here, there in ((one, other), (other, one)):
             if self[here].gateway.running:
                 self[here].command("CUT", there)
@@ -308,9 +309,9 @@ class LocalCluster:
                 self.heal(name, peer)
 
     def wait_equal(self, names: Iterable[str], *, quiet: bool, timeout: float) -> None:
-        """Return when the regions have delivered the same and, with `quiet`, all of it is stable.
+        """Return when the regions have delivered the same messages and, with `quiet`, all are stable.
 
-        Raises ServerError with the states reached when that takes longer than `timeout` seconds.
+        Raises ServerError, with the states reached, if that takes longer than `timeout` seconds.
         """
         names = tuple(names)
         deadline = time.monotonic() + timeout
@@ -329,8 +330,8 @@ class LocalCluster:
 
 
 class OpenCluster(LocalCluster):
-    """A group whose members come and go: the first of `names` founds it, the others join in order. `add` has one more
-    join; `names` are all that ever were.
+    """A group whose members come and go: the first of `names` founds it, the others join in order. `add` starts one
+    more region; `names` lists all regions that were ever started.
     """
 
     def start(self) -> None:
@@ -343,9 +344,9 @@ class OpenCluster(LocalCluster):
     def add(
         self, name: str, *, through: str | None = None, arguments: Iterable[str] = ()
     ) -> Region:
-        """Start one more region, which joins through another one, by default the first, and return when it has.
+        """Start one more region and return when it has joined. It joins through another one, by default the first.
 
-        `arguments` go to its gateway alone.
+        arguments: command-line words for its gateway only.
         """
         region = self.begin(name, through=through, arguments=arguments)
         region.gateway.wait_ready()
@@ -359,7 +360,7 @@ class OpenCluster(LocalCluster):
         arguments: Iterable[str] = (),
         program: tuple[str, ...] = PROGRAM,
     ) -> Region:
-        """As `add`, without waiting for the join. program: see `GatewayProcess`."""
+        """Like `add`, but do not wait for the join. program: see `GatewayProcess`."""
         port, peer_port = free_ports(2)
         server = self.server_of(name)
         words = self.own_arguments(name, server, port, peer_port)
@@ -379,9 +380,9 @@ class OpenCluster(LocalCluster):
 
 
 def holds_same(states: Sequence[Mapping[str, Any]], quiet: bool) -> bool:
-    """Whether gateways with these states have committed the same, and with `quiet` know it.
+    """Whether gateways with these states have committed the same messages and, with `quiet`, know that.
 
-    A gateway whose server is not ready has no vector to tell, and holds nothing for now.
+    False while a gateway reports no vector, because its server is not ready.
     """
     vectors = [
         {origin: counter for origin, counter in state.get("vector", {}).items() if counter}

@@ -1,7 +1,7 @@
-"""Named points at which a test makes the gateway die, by SIGKILL, so that no clean-up can run.
+"""Named points at which a test kills the gateway, by SIGKILL, so that no clean-up can run.
 
-`CRDTCAST_CRASH_AT=exec-sent:3` in the environment kills the process when it passes that point for the third time;
-`exec-sent:3:STOP` stops it there until it gets SIGCONT. Without the variable a point costs one test.
+`CRDTCAST_CRASH_AT=exec-sent:3` in the environment kills the process when it passes that point for the third time.
+`exec-sent:3:STOP` stops it there until it gets SIGCONT. Without the variable a point costs one comparison.
 """
 
 import os
@@ -16,11 +16,11 @@ POINTS = (
     "client-answered",
     "remote-applied",
 )
-"""On the way of a write, or of what another region sends."""
+"""On the path of a local write, or of a message of another region."""
 RECORDED_POINTS = ("dot-reserved", "record-derived")
-"""On the way of a write that the server decides, besides."""
+"""Further ones, for a write that the server decides."""
 HIDING_POINTS = ("hidden-prepared", "hidden-sent", "hidden-answered")
-"""On the way of a commit in which a value that another type hides may come out, besides."""
+"""Further ones, for a commit that may bring out a value which another type hides."""
 JOIN_POINTS = (
     "copy-begun",
     "copy-slice-written",
@@ -29,20 +29,20 @@ JOIN_POINTS = (
     "join-noted-in-file",
     "join-finished",
 )
-"""On the way of a member that is filled from its group: at a join, after an eviction, or beside an emptied server."""
+"""While a member copies the group's data: at a join, after an eviction, or when its server was emptied."""
 GIVING_POINTS = ("copy-page-read",)
-"""On the way of a member that fills another one."""
+"""While a member sends its data to another one."""
 REPAIR_POINTS = ("repair-page-written",)
-"""On the way of a large key that is put right."""
+"""While a large key is repaired."""
 
 _point, _count, _signal = (os.environ.get("CRDTCAST_CRASH_AT", "") + "::").split(":")[:3]
 _left = int(_count or 1)
 ARMED = bool(_point)
-"""Whether the environment names a point: what each commit passes asks this first, which is cheaper than a call."""
+"""Whether the environment names a point. Code on the path of each commit tests this first: cheaper than a call."""
 
 
 def crash_point(name: str) -> None:
-    """Die, or stop, here if the environment says so."""
+    """Die or stop if the environment names this point."""
     global _left
     if name == _point:
         _left -= 1

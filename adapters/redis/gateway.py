@@ -1,7 +1,8 @@
-"""One gateway: a server beside it, clients in front of it, peers around it. This file puts the parts together.
+"""One gateway: its server, its clients, its peers. This file puts the parts together.
 
-Life with the server is a loop: connect, inspect, decide who we are (`recovery`), take the fence, read everything into
-memory, serve until the connection is lost, and again. Clients wait a moment and then get a clear error meanwhile.
+Serving is a loop: connect to the server, inspect it, decide which incarnation this is (`recovery`), take the fence,
+read everything into memory, and serve until the connection is lost. Without a server, clients wait a moment and then
+get a clear error.
 """
 
 from __future__ import annotations
@@ -83,24 +84,25 @@ from crdtcast.transport.tcp import cannot_listen, is_loopback, listen
 from crdtcast.wire.offer_frames import Asking
 
 _CLIENTS_WAIT_SECONDS = 2.0
-"""How long clients wait for a server that has gone before they get an error."""
+"""How long clients wait for a lost server before they get an error."""
 _BROADCAST_SECONDS = 0.002
-"""Least time between two broadcasts; the first one after a pause goes at once."""
+"""Least time between two broadcasts; the first one after a pause goes immediately."""
 _STEADY_SECONDS = 5.0
 _PROBE_AGAIN_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
 _EXPIRE_SECONDS = 0.5
-"""Between two looks for what has expired."""
+"""Between two searches for expired keys."""
 _GRACE_MS = 2_000
-"""How long after a deadline the first of those that did not set it tells of it; the next one as long again."""
+"""How long after a deadline the first member that did not set it reports the expiry; each further member waits as long
+again."""
 _LONG_GRACE_MS = 20_000
-"""The same while somebody tells: many keys that expire together take a while, and are told once."""
+"""The same while another member reports: many keys that expire together take a while, and one report is enough."""
 _LOOK_AGAIN_SECONDS = 2.0
 """Between two attempts to restore keys that were overwritten."""
 
 
 class Gateway:
-    """Runs until cancelled, stopped, or superseded."""
+    """One gateway with all its parts. It runs until it is cancelled, stopped or superseded."""
 
     def __init__(self, options: GatewayOptions, logger: logging.Logger | None = None) -> None:
         self.options = options
@@ -205,9 +207,9 @@ class Gateway:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve. Raises ConfigurationError when the server cannot be used, SupersededError when it is taken over."""
+        """Serve. Raises ConfigurationError if the server is unusable, SupersededError if another gateway takes it."""
         try:
-            # What may be refused on this machine comes before anything is written to the server.
+            # Checks on this machine come first: if one fails, nothing was written to the server.
             if self.options.log_dir is not None:
                 check_directory(self.options.log_dir)
             check_state_directory(self.options.state_dir)
@@ -220,7 +222,7 @@ class Gateway:
                     nursery.start_soon(self.subscriptions.run)
                     nursery.start_soon(self._flush_in_batches)
                     nursery.start_soon(self.front.close_idle)
-                    if self.belonging is not None:  # it may have to be let in first
+                    if self.belonging is not None:  # it may have to join first, over these links
                         await nursery.start(self._run_peers, self.belonging.peers)
                     await nursery.start(self._serve_server)
                     if isinstance(self.node, Node):
@@ -249,7 +251,7 @@ class Gateway:
             await self.front.bind(*self.options.listen_clients)
         except (OSError, UnicodeError) as error:
             raise cannot_listen(self.options.listen_clients, error) from error
-        if self.belonging is None:  # peers are listened for when the server has said who this is
+        if self.belonging is None:  # only a test: listening to peers begins after `identify`
             for listener in await listen(self.options.node.listen):
                 await listener.aclose()
 
@@ -274,7 +276,7 @@ class Gateway:
             )
 
     async def leave_first(self) -> None:
-        """Leave the group if the options say so: before a stop that a signal has asked for."""
+        """Leave the group if the options say so. For a stop on a signal."""
         if self.belonging is not None:
             await self.belonging.leave_first()
 
@@ -295,9 +297,9 @@ class Gateway:
             self._connection.close()
         if isinstance(self._failure, SupersededError):
             if self._event_log is not None:
-                self._event_log.abandon()  # it is the other gateway's now: no line more
+                self._event_log.abandon()  # the other gateway continues this log
         elif isinstance(self._event_log, HeldLog) and self._event_log.waits:
-            self._event_log.abandon()  # what is not synced may never have been
+            self._event_log.abandon()  # the server may lose what is not synced
         elif self._event_log is not None and self.committer.engine is not None:
             _, unstable = self._store_bytes()
             self._event_log.stop(unstable)
@@ -349,11 +351,11 @@ class Gateway:
                 self._nursery.start_soon(self._refuse_unless_back, connection)
             if trio.current_time() - began > _STEADY_SECONDS:
                 backoff.reset()
-            else:  # it answers, and fails at once: do not run against it
+            else:  # it answers, then fails at once: slow down
                 await trio.sleep(backoff.next_delay())
 
     async def _expire_keys(self) -> None:
-        """Tell the others which keys the server has dropped."""
+        """Tell the other members which keys the server has dropped at their deadlines."""
         told_at = -math.inf
         while True:
             with trio.move_on_after(_EXPIRE_SECONDS):
@@ -371,13 +373,13 @@ class Gateway:
                 self.committer.expire((_LONG_GRACE_MS if is_told else _GRACE_MS) * (1 + place))
 
     async def _refuse_unless_back(self, lost: ServerConnection) -> None:
-        """Clients wait a moment for the server to come back, then they are told."""
+        """Let clients wait a moment for the server to come back; then answer them with an error."""
         await trio.sleep(_CLIENTS_WAIT_SECONDS)
         if self._connection is lost and self.committer.phase is ServerPhase.WAITING:
             self.committer.refuse(str(lost.error), reads=False)
 
     async def _attach(self, connection: ServerConnection) -> None:
-        """Find out who we are at this server, and go on from what it holds."""
+        """Find out which incarnation this is at this server, and continue from what it holds."""
         options = self.options
         await check_rights(connection)
         inspection = await inspect(connection, options.metadata_db)
@@ -385,7 +387,7 @@ class Gateway:
         await note_denied(connection, self.table)
         if isinstance(options.server, SentinelService) and not inspection.found.is_primary:
             raise ServerError(f"Sentinel names {connection.address}, which has become a replica")
-        # A lower epoch is no other gateway's: the server came back with less than it had.
+        # A lower epoch does not mean another gateway: the server came back with less data.
         if self._epoch and inspection.fence > self._epoch:
             self.fatal(
                 SupersededError(
@@ -423,11 +425,11 @@ class Gateway:
         )
 
     def _next_epoch(self, fence: int) -> int:
-        """Above the one that the server tells, and above those that it has forgotten: a server may be emptied."""
+        """Higher than the server's fence, and than any that it has forgotten: a server may be emptied."""
         return max(fence + 1, self.clock.ms())
 
     def note(self, *, left: bool = False) -> None:
-        """Rewrite the local file: addresses or the format level have changed, or it has left its group."""
+        """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group."""
         assert self.inspection is not None and self._state is not None
         state, stored = self._state, self.committer.state
         if stored is not None and stored.incarnation == state.incarnation:
@@ -435,7 +437,7 @@ class Gateway:
         self.write_file(state, self.inspection.found, left=left)
 
     def write_file(self, state: StoredState, found: FoundState, *, left: bool = False) -> None:
-        """Note in the local file which incarnation goes on beside which server."""
+        """Note in the local file which incarnation continues at which server."""
         LocalFile(
             group=state.group,
             name=state.name,
@@ -470,7 +472,7 @@ class Gateway:
             keyspace.aside = Aside(self.options.metadata_db)
             keyspace.aside.has_room = self.committer.refusals.growth is None
         self._replay(engine, keyspace, inspection.unstable)
-        # Before any link is up: others may have its message already.
+        # Before any link is up: other members may have its message already.
         self.committer.recorded.resume(engine, keyspace, inspection.record)
         if isinstance(before, Engine) and isinstance(engine, Engine):
             self._fixed.keep_what_the_server_lost(before, engine)
@@ -502,7 +504,7 @@ class Gateway:
         self._do_what_was_next(keyspace, inspection)
 
     def _do_what_was_next(self, keyspace: Keyspace, inspection: Inspection) -> None:
-        """What the commit behind the last one would have done besides storing messages."""
+        """Do what the commit after the last one would have done, besides storing messages."""
         handed_on = inspection.handed_on
         ended = () if handed_on is None else ended_by(derived(handed_on))
         for work, keys in ((keyspace.ended, ended), (keyspace.let_out, inspection.unshown)):
@@ -515,7 +517,7 @@ class Gateway:
         self.subscriptions.begin_anew(str(error))
 
     def _engine_for(self, state: StoredState, inspection: Inspection) -> Engine | GroupEngine:
-        """The engine as the server has it."""
+        """The engine, from the state in the server."""
         if self.belonging is not None:
             return self.belonging.resume(state, inspection)
         engine = Engine(
@@ -534,7 +536,7 @@ class Gateway:
         return engine
 
     def _start_peers(self, engine: Engine | GroupEngine, state: StoredState) -> None:
-        """Let the links go on with that engine."""
+        """Continue the links with that engine."""
         if isinstance(engine, GroupEngine):
             assert self.belonging is not None
             self.belonging.start(engine, state)
@@ -561,10 +563,10 @@ class Gateway:
     def _replay(
         self, engine: Engine | GroupEngine, keyspace: Keyspace, unstable: list[Message]
     ) -> None:
-        """The unstable log is what the stored messages say, in the order in which they were delivered."""
+        """Rebuild the unstable log from the stored messages, in the order of their delivery."""
         for message in unstable:
             if message.kind:
-                continue  # of the membership
+                continue  # an operation on the membership
             timestamp, applied = effects.decode_own(message)
             tag = engine.tag(message.dot)
             for index, effect in enumerate(applied):
@@ -617,7 +619,7 @@ class Gateway:
         return None if self.belonging is None else self.belonging.first_of(dot)
 
     def _monitor(self, connection: ServerConnection) -> ServerMonitor:
-        """Refuses writes before the server would fail them inside EXEC, or evict keys in this region only."""
+        """A monitor, to refuse writes before the server fails them inside EXEC, or evicts keys in this region only."""
         return ServerMonitor(
             self._poller,
             connection.address,
@@ -637,13 +639,13 @@ class Gateway:
         self._keep_aside(has_room=problem is None)
 
     async def _note_what_is_synced(self) -> None:
-        """Under `appendfsync always` whatever is answered is synced: note it once a second."""
+        """Under `appendfsync always` every answered commit is synced: note that once a second."""
         while self.belonging is not None:
             await self._note_synced(self.belonging.stored)
             await trio.sleep(_NOTE_SECONDS)
 
     def _keep_aside(self, *, has_room: bool) -> None:
-        """What removals took away is the first to go."""
+        """Without room, drop the kept preimages first."""
         aside = self.committer.keyspace.aside
         if aside is None:
             return
@@ -654,9 +656,7 @@ class Gateway:
             self.committer.kick()
 
     async def _probe_durability(self, address: ServerAddress) -> None:
-        while (
-            True
-        ):  # a server closes connections that are idle: without this one nothing becomes stable
+        while True:  # a server closes idle connections; without this one nothing becomes stable
             with contextlib.suppress(ServerError):
                 connection = await ServerConnection.open(self._poller, address)
                 try:
@@ -669,32 +669,32 @@ class Gateway:
 
     @property
     def runtime(self) -> Node | Channel | None:
-        """What moves the engine's messages; None before there is an engine."""
+        """What transports the engine's messages; None before there is an engine."""
         if isinstance(self.node, GroupPeers):
             return None if self.node.engine is None else self.node.channel
         return self.node
 
     @property
     def endpoint(self) -> Endpoint:
-        """The links. NotReadyError before there are any."""
+        """The links. Raises NotReadyError if they do not exist yet."""
         if self.node is None:
             raise NotReadyError("not started yet")
         return self.node.shared if isinstance(self.node, GroupPeers) else self.node
 
-    # What the parts tell each other
+    # Events between the parts; `CommitObserver` documents those of commits
 
     def gathering(self, commit: Commit, number: int) -> None:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         self.recorder.gathering(commit, number)
 
     def prepared(self, commit: Commit, number: int) -> None:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         if self.belonging is not None:
             self.recorder.prepared(commit, self.belonging.engine.me)
             self.belonging.prepared(commit, number)
 
     def committed(self, commit: Commit) -> None:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         self.recorder.committed(commit, self.committer.commits)
         if commit.transaction and self.committer.state is not None:
             self.durability.committed(self._mark(self.committer.state))
@@ -709,7 +709,7 @@ class Gateway:
     # Comparing keys with other members
 
     def linked(self) -> list[str]:
-        """Names of the members that are linked, and hold data."""
+        """Names of the members that are linked and hold data."""
         if isinstance(self.node, Node):
             return self.node.linked
         engine = None if self.node is None else self.node.engine
@@ -745,7 +745,7 @@ class Gateway:
     def _tell_to_look(self, names: Sequence[str], keys: Sequence[bytes]) -> None:
         async def tell() -> None:
             for name in names:
-                with contextlib.suppress(CrdtcastError):  # it finds them in its own time
+                with contextlib.suppress(CrdtcastError):  # its next round finds them, too
                     await self.comparison.tell(name, keys)
 
         self.spawn(tell)
@@ -754,7 +754,7 @@ class Gateway:
         self.committer.changed_behind += 1
 
     def _restore_damaged(self) -> None:
-        """Keys that were overwritten here, or are put right in part, are put right by other members' states."""
+        """Repair damaged keys, and keys repaired in part, from other members' states."""
         now, keyspace = time.monotonic(), self.committer.keyspace
         waiting = keyspace.damaged or keyspace.incomplete
         if waiting and now >= self._look_again and self.linked():
@@ -762,34 +762,34 @@ class Gateway:
             self.rounds.look(keyspace.damaged | keyspace.incomplete)
 
     def derived(self, record: Derived) -> None:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         self.recorder.derived(record)
 
     @property
     def has_forgettable(self) -> bool:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         return self.recorder.has_forgettable
 
     def forgettable(self, dots: list[Dot]) -> list[Dot]:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         return self.recorder.forgettable(dots)
 
     def about_to_gather(self) -> None:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         if self.belonging is not None:
             self.belonging.add_work()
 
     def reads(self) -> list[Read]:
-        """(For the committer.)"""
+        """See `CommitObserver`."""
         return self.recorder.reads()
 
     def begin_anew(self, reason: str) -> None:
-        """Give up the connection with the server, and find out again who this is."""
+        """Close the connection to the server, reconnect, and find out again which incarnation this is."""
         if self._connection is not None:
             self._connection.abort(reason)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run something beside the rest until the gateway ends. It must handle its own errors."""
+        """Run something in the background until the gateway ends. It must handle its own errors."""
         if self._nursery is not None:
             self._nursery.start_soon(work)
 
@@ -798,7 +798,7 @@ class Gateway:
         return Mark(self.committer.commits, state.vector, order)
 
     async def _note_synced(self, order: int) -> None:
-        """A server that comes back with less than this has lost something that may have left."""
+        """Note how far the server is synced: if it comes back with less, it has lost messages that others may have."""
         engine = self.committer.engine
         if self.belonging is not None and engine is not None:
             synced = Synced(engine.me, order)
@@ -808,7 +808,7 @@ class Gateway:
             try:
                 await trio.to_thread.run_sync(synced.write, options.state_dir, options.node.name)
                 self._synced = synced
-            except ConfigurationError as error:  # what was noted before is as true as it was
+            except ConfigurationError as error:  # the previous note is still true
                 self._complaints.log(time.monotonic(), "synced", logging.ERROR, str(error))
 
     def _durable(self, mark: Mark) -> None:
@@ -818,7 +818,7 @@ class Gateway:
         elif self.belonging is not None:
             self.recorder.synced(mark.number)
             self.belonging.peers.gate.synced(mark.number)
-            if self.durability.level is Durability.EVERYSEC:  # otherwise the end of the commit does
+            if self.durability.level is Durability.EVERYSEC:  # else the end of a commit flushes
                 self.belonging.peers.flush()
 
     def _store_bytes(self) -> tuple[int, int]:
@@ -831,7 +831,7 @@ class Gateway:
         self.relay.go_on()
 
     def on_work(self) -> None:
-        """(For the peers.) Something may be deliverable or stable, or a tick has passed."""
+        """Look for work: something may be deliverable or stable, or a tick has passed."""
         self._restore_damaged()
         self.committer.ticked()
         if self.belonging is not None:
@@ -853,7 +853,7 @@ class Gateway:
             self._to_flush.set()
 
     async def _flush_in_batches(self) -> None:
-        """Under load what several commits have for the peers goes out together: they apply it in one commit."""
+        """Under load, send the messages of several commits together, so that peers apply them in one commit."""
         while True:
             await self._to_flush.wait()
             self._to_flush = trio.Event()
@@ -864,7 +864,7 @@ class Gateway:
 
 
 def _in_next_turn(callback: Callable[[], None]) -> None:
-    """Call it when all tasks that are ready, the poller among them, have had their turn."""
+    """Call it after all ready tasks, the poller among them, have had their turn."""
     trio.lowlevel.current_trio_token().run_sync_soon(callback)
 
 

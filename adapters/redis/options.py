@@ -1,4 +1,4 @@
-"""What an operator may choose of a gateway, and of its place in its group."""
+"""The options of a gateway and of its membership."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from crdtcast.transport.options import Address, NodeOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """How to get into a group whose members come and go.
+    """How to become a member of a group whose members come and go.
 
-    founds: be its first member, if this is none yet; otherwise it joins through `NodeOptions.peers`, of which one that
-        lives is enough.
-    level: the format level that a group begins with which this gateway founds; None: the highest that it reads.
-    replaces: names or incarnations that the operator declares lost: they go with this gateway's first join.
-    advertise: where the others reach this gateway, if it listens on a wildcard.
-    leave_out: types of keys that the copy of its first join need not have.
-    leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
+    founds: found the group, unless this gateway is a member already. Otherwise it joins through `NodeOptions.peers`,
+        of which one running member is enough.
+    level: the format level of a new group; None: the highest that this gateway reads.
+    replaces: names or incarnations that the operator declares lost: this gateway's first join removes them.
+    advertise: the address where the others reach this gateway, if it listens on a wildcard.
+    leave_out: types of keys that the copy of its first join may lack.
+    leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None: only stop.
     """
 
     founds: bool
@@ -36,7 +36,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
-    """Everything an operator may choose. `node` holds name, group, peers and the options of the links."""
+    """All options of a gateway. `node` holds name, group, peers and the options of the links."""
 
     node: NodeOptions
     listen_clients: Address
@@ -44,18 +44,18 @@ class GatewayOptions:
     state_dir: Path
     log_dir: Path | None = None
     rotation: Rotation = ROTATION
-    """Of the event logs there."""
+    """Of the event logs in `log_dir`."""
     metadata_db: int = 15
     password: str | None = None
     limits: ClientLimits = field(default_factory=ClientLimits)
-    """Of the clients."""
+    """For the clients."""
     tls: TlsFiles | None = None
-    """What the clients' port shows, if it is to speak TLS."""
+    """Certificate and key of the clients' port; None: no TLS there."""
     member: GroupOptions | None = None
-    """Where members come and go; None: the group's members are fixed, and all of them are named in `node`."""
+    """For a group whose members come and go; None: the members are fixed, and `node` names all of them."""
     compare_seconds: float = 600.0
-    """How long a round over all keys takes, in which they are compared with another member's; 0: only on request."""
+    """Duration of one round that compares up to a million keys with another member; 0: compare on request only."""
     server_patience: float = PATIENCE_SECONDS
-    """Seconds without an answer of the server after which the connections to it are given up."""
+    """Seconds without an answer of the server after which the gateway closes the connections to it."""
     admin_commands: bool = False
-    """Whether clients may cut links and move the clock: for tests and demonstrations."""
+    """Whether clients may send operators' commands (cut links, move the clock, …): for tests and demonstrations."""

@@ -1,4 +1,4 @@
-"""What an operator may choose about `crdtcast gateway`."""
+"""The options of `crdtcast gateway`: command line, file, environment."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 from crdtcast.transport.options import Address, NodeOptions, parse_address
 
 _LONGEST_SECONDS = 32767
-"""The most that Linux takes for a keep-alive."""
+"""The longest keep-alive time that Linux accepts."""
 _OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "leave_out", "evict_after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings(MemberSettings):
-    """See the sentences. Without `found` and `join` the members are fixed, and `peer` names all others."""
+    """Each option documents itself. Without `found` and `join` the members are fixed, and `peer` names all others."""
 
     listen_clients: str = option(
         OptionKind.ADDRESS,
@@ -149,7 +149,7 @@ class GatewaySettings(MemberSettings):
         return self.found or bool(self.join)
 
     def wrong(self) -> list[str]:
-        """What contradicts itself, one line each."""
+        """Invalid and contradictory options, one line each."""
         lines = []
         if self.is_open and self.peer:
             lines.append(
@@ -197,7 +197,7 @@ class GatewaySettings(MemberSettings):
         return lines or self.wrong_in_common()
 
     def peers(self) -> dict[str, Address]:
-        """The other members of a fixed group. Raises ConfigurationError."""
+        """The other members of a fixed group. Raises ConfigurationError if an entry is invalid."""
         found: dict[str, Address] = {}
         for each in self.peer:
             name, equals, address = each.partition("=")
@@ -213,19 +213,19 @@ class GatewaySettings(MemberSettings):
         return found
 
     def server_address(self) -> ServerAddress | SentinelService:
-        """Raises ConfigurationError."""
+        """Where the server is. Raises ConfigurationError if the address is invalid."""
         return parse_server(
             self.server, TlsFiles(self.server_certificate, self.server_key, self.server_ca)
         )
 
     def client_tls(self) -> TlsFiles | None:
-        """What the clients' port shows; None if it does not speak TLS."""
+        """Certificate and key of the clients' port; None if it does not use TLS."""
         if self.tls_certificate is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key, self.tls_ca)
 
     def _check_tls(self) -> None:
-        """Raises ConfigurationError for files that cannot be used, or that nothing uses."""
+        """Raises ConfigurationError if a file cannot be used, or if no connection uses it."""
         server = self.server_address()
         server = server.server if isinstance(server, SentinelService) else server
         if server.tls is not None:
@@ -241,7 +241,7 @@ class GatewaySettings(MemberSettings):
             raise ConfigurationError("tls_key and tls_ca need tls_certificate: set it, too")
 
     def node_options(self) -> NodeOptions:
-        """Raises ConfigurationError for what no node can have."""
+        """The options of the node. Raises ConfigurationError if one is invalid."""
         return NodeOptions(
             name=self.name,
             group=self.group,
@@ -258,7 +258,7 @@ class GatewaySettings(MemberSettings):
         return effects.READS.highest if self.format_level is None else self.format_level
 
     def gateway_options(self) -> GatewayOptions:
-        """What `Gateway` is made of."""
+        """The same options, as `Gateway` takes them."""
         member = None
         if self.is_open:
             member = GroupOptions(
@@ -288,7 +288,7 @@ class GatewaySettings(MemberSettings):
                 output=self.client_output_limit,
                 output_soft=self.client_output_soft_limit,
                 output_soft_seconds=self.client_output_soft_seconds,
-                # A client that must show a certificate is not a stranger.
+                # A client that must show a certificate is authenticated.
                 local_only=self.protected_mode and self.password is None and self.tls_ca is None,
             ),
             tls=self.client_tls(),

@@ -1,10 +1,9 @@
 """The local half of a commit: client commands become effects of one causal message and native commands.
 
-A message carries all local operations since the last delivery; it is closed by a cap on operations and bytes, too.
-Operation identity is (dot, index). Effects are compressed as they come: increments of one key are summed, members
-added to one key, and values that are written there, are listed once, as long as nothing that removes stands between
-them. While an effect grows like this it is *open*: neither the unstable log nor, for a number, the server has it. It is
-sealed before anything looks there.
+A message carries all local operations since the last delivery, up to a limit on operations and bytes. (dot, index)
+identifies an operation. Effects are compressed as they come: increments of one key are summed; members added and values
+written to one key are listed once, unless a removal stands between them. While an effect grows like this it is *open*:
+the unstable log does not have it, nor, for a number, does the server. It is sealed before these are read.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
 MAX_COMMAND_BYTES = (8 << 20) + (64 << 10)
-"""Arguments of one write, or of one transaction: neither is divided. A value of 8 MiB has room beside its names."""
+"""Bytes of arguments of one write, or of one transaction: neither is divided. A value of 8 MiB and its names fit."""
 
 
 class CommitSender(Protocol):
-    """What sends the messages: the engine."""
+    """Sends the messages: the engine."""
 
     @property
     def me(self) -> str:
@@ -58,16 +57,19 @@ class CommitSender(Protocol):
 
     @property
     def vector(self) -> Vector:
-        """What is delivered here, own messages among it. Alive."""
+        """The delivered messages, own ones included. It is live: it changes with each message."""
         ...
 
     def send(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
-        """tcbroadcast; it comes after these, and what was acknowledged, or after all that was delivered here."""
+        """Broadcast a message (tcbroadcast).
+
+        after: it comes after these and all acknowledged messages only; None: after all that this member delivered.
+        """
         ...
 
 
 class LocalBatch:
-    """Effects of the message that is open, which the engine sends when it is closed."""
+    """Effects of the open message. The engine sends it when it is closed."""
 
     def __init__(
         self,
@@ -81,13 +83,13 @@ class LocalBatch:
         self.increments: OpenIncrements = OpenIncrements(plan, keyspace)
         self.sent: list[tuple[Tag, bytes, EffectsEvent]] = []
         self.bounded: bool = True
-        """Whether a message is closed when it is full; one that is sent again stays one."""
+        """Whether a message is closed when it is full. A message that is sent again is not divided."""
         self._engine = engine
         self._timestamp = timestamp
         self._open()
 
     def _open(self) -> None:
-        # What is being prepared comes after all that was delivered here: the live vector is its past.
+        # The open message comes after all that was delivered: the live vector is its past.
         engine = self._engine
         me, vector = engine.me, engine.vector
         dot: Dot = make_tuple(Dot, (me, vector.get(me, 0) + 1))
@@ -95,23 +97,24 @@ class LocalBatch:
         self._effects: list[Effect | None] = []
         self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
         self._values: dict[bytes, tuple[int, RedisType, list[bytes], set[bytes]]] = {}
-        """Place of the effect; what it writes, slot and value in turn; slots whose former values are put aside."""
+        """Place of the effect; slots and values in turn; slots whose former values are put aside."""
         self._assigned: dict[bytes, Assign] = {}
-        """Keys that are strings as of this message, of which another value takes the place of this one."""
+        """Keys that this message made strings: a further value replaces the one in the effect."""
         self._time = 0
         self._operations = self._bytes = 0
 
     def add(
         self, key: bytes, type_: RedisType, slots: Sequence[bytes], *, begins: bool = True
     ) -> int:
-        """Have slots be present; returns the position of the native command whose reply counts the new ones. begins:
-        whether a key that is not there is a new one.
+        """Make slots present. Returns the position of the native command whose reply counts the new ones.
+
+        begins: whether this begins a new key if the key does not exist.
         """
         if self.bounded:
             self._count(len(slots), _size(slots) + len(key))
         if begins and self.keyspace.types[key] is NOTHING:
             self._begin(key)
-        if type(slots) is ManySlots:  # an effect of its own
+        if type(slots) is ManySlots:  # a separate effect
             self._seal(key)
             place = len(self._effects)
             self._effects.append(One(key, type_, slots))
@@ -135,8 +138,11 @@ class LocalBatch:
         *,
         begins: bool = True,
     ) -> int:
-        """Give slots values, slot and value in turn; returns the position of the native command. since: when they were
-        written, if not now. begins: whether a key that is not there is a new one.
+        """Give slots values. Returns the position of the native command.
+
+        words: slots and values in turn.
+        since: when they were written; None: now.
+        begins: whether this begins a new key if the key does not exist.
         """
         if self.bounded:
             self._count(len(words) // 2, _size(words) + len(key))
@@ -162,7 +168,7 @@ class LocalBatch:
     def _write_apart(
         self, key: bytes, type_: RedisType, words: Sequence[bytes], since: int | None
     ) -> int:
-        """The same in an effect of its own."""
+        """Like `write`, in a separate effect."""
         place = len(self._effects)
         kept = words if type(words) is ManySlots else tuple(words)
         self._effects.append(Reg(key, type_, kept, since))
@@ -174,7 +180,7 @@ class LocalBatch:
         return keyspace.write_over(key, type_, kept, self.plan)
 
     def assign(self, key: bytes, value: bytes, at: int = NEVER) -> None:
-        """The key becomes this string, whatever it was, until the deadline."""
+        """Make the key this string, whatever it was, until the deadline."""
         if self.bounded:
             self._count(2, len(key) + len(value))
         assigned = self._assigned.get(key)
@@ -194,7 +200,7 @@ class LocalBatch:
             self._assigned[key] = assigned
 
     def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
-        """Add to the number in a slot, of which it is known what it holds."""
+        """Add to the number in a slot whose value is known."""
         if self.bounded:
             self._count(1, len(key) + len(slot) + 8)
         if self.keyspace.types[key] is NOTHING:
@@ -214,7 +220,7 @@ class LocalBatch:
         self.keyspace.until(key, at, only, self.tag, self._now(), place)
 
     def expire(self, keys: Collection[bytes]) -> None:
-        """Tell the others that the server has dropped these keys at their deadlines, which stay."""
+        """Report that the server has dropped these keys at their deadlines. The deadlines stay."""
         if self.bounded:
             self._count(len(keys), _size(keys))
         self._effects += [Expire(key, False) for key in keys]
@@ -223,8 +229,9 @@ class LocalBatch:
             expire(key, tag, plan, whole=False)
 
     def expire_behind(self, keys: Sequence[bytes], before: Sequence[Tag]) -> None:
-        """The same of keys that were dropped before this region learned what it has learned with this commit, in a
-        message that comes after `before` only.
+        """Report keys that the server dropped before this commit's deliveries.
+
+        before: the message comes after these only, so it is concurrent with the deliveries.
         """
         self.close()
         event = EffectsEvent(self._now(), [Expire(key, whole=False) for key in keys])
@@ -236,7 +243,7 @@ class LocalBatch:
         self._open()
 
     def _begin(self, key: bytes) -> None:
-        """A write begins a key that holds nothing: it sheds the deadlines that this region has seen."""
+        """A write begins an empty key: drop the deadlines that this region has seen."""
         if key in self._additions or key in self.increments or key in self._values:
             return
         is_dropped = self.keyspace.dates.is_dropped(key)
@@ -244,7 +251,7 @@ class LocalBatch:
         self.keyspace.begin(key, self.tag, self.plan)
 
     def remove(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> tuple[int, ...]:
-        """Remove slots; returns the positions of the native commands whose replies count them."""
+        """Remove slots. Returns the positions of the native commands whose replies count them."""
         if self.bounded:
             self._count(len(slots), _size(slots) + len(key))
         self._seal(key)
@@ -254,7 +261,7 @@ class LocalBatch:
         return self.keyspace.kill_slots(key, type_, slots, self.tag, self.plan, place)
 
     def increment(self, key: bytes, delta: int) -> None:
-        """Add to the number that a key is."""
+        """Add to the number that is the value of a key."""
         if self.bounded:
             self._count(1, len(key) + 8)
         if self.keyspace.types[key] is NOTHING:
@@ -265,7 +272,7 @@ class LocalBatch:
                 self._seal_values_of(key)
 
     def kill_key(self, key: bytes) -> int:
-        """Remove a key; returns the position of the native DEL."""
+        """Remove a key. Returns the position of the native DEL."""
         if self.bounded:
             self._count(1, len(key))
         self._seal(key)
@@ -274,7 +281,7 @@ class LocalBatch:
         return self.keyspace.kill_key(key, self.tag, self.plan, place)
 
     def has_touched(self, key: bytes) -> bool:
-        """Whether an operation on this key is in this batch."""
+        """Whether this batch contains an operation on this key."""
         told = [effect for _, _, event in self.sent for effect in event.effects]
         touched = {
             effect.key
@@ -285,15 +292,15 @@ class LocalBatch:
         return is_open or key in touched
 
     def unstable(self, key: bytes, type_: RedisType) -> SlotLog:
-        """What of a type is unstable under a key, of this batch, too."""
+        """The unstable effects of a type on a key, those of this batch included."""
         self._seal(key)
         return self.keyspace.log.of(key, type_)
 
     @contextmanager
     def undivided(self, operations: int, size: int) -> Iterator[None]:
-        """Inside, all goes into one message, however large. It may begin one with what came before it.
+        """Inside this context, all effects go into one message, however large. Earlier effects may share that message.
 
-        operations, size: about what will come; a message that has no room for it is closed first.
+        operations, size: about what will come; an open message without room for it is closed first.
         """
         bounded = self.bounded
         if bounded:
@@ -313,7 +320,7 @@ class LocalBatch:
         self._bytes += size
 
     def _seal(self, key: bytes) -> None:
-        """Nothing may be added any more to the key's open effects: a removal comes behind them."""
+        """Close the key's open effects: another effect on it comes after them."""
         if key in self.increments.by_key:
             self._seal_increment(key)
         if key in self._additions:
@@ -349,18 +356,18 @@ class LocalBatch:
         self.keyspace.log.put(key, type_, values, self.tag.dot, self._now(), place)
 
     def _now(self) -> int:
-        """The time stamp of the message that is open."""
+        """The time stamp of the open message."""
         self._time = self._time or self._timestamp()
         return self._time
 
     def close(self) -> None:
-        """Tag and send what is open, if anything is; then the next message is."""
+        """Tag and send the open message if it has effects; then open the next one."""
         if self._effects:
             self._close()
             self._open()
 
     def end(self) -> list[tuple[Tag, bytes, EffectsEvent]]:
-        """Tag and send what is open, if anything is. Returns all that was sent; the batch is not to be used again."""
+        """Tag and send the open message if it has effects. Returns all sent messages; the batch is used up then."""
         if self._effects:
             self._close()
         return self.sent
@@ -382,5 +389,5 @@ class LocalBatch:
 
 
 def _size(members: Collection[bytes]) -> int:
-    """Bytes of members, about."""
+    """The approximate size of members in bytes."""
     return len(members.encoded) if type(members) is ManySlots else sum(map(len, members))

@@ -1,10 +1,10 @@
 """The path of a write: one commit at a time from clients and peers to the server, then replies, then the network.
 
-Rules: remote messages first, then the local commands as messages of their own; everything in one MULTI … EXEC with our
-metadata; at most one EXEC in flight, prepared only when the one before is answered; every reply inside it checked;
-reads of the same round behind the writes; clients answered after EXEC, peers told after the clients. While a commit is
-under way the node holds its outbox, so nothing uncommitted leaves the process. If the connection dies, all memory is
-dropped and read again from the server (`resume`).
+Rules: remote messages come first, then local commands as separate messages, all in one MULTI … EXEC with our metadata.
+At most one EXEC is in flight; it is prepared only after the answer to the one before. Every reply inside it is checked.
+Reads of the same round come after the writes. Clients are answered after EXEC, and peers get messages after the
+clients. While a commit is under way the node holds its outbox, so nothing uncommitted leaves the process. If the
+connection dies, all memory is dropped and read again from the server (`resume`).
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ if TYPE_CHECKING:
 
 MAX_STABLE = 2000
 STABLE_EVERY = 32
-"""Commits behind which what is stable is taken, unless a tick has come before; a large one counts several times. Taken
-with each commit, it would be an eighth of what a single write costs.
+"""Commits after which stable messages are collected, unless a tick comes first; a large commit counts several times.
+With each commit, that would be an eighth of the cost of a single write.
 """
 _STRETCH_BYTES = 64 << 10
-"""What a commit holds counts as one more from so many bytes on."""
+"""Bytes for which a commit counts once more."""
 MAX_TRIES = 3
 
 _ARGS = attrgetter("args")
@@ -112,41 +112,43 @@ _MAYBE_PUBLISHED = ReplyError(
 
 
 class CommitObserver(Protocol):
-    """Who is told of what was committed: the event log and the durability probe."""
+    """Gets the events of commits: for the event log and the durability probe."""
 
     def gathering(self, commit: Commit, number: int) -> None:
-        """Where members come and go: `commit`, which will be of that number, has taken what is stable, and what the
-        engine has issued by itself; nothing is delivered yet.
+        """Only where members come and go: `commit`, which will get this number, has taken the stable messages, and
+        those that the engine has issued by itself. Nothing is delivered yet.
         """
         ...
 
     def prepared(self, commit: Commit, number: int) -> None:
-        """Where members come and go: `commit`, which will be of that number, holds all that the engine knows at this
-        instant; it is about to be sent.
+        """Only where members come and go: `commit`, which will get this number, is about to be sent. It holds all that
+        the engine knows at this instant.
         """
         ...
 
     def derived(self, record: Derived) -> None:
-        """The server has carried this out by itself: what is known of keys has it, and the next commit will tell."""
+        """The server has executed this by itself. The keyspace has it already; the next commit stores its message."""
         ...
 
-    def committed(self, commit: Commit) -> None: ...
+    def committed(self, commit: Commit) -> None:
+        """The commit was applied, and its clients are answered."""
+        ...
 
     @property
     def has_forgettable(self) -> bool:
-        """Whether the server holds what is stable and may be forgotten now."""
+        """Whether the server holds stable messages that it may forget now."""
         ...
 
     def forgettable(self, dots: list[Dot]) -> list[Dot]:
-        """What the server may forget with this commit. dots: what has become stable with it."""
+        """The messages that the server may forget with this commit. dots: those that have become stable with it."""
         ...
 
     def reads(self) -> list[tuple[list[bytes], Callable[[object], None]]]:
-        """Own reads that can wait, for behind the next commit, at an instant that the committed vector describes."""
+        """Own reads that can wait, to run after the next commit, at the instant that its vector describes."""
         ...
 
     def about_to_gather(self) -> None:
-        """Where members come and go: what has to be `inside` the next commit is to be said now."""
+        """Only where members come and go: call `inside` now for own operations of the next commit."""
         ...
 
 
@@ -168,7 +170,7 @@ class Committer:
         most_replied: int,
         logger: logging.Logger,
     ) -> None:
-        """most_replied: bytes of replies that reads of one commit may give one client; 0: any number."""
+        """most_replied: bytes of replies that one client may get from reads of one commit; 0: any number."""
         self._metadata_db = metadata_db
         self._guard = _fence_guard(metadata_db)
         self._clock = clock
@@ -185,7 +187,7 @@ class Committer:
         self._life = Lifecycle(TRANSITIONS, ServerPhase.WAITING)
         self._server: ServerConnection | None = None
         self._commit: Commit | None = None
-        """The one that is under way, or was when the connection was lost."""
+        """The commit that is under way, or was when the connection was lost."""
         self._tried: dict[Request, int] = {}
         self._epoch = b""
         self._why_refused = ""
@@ -196,17 +198,17 @@ class Committer:
         self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
         self._watches = Watches()
         self.recorded: RecordedWork = RecordedWork()
-        self._records_first = False  # what is recorded has waited for reads of our own
+        self._records_first = False  # requests to record have waited for own reads
         self._advance_ms = 0
-        """What the clock of the deadlines is to be moved by, for tests."""
+        """By how much to move the clock of deadlines, for tests."""
         self._grace_ms: int | None = None
-        """The next commit looks for expired keys; of deadlines that others set, only behind this."""
+        """Set: the next commit looks for expired keys. It is the argument of `expire`."""
         self._puts_expiry_off = False
-        """Whether that look was put off once, since others were waiting."""
-        self._ticks = 0  # since the last commit; no more than 2, and 1 as long as one is under way
-        self._left_stable = 0  # commits and stretches since what is stable was taken
-        self._noted = 0  # by the member about its view, of what the server has
-        self._membership: object = None  # what the server has of it
+        """Whether that search was postponed once, since other work was waiting."""
+        self._ticks = 0  # since the last commit; at most 2, and at most 1 while one is under way
+        self._left_stable = 0  # commits and stretches since stable messages were collected
+        self._noted = 0  # notes of the member about its view that the server has
+        self._membership: object = None  # as the server has it
         self.engine: Engine | GroupEngine | None = None
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
@@ -218,12 +220,12 @@ class Committer:
         self._requests = self._intake.waiting
         self.state: StoredState | None = None
         self.on_looked_up: Callable[[bytes], None] = lambda key: None
-        """Called for each key that the server was asked about, and has."""
+        """Called for each key that was looked up and exists."""
         self.counted: Callable[[Sequence[bytes], object], object] = lambda words, reply: reply
-        """What is told of a reply that counts subscribers."""
+        """Corrects a reply that counts subscribers."""
         self.commits: int = 0
         self.changed_behind: int = 0
-        """Keys found changed past the gateway, since start."""
+        """Keys found changed directly in the server, since start."""
 
     # The server comes and goes
 
@@ -236,9 +238,9 @@ class Committer:
         epoch: bytes,
         record: ServerRecord | None,
     ) -> None:
-        """Go on with what was read from the server; settle what was under way when the connection died.
+        """Continue from the state read from the server; settle the commit that was under way when the connection died.
 
-        record: what the server has done by itself, and is `recorded` here.
+        record: what the server has executed by itself and no commit had stored.
         """
         self._server, self.engine, self.keyspace = server, engine, keyspace
         self._messages.keyspace = self._intake.keyspace = keyspace
@@ -263,15 +265,15 @@ class Committer:
         self.kick()
 
     def suspend(self) -> None:
-        """The connection is gone: memory is worth nothing until it has been compared with the server."""
+        """The connection is lost: memory is invalid until it is read again from the server."""
         self._hold_peers(True)
         self._watches.lost()
         self._life.move(ServerEvent.LOSE)
 
     def refuse(self, reason: str, *, reads: bool) -> None:
-        """Answer what waits, and all that comes, with an error: the server has been away for too long.
+        """Answer all waiting and later requests with an error: the server has been away for too long.
 
-        reads: the server answers, it only takes no writes: reads are relayed to it.
+        reads: whether the server answers and only takes no writes: reads are relayed to it.
         """
         self._life.move(ServerEvent.FIND_FULL if reads else ServerEvent.GIVE_UP)
         self._why_refused = reason
@@ -293,16 +295,14 @@ class Committer:
 
     @property
     def refusal(self) -> str | None:
-        """Why clients get errors for their writes, whatever these are: the server has been away for too long, or takes
-        none.
-        """
+        """Why every write gets an error: the server has been away for too long, or takes no writes; None if not."""
         return self._why_refused if self._life.phase in REFUSES else None
 
     def _refused(self) -> ReplyError:
         return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written, try again")
 
     def _settle(self, commit: Commit, state: StoredState, record: ServerRecord | None) -> None:
-        """Answer the commit that was cut off, once and honestly: what is stored tells whether it was applied."""
+        """Answer the interrupted commit, once and honestly: the stored state tells whether it was applied."""
         applied = 0 < commit.number <= state.number or (
             bool(commit.sent) and all(covers(state.vector, tag.dot) for tag, _, _ in commit.sent)
         )
@@ -319,7 +319,7 @@ class Committer:
             if request.answered:
                 continue
             if request.publishes and commit.is_sent and not commit.number:
-                request.answer(_MAYBE_PUBLISHED)  # nothing in the server tells
+                request.answer(_MAYBE_PUBLISHED)  # nothing in the server shows that
                 continue
             is_kept = applied and (request.writes or request.publishes)
             if not is_kept or not unwritten.isdisjoint(request.parts):
@@ -327,7 +327,7 @@ class Committer:
                 if tries < MAX_TRIES:
                     again.append(request)
                     self._tried[request] = tries
-                else:  # it may be what breaks the connection; at any rate its client has waited enough
+                else:  # it may be the cause of the break; its client has waited long enough anyway
                     request.answer(_NO_MORE_TRIES)
                 continue
             for part in (request,) if id(request) in values else request.parts:
@@ -344,12 +344,14 @@ class Committer:
 
     @property
     def unsure(self) -> set[Dot]:
-        """Own messages of the commit that was refused, or under way when the connection died: nobody was told."""
+        """Own messages of the commit that was refused, or under way when the connection died: no client or peer has
+        heard of them.
+        """
         return set() if self._commit is None else {tag.dot for tag, _, _ in self._commit.sent}
 
     @property
     def phase(self) -> ServerPhase:
-        """How far the gateway has got with its server."""
+        """The phase of the connection to the server."""
         return self._life.phase
 
     @property
@@ -365,42 +367,44 @@ class Committer:
     def inside(
         self, key: bytes, add: Callable[[LocalBatch], None], looks: Sequence[Looks] = ()
     ) -> None:
-        """An operation of the gateway's own on `key`, at the head of the next commit. looks: what it has to know of
-        slots, as of the instant before that commit.
+        """Add an operation of the gateway itself on `key`, at the start of the next commit.
+
+        looks: slots that it has to know, as of the instant before that commit.
         """
         self._inside.append((key, looks, add))
 
     def at_its_end(self, add: Callable[[Commit], None]) -> None:
-        """Call `add` when all else of the next commit is prepared: what it has the engine do, and reads `after` it."""
+        """Call `add` when the rest of the next commit is prepared. It may use the engine, and add reads `after` it."""
         self._last.append(add)
 
     def advance(self, by_ms: int) -> None:
-        """Move the clock that deadlines are judged by."""
+        """Move the clock of deadlines."""
         self._advance_ms += by_ms
         self.at_its_end(lambda commit: None)
         self.kick()
 
     def expire(self, grace_ms: int) -> None:
-        """Tell the others, with the next commit, which keys the server has dropped; of deadlines that they have set
-        only those that have been over for so long.
+        """Report, with the next commit, which keys the server has dropped at their deadlines.
+
+        grace_ms: a deadline that another member set must have passed for so long.
         """
         self._grace_ms = grace_ms
         self.kick()
 
     def ask(self, reads: list[tuple[list[bytes], Callable[[object], None]]]) -> None:
-        """Do these reads of database 0 behind the next commit, all at one instant."""
+        """Do these reads of database 0 after the next commit, all at one instant."""
         self._asked += reads
         self.kick()
 
     @property
     def order(self) -> int:
-        """`StoredState.order`, with what is recorded only."""
+        """`StoredState.order`, plus messages that the server has as a record only."""
         assert self.state is not None
         return self.state.order + self.recorded.count
 
     @property
     def sending(self) -> bool:
-        """Whether it is open if own messages are in the server."""
+        """Whether it is not known yet if own messages are in the server."""
         commit = self._commit
         return not self.serving or bool(
             commit is not None and (commit.own or commit.segments is not None)
@@ -408,9 +412,9 @@ class Committer:
 
     @property
     def behind(self) -> bool:
-        """Whether the engine has got on by itself since the last commit: only where members come and go.
+        """Whether the engine has changed by itself since the last commit: only where members come and go.
 
-        It issues membership operations, and notes what it promises and accepts. Nothing of that may leave before it is
+        It issues membership operations, and notes what it promises and accepts. None of these may leave before it is
         stored.
         """
         engine, state = self._group, self.state
@@ -423,7 +427,7 @@ class Committer:
     # Clients and peers bring work
 
     def submit(self, request: Request) -> None:
-        """A client's read or write. It is answered when its commit has been."""
+        """Take a client's read or write. It is answered after its commit."""
         phase = self._life.phase
         if phase not in REFUSES:
             self._requests.append(request)
@@ -434,15 +438,15 @@ class Committer:
             request.answer(self._refused())
 
     def submit_divided(self, request: Request) -> None:
-        """The same, in pieces if it removes very many keys; one that is refused for a key is refused whole."""
+        """Like `submit`, in pieces if it removes very many keys. If one key is refused, the whole request is."""
         is_refused = self.keyspace.refused and self.refusals.by_key(request) is not None
         for piece in (request,) if is_refused else divided(request):
             self.submit(piece)
 
     def ticked(self) -> None:
-        """A timer's tick, or news from a peer: what can wait goes with the next commit.
+        """A timer's tick, or news from a peer: work that can wait goes with the next commit.
 
-        It is worth a commit of its own if none has begun since the last tick: there is no load then.
+        It gets a separate commit if none has begun since the last tick: there is no load then.
         """
         self._ticks = 2 if self._ticks and self._life.phase is ServerPhase.READY else 1
         self.kick()
@@ -500,7 +504,7 @@ class Committer:
             self._messages.note_unknown(commit, self._inside)
         contents: Uncertain = {}
         if (alone := self._intake.alone) is not None and not (self._inside or self._repairs):
-            contents = alone.uncertain  # of which it has to know, if nothing is done before it
+            contents = alone.uncertain  # it must know these, if nothing comes before it
         if commit.extended:
             commit.unknown |= dict.fromkeys(commit.extended)  # their deadlines are needed, too
         if (
@@ -517,7 +521,7 @@ class Committer:
             self._prepare(commit)
 
     def _worthwhile(self, commit: Commit) -> bool:
-        """Whether something else was gathered: it may be that all requests wait for relayed reads."""
+        """Whether anything besides requests was gathered: all requests may be waiting for relayed reads."""
         return bool(
             commit.deliveries
             or commit.derived is not None
@@ -534,8 +538,8 @@ class Committer:
 
     @property
     def _is_left(self) -> bool:
-        """Whether the server holds what it may forget: deadlines without data, of which a commit drops a bounded
-        number, and messages of which an event log has told only now.
+        """Whether the server still holds what it may forget: deadlines without data, of which a commit drops a bounded
+        number, and messages that the event log has recorded only now.
         """
         engine = self.engine
         return self._observer.has_forgettable or (
@@ -543,9 +547,7 @@ class Committer:
         )
 
     def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
-        """What has become stable is forgotten, here and by the server: with a commit that does it for many at once. So
-        is what would be remembered of too many keys.
-        """
+        """Forget stable messages, in memory and in the server, many with one commit. Also trim the memory of keys."""
         self.keyspace.trim()
         commit.stable = engine.poll_stable(MAX_STABLE)
         self._left_stable = STABLE_EVERY if len(commit.stable) == MAX_STABLE else 0
@@ -558,7 +560,7 @@ class Committer:
         own = self._inside or self._intake.alone is not None or commit.grace_ms is not None
         if not own and engine.has_deliverable():
             delivered = self._messages.take(commit, engine)
-        if not commit.is_flushed:  # else the next one has to ask what keys hold
+        if not commit.is_flushed:  # else requests wait: the next commit looks up what keys hold
             self._intake.take(commit)
         self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
 
@@ -568,7 +570,7 @@ class Committer:
         lookup, keyspace = Lookup(), self.keyspace
         if keyspace.dates.in_use:
             lookup.dated(keys, keyspace, self.on_looked_up)
-            commit.plan.atomic = True  # what is watched from here on ends with the commit
+            commit.plan.atomic = True  # EXEC ends the WATCH of this look
         else:
             for key in keys:
                 lookup.type_of(key, keyspace, self.on_looked_up)
@@ -603,7 +605,7 @@ class Committer:
     # Prepare and commit
 
     def _fold_first(self, commit: Commit) -> None:
-        """Prepare it when the large requests in it are encoded, a piece in each turn of the loop."""
+        """Encode the large requests of a commit, a piece in each turn of the loop; then prepare it."""
         calls = (call for transaction in commit.transactions for call in transaction.calls)
         work = [
             call.args
@@ -619,7 +621,7 @@ class Committer:
         server = self._server
         assert server is not None
         if commit is not self._commit or self._life.phase is not ServerPhase.COMMITTING:
-            return  # the connection was lost meanwhile: all begins anew
+            return  # the connection was lost meanwhile: everything starts again
         try:
             if work:
                 if work[-1].fold():
@@ -641,7 +643,7 @@ class Committer:
             commit.repaired = frozenset(self._repairs)
             self._repairs.clear()
             for key in commit.repaired:
-                keyspace.restore(key, plan)  # with what becomes stable now: it may be nowhere else
+                keyspace.restore(key, plan)  # before `stabilise` forgets what may be nowhere else
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
         batch = LocalBatch(plan, keyspace, engine, self._clock.now)
@@ -664,7 +666,7 @@ class Committer:
                 if plain
                 else self._carry_out(batch, request, hindered=hindered)
             ):
-                # The batch cannot know what this command would find: the server can, or it is to be asked first.
+                # The batch cannot know what this command finds: the server decides or is asked.
                 if self._may_record(commit, request):
                     self._record(commit, batch, place, hindered=hindered)
                     break
@@ -723,9 +725,9 @@ class Committer:
                 reassert(batch, key, before, delivery, event)
 
     def _carry_out(self, batch: LocalBatch, request: Request, *, hindered: bool) -> bool:
-        """Prepare one request, or its refusal. False, having changed nothing, if the server must be asked first.
+        """Prepare one request, or its refusal. Returns False, with nothing changed, if the server must be asked first.
 
-        hindered: whether it may be refused as a write, whatever its key holds.
+        hindered: whether a write may be refused, whatever its key holds.
         """
         command = request.command
         if isinstance(request, Transaction):
@@ -750,7 +752,9 @@ class Committer:
         return prepared
 
     def _expire(self, batch: LocalBatch, commit: Commit) -> None:
-        """What the server has dropped. It rests on what the last commit left, so nothing was delivered for this one."""
+        """Report the keys that the server has dropped. That rests on the state after the last commit, so this commit
+        takes no deliveries.
+        """
         for each in commit.due:
             self.keyspace.learn_due(each)
         refused = self.keyspace.refused
@@ -760,7 +764,9 @@ class Committer:
         commit.has_more_due = self.keyspace.dates.looks_on != BEGINNING
 
     def _expire_behind(self, batch: LocalBatch, commit: Commit) -> None:
-        """What the server had dropped before a deadline came that has not seen it pass, and would show it again."""
+        """Report keys that the server dropped before a message moved their deadline ahead. Its sender had not seen them
+        expire, so they would appear again.
+        """
         keys = [
             key
             for key in self.keyspace.dates.dropped()
@@ -773,10 +779,10 @@ class Committer:
     # What the server decides
 
     def _may_record(self, commit: Commit, request: Request) -> bool:
-        """Whether the server may carry this out in this commit, and all that comes behind it.
+        """Whether the server may execute this request, and all after it, in this commit.
 
-        Our own reads behind a commit show what its vector says, and what is done `at_its_end` may send messages: what
-        is recorded waits for the next commit then, which goes without.
+        Own reads after a commit must match its vector, and work `at_its_end` may send messages. With either of them,
+        recorded requests wait for the next commit, which goes without.
         """
         if not _can_be_recorded(request) or self._intake.alone is request:
             return False
@@ -786,12 +792,12 @@ class Committer:
         return True
 
     def _record(self, commit: Commit, batch: LocalBatch, place: int, *, hindered: bool) -> None:
-        """Have the server carry out what stands from this place on, under a dot that is reserved."""
+        """Let the server execute the requests from this place on, under a reserved dot."""
         engine, keyspace, plan = self.engine, self.keyspace, commit.plan
         assert engine is not None
         plan.speak(2)
         if dropped := keyspace.dates.dropped():
-            batch.expire(dropped)  # what begins the keys anew would not tell that they had expired
+            batch.expire(dropped)  # commands that begin these keys again would not report it
         commit.sent = batch.end()
         if keyspace.unsettled:
             keyspace.settle(plan)
@@ -849,23 +855,25 @@ class Committer:
             request.command.prepare(batch, request)
 
     def _prepare_own(self, batch: LocalBatch) -> None:
-        """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
+        """Prepare the operations `inside`. They rest on the state after the last commit, so this commit takes no
+        deliveries.
+        """
         inside, self._inside = self._inside, []
         if not self.refusals.is_ending:
             for _, _, add in inside:
                 add(batch)
-                batch.increments.show(())  # the next one may put the key right
+                batch.increments.show(())  # the next one may repair the key
         batch.close()
         for _, _, event in batch.sent:
             self._reads.note_large_sets(event.effects)
 
     def _put_back(self, commit: Commit, place: int) -> None:
-        """The requests from this place on are for the next commit."""
+        """Leave the requests from this place on to the next commit."""
         self._requests.extendleft(reversed(commit.requests[place:]))
         del commit.requests[place:]
 
     def _prepare_transaction(self, batch: LocalBatch, transaction: Transaction) -> bool:
-        """False if the server must be asked first; then nothing of it is in the batch."""
+        """Returns False if the server must be asked first; then the batch has nothing of it."""
         plan = batch.plan
         watch, verdict = transaction.watch, WatchVerdict.GO
         if watch is not None:
@@ -873,7 +881,7 @@ class Committer:
         if verdict is WatchVerdict.MARKED:
             plan.answer_with(transaction, ABORTED)
         elif verdict is WatchVerdict.UNSURE:
-            self._intake.alone = transaction  # so that nothing comes between the look and it
+            self._intake.alone = transaction  # nothing may come between the look and it
             return False
         elif transaction.is_recorded or not prepare_transaction(
             batch, transaction, partial(add_read_at_one_instant, batch)
@@ -887,7 +895,7 @@ class Committer:
 
     @staticmethod
     def _fits_one_message(commit: Commit) -> bool:
-        """Whether the message of this commit needs no look at how full it is."""
+        """Whether all requests fit into one message, so that its size need not be watched."""
         if commit.transactions or commit.size > MAX_BYTES:
             return False
         return sum(map(len, map(_ARGS, commit.requests))) <= MAX_OPERATIONS
@@ -901,7 +909,7 @@ class Committer:
         if self._group is not None:
             commit.issued = [*commit.issued, *self._group.take_issued()]
             if commit.issued:
-                # The engine's own stand between the others; what became stable at once is not needed any more.
+                # The engine's own messages stand between the others. Stable ones are not needed.
                 dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
                 commit.stored = engine.messages(dots)
         for tag, _, _ in commit.sent[: commit.unaware] if commit.unaware else ():
@@ -963,8 +971,8 @@ class Committer:
         reads = commit.after
         after = b"".join([pack(command) for command, _ in reads]) if reads else b""
         if commit.transaction or plan.atomic:
-            # The fence is watched and read right behind every EXEC, so the next MULTI fails, and we learn it now, as
-            # soon as another gateway has taken the server.
+            # The fence is watched and read right after every EXEC: when another gateway takes the
+            # server, we see it now, or the next EXEC fails.
             payload = b"".join((_MULTI, *pieces, _EXEC, after, self._guard))
             replies = count + 2 + len(reads) + _GUARD_REPLIES
         else:
@@ -1013,8 +1021,8 @@ class Committer:
         self._finish(commit, executed, reads)
 
     def _lost_fence(self, fence: object) -> None:
-        """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it, or keys
-        that were looked at may have been dropped since.
+        """Handle a failed EXEC or another fence: another gateway has taken the server, with a higher epoch; or our keys
+        were removed; or keys may have been dropped since they were looked up.
         """
         assert self._server is not None
         if isinstance(fence, bytes) and fence.isdigit() and int(fence) > int(self._epoch):
@@ -1046,7 +1054,7 @@ class Committer:
                 self._repair(key, expect, reply)
 
     def _repair(self, key: bytes, expect: object, reply: object) -> None:
-        """The key was changed past the gateway: put back what it is worth, and say so."""
+        """The key was changed directly in the server: log that, and let the next commit restore its value."""
         if key in self._repairs:
             return
         self.changed_behind += 1
@@ -1088,7 +1096,7 @@ class Committer:
         if plan.dated or keyspace.dates.touched:
             self._note_deadlines(plan, replies)
         self._commit = None
-        self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
+        self._flush_clients()  # before the event log: a restart writes what is missing there
         self._observer.committed(commit)
         if commit.after:
             for (_, callback), reply in zip(commit.after, own, strict=True):
@@ -1099,12 +1107,12 @@ class Committer:
             crash_point("remote-applied")
         self._life.move(ServerEvent.END)
         self._hold_peers(False)
-        # Whatever else waits has time until the poller's round is over.
+        # All other work can wait until the poller's round is over.
         if self._requests or self.recorded.pending is not None:
             self.kick()
 
     def _take_record(self, segments: Segments, replies: Replies) -> None:
-        """Answer what the server has carried out by itself, and derive its one message in the same turn."""
+        """Answer the requests that the server has executed by itself, and derive their message in the same turn."""
         engine = self.engine
         assert engine is not None
         again, record = segments.answered(replies)
@@ -1124,7 +1132,7 @@ class Committer:
         self.keyspace.forget_dated()
 
     def _abandon(self, commit: Commit, reason: str) -> None:
-        """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
+        """The server refused the whole commit, so nothing of it was applied: answer the clients, and read all again."""
         assert self._server is not None
         self._log.error("the server refused a commit; nothing of it was applied: %s", reason)
         error = ReplyError(reason)
@@ -1134,7 +1142,7 @@ class Committer:
                 self.refusals.count(request)
                 request.answer(error)
         self._requests.extendleft(reversed(reads))
-        commit.requests.clear()  # so that nothing of it is to be settled
+        commit.requests.clear()  # `_settle` must not answer them again
         self._flush_clients()
         self._tell_lost(commit)
         commit.after = []
@@ -1144,7 +1152,7 @@ class Committer:
 def _ahead(
     messages: list[Message], dot: Dot, deliveries: Sequence[tuple[Delivery, EffectsEvent]]
 ) -> list[Message]:
-    """The messages in an order in which this one stands before what it has not seen, as an event log has to tell it."""
+    """The messages, with this one moved before those that it has not seen: the order that an event log needs."""
     unseen = {delivery.tag.dot for delivery, _ in deliveries}
     place = next(place for place, message in enumerate(messages) if message.dot == dot)
     before = place
@@ -1164,7 +1172,7 @@ def _fence_guard(metadata_db: int) -> bytes:
 
 
 def _instead(request: Answerable, is_wrong: bool, changed: set[bytes]) -> ReplyError | None:
-    """What to answer instead of a reply that tells what others have put under one of these keys."""
+    """The error for a reply that rests on a value written directly in the server; None for any other reply."""
     if is_wrong:
         return _KEPT
     command = request.command
@@ -1174,13 +1182,13 @@ def _instead(request: Answerable, is_wrong: bool, changed: set[bytes]) -> ReplyE
 
 
 def _can_be_recorded(request: Request) -> bool:
-    """Whether its effects can be told from what the server says of it, in all its parts."""
+    """Whether the effects of all its writes can be derived from the server's replies."""
     writes = [part.command.write for part in request.parts if part.writes]
     return bool(writes) and all(row is not None and row.derive is not None for row in writes)
 
 
 def _is_watching(request: Request) -> bool:
-    """Whether it may only be carried out if certain keys were not written: those must be known when it is prepared."""
+    """Whether it is a transaction with watched keys: whether these were written must be known when it is prepared."""
     return isinstance(request, Transaction) and request.watch is not None
 
 

@@ -1,7 +1,7 @@
-"""A removal of very many keys, carried out some keys at a time, so that no other client waits for the whole.
+"""A removal of very many keys, executed in pieces, so that no other client waits for the whole.
 
-Each piece is a request of its own to the committer, and an event of its own everywhere. Between two of them others see
-some of the keys gone and some not. Inside MULTI nothing is divided: there each key counts as a command.
+Each piece is a separate request to the committer, and a separate event at every member. Between two pieces other
+clients see some of the keys gone and some not. Inside MULTI nothing is divided: there each key counts as a command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.store.named_args import same_keys
 
 
 class RemovalPiece(Request):
-    """Some of the keys."""
+    """The request for some of the keys."""
 
     __slots__ = ("_whole",)
 
@@ -25,13 +25,13 @@ class RemovalPiece(Request):
         self._whole = whole
 
     def answer(self, value: object) -> None:
-        """Count it; the last one answers the client."""
+        """Count this reply; the last one answers the client."""
         self.answered = True
         self._whole.heard(value)
 
 
 class _Whole:
-    """What the pieces have come to."""
+    """Sums the replies to the pieces."""
 
     def __init__(self, request: Request, pieces: int) -> None:
         self._request = request
@@ -39,11 +39,11 @@ class _Whole:
         self._done = 0
         self._removed = 0
         self._error: ReplyError | None = None
-        """The first one."""
+        """The first error."""
         self._errors_differ = False
 
     def heard(self, value: object) -> None:
-        """One more piece is answered."""
+        """Take the reply to one more piece."""
         if isinstance(value, int):
             self._done += 1
             self._removed += value

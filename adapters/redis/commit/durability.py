@@ -1,8 +1,8 @@
-"""What the server has promised to keep, and how we learn that it has kept it.
+"""What the server promises to keep, and how the gateway learns that it is on disk.
 
-Digests cover only what is synced to disk, so that a server that lost its last second is refilled by repair. Under
-`appendfsync always` an answered EXEC is synced. Otherwise a second connection writes one small key and asks WAITAOF:
-the append-only file is sequential, so what was committed before that write is synced, too.
+Digests cover only what is synced to disk, so repair can refill a server that has lost its last second. Under
+`appendfsync always` an answered EXEC is synced. Otherwise a second connection writes one small key and sends WAITAOF:
+the append-only file is sequential, so all commits before that write are synced, too.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PROMISES = {
 
 
 class Mark(NamedTuple):
-    """An instant of the server's history: the number of the last commit, and the vector and the number of stored
-    messages that it left.
+    """An instant in the server's history: the number of the last commit, its vector, and the number of stored messages
+    after it.
     """
 
     number: int
@@ -45,9 +45,9 @@ class Mark(NamedTuple):
 
 
 class DurabilityProbe:
-    """Calls `durable(mark)` when everything up to `mark` is synced. Fed with `committed` after each commit.
+    """Calls `durable(mark)` when everything up to `mark` is synced. Call `committed` after each commit.
 
-    note: awaited with the order of each mark that WAITAOF has told of, before.
+    note: awaited before that, with the order of each mark that WAITAOF has confirmed.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class DurabilityProbe:
         self.level: Durability = Durability.VOLATILE
 
     def begin(self, level: Durability) -> None:
-        """Start anew: the engine is another one, so what waited for an answer means nothing to it."""
+        """Start again with another engine: marks that wait for an answer belong to the old one."""
         self.level, self._latest, self._news = level, None, trio.Event()
 
     def committed(self, mark: Mark) -> None:
-        """A commit was answered; the vector of `mark` is what it covers and will not change any more."""
+        """A commit was answered. The vector of `mark` is final: exactly what the commit covers."""
         if self.level is Durability.EVERYSEC:
             self._latest = mark
             self._news.set()
@@ -76,7 +76,7 @@ class DurabilityProbe:
             self._durable(mark)
 
     async def run(self, connection: ServerConnection, metadata_db: int) -> None:
-        """Ask, again and again, until the connection is lost or this is cancelled. Needed for EVERYSEC only."""
+        """Probe until the connection is lost or this is cancelled. Needed for EVERYSEC only."""
         count = 0
         try:
             await connection.call([("SELECT", metadata_db)])
@@ -92,7 +92,7 @@ class DurabilityProbe:
                     )
                 finally:
                     if not isinstance(synced, list) or synced[0] < 1:
-                        news.set()  # it is still to be asked for, if only over the next connection
+                        news.set()  # ask again for this mark, if only over the next connection
                 if isinstance(synced, Exception):
                     self._log.error("the server cannot report what is synced: %s", synced)
                     return

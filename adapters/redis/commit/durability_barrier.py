@@ -1,7 +1,7 @@
-"""What an engine wants sent waits here until the commit that it rests on cannot be lost any more.
+"""Holds what an engine sends until the commit that it rests on cannot be lost.
 
-Commits are numbered. An effect that was produced while commit *n* was the last one prepared, and that rests on nothing
-later, may leave when *n* is synced. This file knows neither engine nor network.
+Commits are numbered. An effect that was produced while commit *n* was the last one prepared rests on nothing later, so
+it may leave when *n* is synced. This file knows neither engine nor network.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crdtcast.causality.messages import Transmit
 
 
 class DurabilityBarrier:
-    """Effects by the number of their commit, in order. `transmit` gets what may leave."""
+    """Effects by the number of their commit, in order. `transmit` gets those that may leave."""
 
     def __init__(self, transmit: Callable[[list[Transmit]], None]) -> None:
         self._transmit = transmit
@@ -24,31 +24,31 @@ class DurabilityBarrier:
         self._risen = trio.Event()
 
     def begin(self, synced: int) -> None:
-        """Start anew, with another engine: the old one's effects rest on what may be lost, and repair replaces them.
+        """Start again with another engine: the old one's effects rest on what may be lost, and repair replaces them.
 
-        What waits in `wait_synced` is told by a `trio.Cancelled` of its own, or never: cancel it.
+        A task in `wait_synced` does not notice this and may wait forever: cancel it.
         """
         self._waiting.clear()
         self._synced = synced
 
     def add(self, effects: list[Transmit], number: int) -> None:
-        """These rest on commit `number`."""
+        """Hold these effects, which rest on commit `number`."""
         if effects:
             self._waiting.append((number, effects))
 
     def synced(self, number: int) -> None:
-        """Nothing can take back the commits up to this one."""
+        """The commits up to this one are synced: nothing can undo them."""
         if number > self._synced:
             self._synced = number
             self._risen.set()
             self._risen = trio.Event()
 
     def is_synced(self, number: int) -> bool:
-        """Whether nothing can take back that commit."""
+        """Whether that commit is synced."""
         return number <= self._synced
 
     def release(self) -> None:
-        """Let go what may leave."""
+        """Transmit what may leave."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= self._synced:
             self._transmit(waiting.popleft()[1])

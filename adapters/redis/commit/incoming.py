@@ -1,4 +1,4 @@
-"""Messages of other members, decoded before they are delivered: a large one a piece in each turn of the loop."""
+"""Decodes messages of other members before they are delivered; a large one piece by piece, in turns of the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from crdtcast.causality.tags import Dot
 
 
 class Incoming:
-    """later: has something called in a later turn. on_ready: called when a message that was not has been decoded."""
+    """Decodes the next message.
+
+    later: calls a function in a later turn of the loop.
+    on_ready: called when a message that `read` could not return yet is decoded.
+    """
 
     def __init__(
         self, later: Callable[[Callable[[], None]], None], on_ready: Callable[[], None]
@@ -23,7 +27,7 @@ class Incoming:
         self._ready = False
 
     def read(self, message: Message) -> Decoding | None:
-        """A message, complete; None: not yet. Raises UnreadableError for one that this program cannot read."""
+        """The decoded message; None: not ready yet. Raises UnreadableError if this program cannot read it."""
         if message.dot == self._dot:
             if self._error is not None:
                 raise self._error
@@ -37,7 +41,7 @@ class Incoming:
 
     def _go_on(self, decoding: Decoding) -> None:
         if decoding is not self._decoding:
-            return  # another message has come in its place: its member was evicted, or a server lost
+            return  # another message took its place: its member was evicted, or the server was lost
         try:
             self._ready = decoding.step()
         except UnreadableError as error:
@@ -49,10 +53,10 @@ class Incoming:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a message was not decoded at one go."""
+        """Whether a message is decoded in pieces."""
         return self._dot is not None
 
     def delivered(self, message: Message) -> None:
-        """It is not needed any more."""
+        """Forget a message: it was delivered."""
         if message.dot == self._dot:
             self._dot = self._decoding = None

@@ -1,4 +1,4 @@
-"""What a commit has to know of the server before it can be prepared, asked for in one pipeline."""
+"""Reads what a commit has to know of the server before it can be prepared, in one pipeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Words = Sequence[bytes]
 Take = Callable[["Replies"], None]
 _LAST = b"%d" % LONGEST_NUMBER
 _KEYS_AT_ONCE = 200
-"""Of one script."""
+"""Keys that one script reads."""
 
 
 def _learn_dated(
@@ -48,8 +48,9 @@ def _watched(replies: Replies) -> None:
 
 
 class Looks(NamedTuple):
-    """What is to be known of slots of one type. take: gets the replies to `NativeType.asking`; None if they are to be
-    counted in.
+    """Slots of one type that must be known.
+
+    take: gets the replies to `NativeType.asking`; None: the slots will be incremented.
     """
 
     type: RedisType
@@ -58,7 +59,7 @@ class Looks(NamedTuple):
 
 
 class Lookup:
-    """Reads, and who takes in their replies."""
+    """Reads, and the callbacks for their replies."""
 
     def __init__(self) -> None:
         self._packed: list[bytes] = []
@@ -70,32 +71,32 @@ class Lookup:
 
     @property
     def replies(self) -> int:
-        """How many are to be expected."""
+        """The number of replies to expect."""
         return len(self._packed)
 
     def ask(self, commands: Sequence[Words], take: Take) -> None:
-        """On database 0. take: gets the replies, errors among them as values; what it raises, `learn` raises."""
+        """Add commands on database 0. take: gets the replies, errors as values; `learn` raises what it raises."""
         self._packed += map(pack, commands)
         self._takers.append((len(commands), take))
 
     def at(self, home: Home, commands: Sequence[Words], take: Take) -> None:
-        """The same where a value stands."""
+        """Like `ask`, in the database of a value."""
         if not home.db:
             self.ask(commands, take)
             return
         self.ask([select(home.db), *commands, select(0)], lambda replies: take(replies[1:-1]))
 
     def learn(self, replies: Replies) -> None:
-        """Have all replies taken in."""
+        """Pass all replies to their callbacks."""
         start = 0
         for number, take in self._takers:
             take(replies[start : start + number])
             start += number
 
-    # What is asked
+    # Questions
 
     def type_of(self, key: bytes, keyspace: Keyspace, found: Callable[[bytes], None]) -> None:
-        """What a key holds; of a text as much as a number may have. found: is told of a key that is there."""
+        """What a key holds; of a text, as many bytes as a number may have. found: called with a key that exists."""
 
         def take(replies: Replies) -> None:
             kind, text = replies
@@ -111,17 +112,20 @@ class Lookup:
     def dated(
         self, keys: Sequence[bytes], keyspace: Keyspace, found: Callable[[bytes], None]
     ) -> None:
-        """What keys hold, and until when. found: is told of each that is there."""
+        """What keys hold, and their deadlines. found: called with each key that exists."""
         for start in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[start : start + _KEYS_AT_ONCE]
             words = index.look(some, keyspace.metadata_db, keyspace.dates.offset_ms)
             self.ask((words,), partial(_learn_dated, some, keyspace, found))
-        # What is made of this is written before the server drops any of these keys, or not at all.
+        # A commit that rests on this is written before the server drops any of the keys, or fails.
         watch = (select(keyspace.metadata_db), (b"WATCH", index.LOOKED), select(0))
         self.ask(watch, _watched)
 
     def due(self, keyspace: Keyspace, grace_ms: int, take: Callable[[list[Due]], None]) -> None:
-        """What the server has dropped at its deadline; of others' deadlines only those that are over for so long."""
+        """Keys that the server has dropped at their deadlines.
+
+        grace_ms: a deadline that another member set must have passed for so long.
+        """
 
         def learn(replies: Replies) -> None:
             (reply,) = replies
@@ -136,7 +140,7 @@ class Lookup:
         self.ask((index.find_due(*where),), learn)
 
     def whole(self, key: bytes, keyspace: Keyspace, take: Callable[[Contents], None]) -> None:
-        """All that a key is worth."""
+        """The complete contents of a key, hidden values included."""
         hidden = frozenset(keyspace.hidden.get(key, ()))
         read = KeyRead(key, hidden, keyspace.metadata_db)
         self.ask(read.commands, lambda replies: take(read.contents(replies)))
@@ -149,7 +153,7 @@ class Lookup:
         keyspace: Keyspace,
         take: Take,
     ) -> None:
-        """What slots of one type hold."""
+        """The values of slots of one type."""
         home, native = keyspace.place_of(key, type_), TYPES[type_]
         self.at(home, [native.asking(home.key, slot) for slot in slots], take)
 
@@ -160,7 +164,7 @@ class Lookup:
         slots: Sequence[bytes],
         found: Callable[[SlotContents], None],
     ) -> None:
-        """How many slots a key has, and which of these. found: is told if it holds that type, or nothing."""
+        """How many slots a key has, and which of the given ones. found: called if it holds that type, or nothing."""
         native = TYPES[type_]
 
         def take(replies: Replies) -> None:
@@ -179,7 +183,7 @@ class Lookup:
         self.at(home, [[native.size, home.key], *asking], take)
 
     def number(self, key: bytes, type_: RedisType, slot: bytes, keyspace: Keyspace) -> None:
-        """What a slot holds that is counted in."""
+        """The value of a slot that will be incremented."""
 
         def take(replies: Replies) -> None:
             keyspace.learn_number(key, type_, slot, replies[0])

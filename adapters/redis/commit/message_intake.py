@@ -1,4 +1,4 @@
-"""Other members' messages: how many of them a commit takes, and what has to be looked up before it applies them."""
+"""Other members' messages: how many of them a commit takes, and what it must look up before it applies them."""
 
 from __future__ import annotations
 
@@ -43,21 +43,25 @@ if TYPE_CHECKING:
 
 MAX_DELIVERIES = 256
 MAX_DELIVERED_BYTES = 8 << 20
-"""Of the payloads of other members' messages in one commit; the first may be larger."""
+"""Bytes of other members' messages in one commit; the first message may be larger."""
 MAX_DELIVERED_EFFECTS = 4096
-"""In the messages before the last one."""
+"""Effects in the messages before the last one."""
 MAX_DATED_EFFECTS = 256
-"""The same where keys may expire: each takes a look at its deadline, and a move in the index."""
+"""The same where keys may expire: each effect costs a look at its deadline and a move in the index."""
 
 _OF = attrgetter("key")
 _NAMES_KEY = frozenset((One, Reg, Inc, KillKey, KillSlots, Replace, Assign, Until))
 
 Inside: TypeAlias = "tuple[bytes, Sequence[Looks], Callable[[LocalBatch], None]]"
-"""An operation of the gateway's own: its key, what it has to know of slots, and what adds it to a batch."""
+"""An operation of the gateway itself: its key, the slots that it must know, the function that adds it to a batch."""
 
 
 class MessageIntake:
-    """keyspace: the present one; to be set. later, on_ready: see `Incoming`."""
+    """Takes messages into commits.
+
+    keyspace: the present one; set it when it changes.
+    later, on_ready: see `Incoming`.
+    """
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class MessageIntake:
         self.keyspace = keyspace
 
     def take(self, commit: Commit, engine: Engine | GroupEngine) -> int:
-        """Take messages; the bytes of their payloads."""
+        """Take messages for this commit; return the bytes of their payloads."""
         delivered = steps = 0
         newest = 0, ""
         deliveries, is_dated = commit.deliveries, self.keyspace.dates.in_use
@@ -104,7 +108,7 @@ class MessageIntake:
                     continue
                 if is_dated and (keys := extended(self.keyspace, event)):
                     if deliveries:
-                        break  # what it takes has to be read before it
+                        break  # it waits for the next commit, which reads these keys first
                     commit.extended = keys
                 steps += len(event.effects)
                 if event.timestamp > newest[0]:
@@ -120,17 +124,17 @@ class MessageIntake:
                 break
         if newest[0]:
             self._clock.observe(*newest)
-        # Until it is known whether a message of ours has to be concurrent with these.
+        # Until it is known whether an own message has to be concurrent with these.
         engine.silent = bool(deliveries) and is_dated
         commit.may_hold_many = holds_many(delivered)
         return delivered
 
     def _has_databases(self, named: Collection[int]) -> bool:
-        """Whether these are the clients' here: the handshake lets in only who has the same."""
+        """Whether clients may use all of these. A member has the same: the handshake refuses others."""
         return set(named).issubset(self.keyspace.databases.clients)
 
     def note_unknown(self, commit: Commit, inside: Sequence[Inside]) -> None:
-        """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
+        """Note the keys of own operations (`inside`) and of deliveries whose types must be looked up."""
         known, unknown = self.keyspace.types, commit.unknown
         for key, several, _ in inside:
             if key not in known:
@@ -154,7 +158,7 @@ class MessageIntake:
                     commit.will_count(self.keyspace, effect.key, effect.type, effect.slot)
 
     def _knows_all_of(self, deliveries: Sequence[tuple[Delivery, EffectsEvent]]) -> bool:
-        """Whether nothing that these write has to be looked up, as far as one look at all of them tells."""
+        """Whether these certainly need no lookup. It checks all effects at once."""
         applied = list(chain.from_iterable([event.effects for _, event in deliveries]))
         kinds = set(map(type, applied))
         return (
@@ -165,10 +169,10 @@ class MessageIntake:
 
 
 def _last_delivered(engine: Engine | GroupEngine) -> list[Tag]:
-    """What all came after that is delivered by now, but for what is stable."""
+    """The last delivered messages that are not stable: what comes after these comes after all deliveries."""
     tags: list[Tag] = []
     for dot in engine.context:
-        with contextlib.suppress(LocalProtocolError):  # it is stable
+        with contextlib.suppress(LocalProtocolError):  # the message is stable
             tags.append(engine.tag(dot))
     return tags
 

@@ -1,11 +1,11 @@
-"""How far a gateway has got with the server beside it, and what clients may expect meanwhile: a table."""
+"""The phases of a gateway's connection to its server, and what clients get in each: a table."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
 
 class ServerPhase(StrEnum):
-    """The first three are those without the server."""
+    """In the first three the gateway cannot write to the server."""
 
     WAITING = "clients wait"
     REFUSING = "clients get errors"
@@ -15,7 +15,7 @@ class ServerPhase(StrEnum):
 
 
 class ServerEvent(StrEnum):
-    """What moves a gateway from one phase to another."""
+    """Moves a gateway from one phase to another."""
 
     OWN = "inspected, and its fence taken"
     BEGIN = "commit begins"
@@ -29,7 +29,7 @@ TRANSITIONS: Mapping[tuple[ServerPhase, ServerEvent], ServerPhase] = {
     (ServerPhase.WAITING, ServerEvent.OWN): ServerPhase.READY,
     (ServerPhase.WAITING, ServerEvent.GIVE_UP): ServerPhase.REFUSING,
     (ServerPhase.WAITING, ServerEvent.FIND_FULL): ServerPhase.READ_ONLY,
-    # Each attempt may fail for another reason, which clients are told.
+    # Each attempt may fail for another reason; clients get the latest.
     (ServerPhase.REFUSING, ServerEvent.GIVE_UP): ServerPhase.REFUSING,
     (ServerPhase.REFUSING, ServerEvent.FIND_FULL): ServerPhase.READ_ONLY,
     (ServerPhase.REFUSING, ServerEvent.OWN): ServerPhase.READY,
@@ -43,6 +43,6 @@ TRANSITIONS: Mapping[tuple[ServerPhase, ServerEvent], ServerPhase] = {
 }
 
 SERVING = (ServerPhase.READY, ServerPhase.COMMITTING)
-"""Where the server is this gateway's."""
+"""Phases in which this gateway owns the server."""
 REFUSES = (ServerPhase.REFUSING, ServerPhase.READ_ONLY)
-"""Where clients are told why their commands fail."""
+"""Phases in which clients get errors that say why."""

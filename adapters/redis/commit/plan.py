@@ -1,7 +1,7 @@
-"""What one commit will send to the server, what it expects to hear, and whom it will then answer.
+"""The plan of one commit: commands for the server, the replies expected, and the requests to answer then.
 
-EXEC does not roll back: a command that fails inside it leaves the others applied. So every command in a plan carries
-the reply that it must get; another one means that the key was changed past the gateway.
+EXEC does not roll back: if a command fails inside it, the others stay applied. So each command in a plan carries the
+reply that it must get; another reply means that the key was changed directly in the server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: igno
 
 
 class CalledCommand(Protocol):
-    """What the command of a request is, as far as its reply depends on that."""
+    """The command of a request, as far as its reply depends on it."""
 
     @property
     def name(self) -> str: ...
@@ -33,22 +33,22 @@ class CalledCommand(Protocol):
 
     @property
     def is_read(self) -> bool:
-        """Whether the server answers it, after the connection's own writes."""
+        """Whether the server answers it, after the earlier writes of the same connection."""
 
     def keys_of(self, args: Sequence[bytes]) -> Sequence[bytes]:
         """The keys among these arguments."""
 
 
 class Asker(Protocol):
-    """Who has sent a request."""
+    """The sender of a request."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing reaches it any more."""
+        """Whether its connection is closed."""
 
 
 class Answerable(Protocol):
-    """A request, as far as commands and commits know it: what it says, and how it is answered."""
+    """A request as commands and commits see it: its words, and how to answer it."""
 
     @property
     def client(self) -> Asker: ...
@@ -60,14 +60,14 @@ class Answerable(Protocol):
 
     @property
     def protocol(self) -> int:
-        """In which its reply is to be."""
+        """The protocol of its reply: 2 or 3."""
 
     def answer(self, value: object) -> None:
         """Fix the reply: any value that `resp.encode` takes."""
 
 
 class Expect(Enum):
-    """The kind of reply a command must get, where the exact one is not known beforehand."""
+    """The kind of reply that a command must get, if the exact one is not known before."""
 
     INTEGER = "an integer"
     ANY = "anything, errors included: a client's read"
@@ -78,7 +78,7 @@ SAYS_OK = b"OK"
 
 
 class _Select(dict[int, bytes]):
-    """The command by number of the database."""
+    """The packed SELECT command by number of the database."""
 
     def __missing__(self, db: int) -> bytes:
         self[db] = packed = _pack((b"SELECT", b"%d" % db))
@@ -90,41 +90,41 @@ _KINDS: dict[type, Expect] = {int: Expect.INTEGER}
 
 
 class Plan:
-    """Commands in order, for one MULTI … EXEC or, without any write, for one plain pipeline of reads."""
+    """Commands in order, for one MULTI … EXEC or, without writes, for one plain pipeline of reads."""
 
     writes: bool = False
     atomic: bool = False
     """Whether its reads must be at one instant."""
     reads: bool = False
-    """Whether it has reads of clients."""
+    """Whether it contains reads of clients."""
     _db = 0
     protocol: int = 2
-    """In which the server answers as of here."""
+    """The protocol that the server answers in after the commands so far."""
 
-    # What each plan has of its own; said here, since what is said in `__init__` is an instruction of each.
+    # Fields of each plan. A docstring in `__init__` would cost an instruction for each plan.
 
     pieces: list[bytes]
     expected: list[Expect | int | bytes]
     keys: dict[int, bytes]
-    """Position of a command on the clients' databases -> the key that is blamed if its reply is not as expected."""
+    """Position of a command on the clients' databases -> the key to blame if its reply is not the expected one."""
     looks: set[int]
-    """Positions of those of them that leave their key as it is."""
+    """Positions of those of them that do not change their key."""
     from_reply: list[tuple[Answerable, int]]
-    """Request, position: it is answered with the reply at the position."""
+    """Request, position: the reply at the position answers it."""
     from_sum: list[tuple[Answerable, Sequence[int]]]
-    """It is answered with the sum of the replies at the positions."""
+    """Request, positions: the sum of the replies at the positions answers it."""
     counted: list[tuple[Answerable, int]]
     """Request, position: the reply there counts subscribers, the gateway as one of them."""
     answers: list[tuple[Answerable, object]]
-    """It is answered with a value known now."""
+    """Request, value: the value, known now, answers it."""
     settling: list[tuple[bytes, int]]
-    """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
+    """Keys, and the positions of the replies that say what they hold now (`Keyspace.settled`)."""
     dated: list[tuple[Sequence[Move], int]]
-    """Keys whose deadlines were set, and where the reply stands that tells which of them are there."""
+    """Keys whose deadlines were set, and the position of the reply that says which of them exist."""
     flushes: list[tuple[int, int | None]]
-    """Positions of commands that empty a database of the clients, and which; None: all of them."""
+    """Positions of commands that empty a database of the clients, and its number; None: all databases."""
     as_they_are: set[int]
-    """Positions of reads whose replies go to the client byte for byte."""
+    """Positions of reads whose replies go to the client unchanged, byte for byte."""
 
     def __init__(self, metadata_db: int) -> None:
         self._metadata_db = metadata_db
@@ -142,21 +142,21 @@ class Plan:
         self.as_they_are = set()
 
     def native(self, key: bytes, expect: Expect | int | bytes, *command: bytes) -> int:
-        """A command from database 0, and back to it; `key` is blamed if its reply is not the expected one.
+        """A command that begins and ends on database 0; `key` is blamed if its reply is not the expected one.
 
-        Returns its position: an answer can be made from the reply at it.
+        Returns its position, for `answer_from`.
         """
         return self.native_packed(key, expect, _pack(command))
 
     def script(self, *command: bytes) -> int:
-        """A command, sent in database 0, that belongs to no key: no reply to it is unexpected. Returns its position."""
+        """A command on database 0 that belongs to no key: any reply to it is expected. Returns its position."""
         if self._db:
             self._select(0)
         self.writes = True
         return self._append(Expect.ANY, _pack(command))
 
     def native_packed(self, key: bytes, expect: Expect | int | bytes, packed: bytes) -> int:
-        """The same for a command that is packed already."""
+        """Like `native`, for a command that is packed already."""
         if self._db:
             self._select(0)
         self.writes = True
@@ -174,13 +174,13 @@ class Plan:
         return self.at(home, _pack((verb, home.key, *behind)), expect)
 
     def look(self, home: Home, packed: bytes) -> int:
-        """The same, packed, for one that tells a number and leaves the key as it is: it copies what is there."""
+        """Like `at`, for a command that replies with a number and does not change the key: it copies the value."""
         place = self.at(home, packed)
         self.looks.add(place)
         return place
 
     def at(self, home: Home, packed: bytes, expect: Expect | int | bytes = Expect.INTEGER) -> int:
-        """A packed command on a key of any database, ours too. Returns its position."""
+        """A packed command on a key of any database, our own included. Returns its position."""
         if home.db == self._metadata_db:
             return self.metadata_packed(packed, expect)
         if self._db != home.db:
@@ -198,7 +198,7 @@ class Plan:
         return self._append(expect, packed)
 
     def flush(self, databases: Iterable[int]) -> None:
-        """Have these of the clients' databases be empty. The server frees the memory behind the commit."""
+        """Empty these databases of the clients. The server frees the memory after the commit."""
         self.writes = True
         for db in databases:
             if self._db != db:
@@ -206,12 +206,12 @@ class Plan:
             self.flushes.append((self._append(SAYS_OK, _pack((b"FLUSHDB", b"ASYNC"))), db))
 
     def settle(self, key: bytes) -> None:
-        """Have a key that has become empty hold what it hid."""
+        """If a key has become empty, bring out the value that it hid."""
         words = settling(key, self._metadata_db)
         self.settling.append((key, self.native(key, Expect.ANY, *words)))
 
     def set_deadlines(self, moves: Sequence[Move], offset_ms: int, *, pins: bool) -> None:
-        """Have keys, and the index, get these deadlines; what is near is put off once more if it `pins`."""
+        """Give keys, and the index, these deadlines. pins: whether to postpone near ones again."""
         words = finish(moves, self._metadata_db, offset_ms, pins=pins)
         place = self.native(moves[0].key, Expect.ANY, *words)
         self.looks.add(place)
@@ -226,7 +226,7 @@ class Plan:
         self.expected.append(expect)
 
     def read(self, request: Answerable, command: list[bytes]) -> None:
-        """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
+        """A client's read, after all commands so far; the client gets its reply."""
         db = 0 if type(command) is list else db_of_args(command)
         if self._db != db:
             self._select(db)
@@ -235,25 +235,25 @@ class Plan:
         self.from_reply.append((request, self._append(Expect.ANY, _pack(tuple(words)))))
 
     def read_as_it_is(self, request: Answerable, command: list[bytes], protocol: int) -> None:
-        """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
+        """Like `read`, but the reply is not decoded. Call `speak(2)` afterwards."""
         self.speak(protocol)
         self.read(request, command)
         self.as_they_are.add(len(self.pieces) - 1)
 
     def count(self, request: Answerable) -> None:
-        """A client's PUBLISH, or its question how many have subscribed."""
+        """A client's PUBLISH, or a command that counts subscribers."""
         self.counted.append((request, self._append(Expect.ANY, _pack(tuple(request.args)))))
 
     def speak(self, protocol: int) -> None:
-        """Have the server answer what follows in this protocol."""
+        """Let the server answer in this protocol from here on."""
         if self.protocol != protocol:
             self.protocol = protocol
             self._append(Expect.ANY, _pack((b"HELLO", b"%d" % protocol)))
 
     def may_write(self, keys: Set[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Places of commands that may write one of these keys of the clients' databases, and which of them.
+        """Positions of commands that may write one of these keys of the clients' databases, with the key.
 
-        The one place that says so: a command that tells only by its reply what it writes counts for all of them.
+        Only this method decides that. A command that shows only by its reply what it writes counts for all its keys.
         """
         if not keys.isdisjoint(self.keys.values()):
             for place, key in self.keys.items():
@@ -265,12 +265,12 @@ class Plan:
             yield from ((place, key) for key in keys if db is None or db_of(key) == db)
 
     def finish(self) -> None:
-        """Leave the connection on database 0, where every plan starts."""
+        """Return to database 0, where every plan starts."""
         if self._db:
             self._select(0)
 
     def answer_from(self, request: Answerable, positions: Sequence[int]) -> None:
-        """Answer with the sum of these commands' replies: 0 without any."""
+        """Answer with the sum of the replies to these commands; 0 if there are none."""
         if len(positions) == 1:
             self.from_reply.append((request, positions[0]))
         elif positions:
@@ -279,15 +279,18 @@ class Plan:
             self.answers.append((request, 0))
 
     def answer_with(self, request: Answerable, value: object) -> None:
-        """Answer with a value known now, when the commit has succeeded."""
+        """Answer with a value known now, after the commit has succeeded."""
         self.answers.append((request, value))
 
     def surprises(self, replies: Sequence[object]) -> list[int]:
-        """Positions of the commands whose replies are not as expected. ValueError if these are not all."""
+        """Positions of the commands whose replies are not the expected ones.
+
+        Raises ValueError if the number of replies is wrong.
+        """
         expected = self.expected
         if len(replies) != len(expected):
             raise ValueError(f"{len(replies)} replies to {len(expected)} commands")
-        # Nearly all expect OK, or some integer, or this one, and get that: these cost no look of ours.
+        # Nearly all commands expect OK, any integer or a certain one, and get it: no loop then.
         found = list(map(_KINDS.get, map(type, replies), replies))
         if found == expected:
             return []
@@ -308,7 +311,7 @@ class Plan:
 
 
 def as_expected(reply: object, expect: Expect | int | bytes) -> bool:
-    """Whether a reply inside EXEC is what the plan relied on."""
+    """Whether a reply inside EXEC is the one that the plan relied on."""
     if expect is Expect.ANY:
         return True
     if expect is Expect.INTEGER:

@@ -1,4 +1,4 @@
-"""Reads behind the writes of their commit: which go with it, how they are asked there, what their replies become."""
+"""Reads after the writes of their commit: which go with a commit, how it asks them, and what their replies become."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ _SHAPES: dict[str, Callable[[object], object]] = {
     "DBSIZE": _as_it_is,
     "SCAN": _as_it_is,
 }
-"""Reads of which hiredis loses nothing that the table does not give back. They go along with the commits, many clients'
-in one pipeline, at half the price of passing each one's bytes. Any other goes with a commit only behind what its own
-client has there, and its bytes are cut out of the replies.
+"""Reads whose replies hiredis decodes without loss, apart from what this table restores. They go with commits, many
+clients' reads in one pipeline, at half the cost of relaying the bytes of each. Any other read goes with a commit only
+after requests of its own client there, and its bytes are cut out of the replies.
 """
 _ANY_SIZE = frozenset({"SMEMBERS", "SCAN"})
-"""Of these, reads whose reply may be large: only behind their own client's writes, and not on keys known as large."""
+"""Those whose reply may be large: they go only after requests of their own client, and not on keys known as large."""
 _LARGE_MEMBERS, _LARGE_BYTES = 16_384, 1 << 20
 _REMEMBERED = 10_000
 _MOST_WORDS = 1024
 
 
 class CommitReads:
-    """Which reads go with commits; it remembers the keys about which replies are too large for that."""
+    """Decides which reads go with commits. It remembers keys whose replies are too large for that."""
 
     def __init__(self) -> None:
         self.large: OrderedDict[bytes, None] = OrderedDict()
-        """Keys about which a reply was, or will be, so large that it is relayed from then on."""
+        """Keys with a large reply, past or expected: reads of them are relayed."""
 
     def is_relayed(self, request: Request, *, behind_own: bool) -> bool:
-        """Whether this read goes past the commits. behind_own: its client has something in this one."""
+        """Whether to relay this read instead of adding it to a commit. behind_own: its client has requests in there."""
         command = request.command
         if len(request.args) > _MOST_WORDS or command.denied is not None:
             return True
@@ -70,13 +70,13 @@ class CommitReads:
         return not behind_own and (command.name not in _SHAPES or command.name in _ANY_SIZE)
 
     def note_large_sets(self, applied: Sequence[Effect]) -> None:
-        """These effects were prepared: a read of what they add many members to will be large."""
+        """Note keys to which these prepared effects add many members: reads of them will be large."""
         for effect in applied if One in map(type, applied) else ():
             if type(effect) is One and len(effect.slots) > _LARGE_MEMBERS:
                 self._note(effect.key)
 
     def shaped(self, request: Answerable, value: object) -> object:
-        """What a read has given, as a value of our own; as it is for any other request."""
+        """The reply to a read as our own value; any other reply unchanged."""
         if request.command.is_read and _is_large(value):
             for subject in _subjects(request):
                 self._note(subject)
@@ -95,11 +95,11 @@ class CommitReads:
 
 def holds_many(size: int) -> bool:
     """Whether requests of so many bytes may hold more members than a reply in a commit may have."""
-    return size > _LARGE_MEMBERS  # a member has a byte at least, but for the empty one
+    return size > _LARGE_MEMBERS  # a member has at least one byte, except the empty one
 
 
 def add_read(batch: LocalBatch, request: Request) -> None:
-    """Ask it behind what is in the batch by now."""
+    """Add a client's read after what is in the batch so far."""
     plan, command, args = batch.plan, request.command, request.args
     batch.increments.show(command.keys_of(args))
     if command.name not in _SHAPES or plan.protocol == request.protocol == 3:
@@ -111,7 +111,7 @@ def add_read(batch: LocalBatch, request: Request) -> None:
 
 
 def add_read_at_one_instant(batch: LocalBatch, call: Request) -> None:
-    """The same, for one call of a transaction."""
+    """Like `add_read`, for one call of a transaction."""
     batch.plan.atomic = True
     add_read(batch, call)
 
@@ -123,10 +123,10 @@ def _is_large(value: object) -> bool:
         return len(value) > _LARGE_MEMBERS
     if isinstance(value, bytes):
         return len(value) > _LARGE_BYTES
-    return type(value) is ReplyError  # it was dropped
+    return type(value) is ReplyError  # the large reply was dropped
 
 
 def _subjects(request: Answerable) -> Sequence[bytes]:
-    """What a reply's size is remembered by: the keys, or the name of a command that has none."""
+    """The keys under which a reply's size is remembered; for a command without keys, its name."""
     command = request.command
     return command.keys_of(request.args) or (command.name.encode(),)

@@ -1,4 +1,4 @@
-"""Why a request is not carried out: its key, its size, its level, or that the member can send nothing."""
+"""Why a request is refused: its key, its size, its level, or that this member cannot send."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENDING = ReplyError(
 
 
 class Refusals:
-    """Answers requests that cannot be carried out, and counts the writes among them."""
+    """Answers requests that cannot be executed, and counts the writes among them."""
 
     def __init__(self, formats: FormatLevel) -> None:
         self._formats = formats
@@ -38,14 +38,14 @@ class Refusals:
         self._group: GroupEngine | None = None
         self._keyspace: Keyspace | None = None
         self._takes_all = False
-        """Whether neither the level nor the member's standing can hinder a write: what is fixed."""
+        """Whether neither the level nor the member's standing can ever prevent a write: the members are fixed."""
         self.growth: ReplyError | None = None
-        """Answer to writes that need memory, while the server has none to spare."""
+        """The answer to writes that need memory, while the server has none to spare."""
         self.writes: int = 0
-        """Refused since the start, for a reason that is not the request's own."""
+        """Writes refused since the start. Errors that a plain server gives, too, do not count."""
 
     def resume(self, engine: Engine | GroupEngine, keyspace: Keyspace) -> None:
-        """These are the engine and the keyspace from now on."""
+        """Use this engine and this keyspace from now on."""
         self._engine, self._keyspace = engine, keyspace
         self._group = engine if isinstance(engine, GroupEngine) else None
         is_highest = self._formats.in_force(engine) >= effects.READS.highest
@@ -53,17 +53,17 @@ class Refusals:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the engine sends nothing any more."""
+        """Whether the engine has stopped sending."""
         group = self._group
         return group is not None and not group.standing.can_send
 
     def count(self, request: Request) -> None:
-        """It was refused."""
+        """Count a refused request."""
         self.writes += request.writes
 
     @property
     def elsewhere(self) -> ReplyError | None:
-        """Why the group cannot have keys of other databases than 0, and some of that; None if it can."""
+        """Why the group cannot have keys of databases other than 0, or keys that begin with 0xff; None if it can."""
         level, engine = effects.ELSEWHERE_LEVEL, self._engine
         if engine is None or level <= self._formats.in_force(engine):
             return None
@@ -71,13 +71,13 @@ class Refusals:
         return self._formats.refusal(engine, what, level)
 
     def hinder_writes(self, commit: Commit) -> bool:
-        """Whether some write of this commit may be refused, whatever its key holds."""
+        """Whether a write of this commit may be refused, whatever its key holds."""
         if self.growth is not None or commit.size > MAX_COMMAND_BYTES:
             return True
         return not self._takes_all and (self.is_ending or self._exceeds_level(commit))
 
     def answer(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
-        """Whether it is answered with an error. hindered: whether it may be refused, whatever its key holds."""
+        """Refuse a request if necessary; return whether it was. hindered: it may be refused whatever its key holds."""
         assert self._keyspace is not None
         refusal = self.by_key(request) if self._keyspace.refused else None
         if refusal is None and hindered and request.writes:
@@ -89,7 +89,7 @@ class Refusals:
         return True
 
     def answer_transaction(self, plan: Plan, transaction: Transaction) -> bool:
-        """Whether it is answered with an error, and nothing of it carried out."""
+        """Refuse a whole transaction if necessary; return whether it was."""
         refusal = self._of_transaction(transaction)
         if refusal is None:
             return False
@@ -98,7 +98,7 @@ class Refusals:
         return True
 
     def by_key(self, request: Request) -> ReplyError | None:
-        """Why it is not carried out: a key of it was changed past a gateway."""
+        """Why a request is refused for one of its keys, which was changed directly in a server; None if it is not."""
         assert self._keyspace is not None
         return _of_keys(self._keyspace, request.command.keys_of(request.args))
 

@@ -1,8 +1,8 @@
-"""The replies to a commit with clients' reads: what these bring is kept as bytes, and only up to a limit.
+"""The replies to a commit with clients' reads: replies to these are kept as bytes, and only up to a limit.
 
-As Python objects the members of a set take ten times their bytes, and what a transaction reads has no bound of its own.
-So a commit whose replies are small is hiredis's; of any other each reply is cut out of the stream as it comes, and what
-would exceed the limit of its client is thrown away at once.
+As Python objects the members of a set take ten times their bytes, and the reads of a transaction have no limit. So
+hiredis decodes the replies of a commit only if they are small. Otherwise each reply is cut out of the stream as it
+comes, and a reply that exceeds the limit of its client is dropped at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from crdtcast.adapters.redis.server.parsing import ReplySplitter
 from crdtcast.adapters.redis.server.resp import Raw, ReplyError
 
 SMALL_BYTES = 256 << 10
-"""Of all replies to one commit, up to which hiredis takes them apart."""
+"""Up to so many bytes of replies to one commit, hiredis decodes them."""
 
 
 class CommitReplies:
-    """A `ReplyReader` for one plan. Its clients' reads may give `Raw` bytes, in the protocol that the plan spoke.
+    """A `ReplyReader` for one plan. It may return clients' reads as `Raw` bytes, in the protocol that the plan spoke.
 
-    limit: bytes of replies that a client may leave unread; 0: any number. A sixteenth of it is for all that is small,
-    errors above all; instead of a read's reply that exceeds the rest there is a ReplyError.
+    limit: bytes of replies that a client may leave unread; 0: any number. A sixteenth of it is reserved for small
+        replies, mainly errors. A ReplyError replaces the reply to a read that exceeds the rest.
     """
 
     def __init__(self, plan: Plan, *, in_exec: bool, limit: int) -> None:
@@ -38,9 +38,9 @@ class CommitReplies:
         }
         self._exec_at = 1 + len(plan.pieces) if in_exec else -1
         self._given = 0
-        """Replies of the pipeline."""
+        """Replies of the pipeline that were returned."""
         self._count = -1
-        """Elements of the reply to EXEC, once they have begun."""
+        """Number of elements of the reply to EXEC; -1: not known yet."""
         self._elements: Replies = []
         self._sizes: Counter[Asker] = Counter()
         self._splitter = ReplySplitter()
@@ -93,7 +93,7 @@ class CommitReplies:
         return elements
 
     def _next(self, place: int) -> object:
-        """The reply that comes next. place: of its command in the plan; -1 if it only says that one is queued."""
+        """The next reply. place: of its command in the plan; -1 if it only says QUEUED."""
         client = self._readers.get(place)
         self._splitter.most = self._limit if client is not None else 0
         reply = self._splitter.next()
@@ -115,7 +115,7 @@ class CommitReplies:
 
 
 def in_protocol(reply: Raw, protocol: int, *, is_set: bool) -> object:
-    """A reply that came in RESP2 as one for a client of this protocol."""
+    """A RESP2 reply, converted for a client of this protocol."""
     if protocol == 3:
         if reply == b"$-1\r\n":
             return None

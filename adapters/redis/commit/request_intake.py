@@ -1,4 +1,4 @@
-"""Clients' requests: which of those that wait a commit takes, in order, and what has to be looked up before it."""
+"""Clients' requests: which of the waiting ones a commit takes, in order, and what it must look up before."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 MAX_REQUESTS = 4096
 MAX_COMMIT_BYTES = 32 << 20
-"""Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
+"""Bytes of clients' commands in one commit; the server's limit for one connection is far higher."""
 _STEP = MAX_COMMIT_BYTES // MAX_REQUESTS
-"""What a request counts at least, where one may hold many."""
+"""Bytes that each key of a removal, and each step of a transaction, counts for at least."""
 
 _ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
 _KEY = itemgetter(1)
@@ -34,7 +34,11 @@ _UNREAD = attrgetter("unread")
 
 
 class RequestIntake:
-    """keyspace: the present one; to be set. repairs: keys that the next commit is to put right."""
+    """Takes waiting requests into commits.
+
+    keyspace: the present one; set it when it changes.
+    repairs: keys that the next commit repairs.
+    """
 
     def __init__(
         self,
@@ -51,15 +55,18 @@ class RequestIntake:
         self.keyspace = keyspace
         self.waiting: deque[Request] = deque()
         self.alone: Transaction | None = None
-        """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
+        """The first request, if it is a transaction that must be prepared at the instant of a lookup."""
 
     def take(self, commit: Commit) -> None:
-        """Take what the commit has room for."""
+        """Take the requests that the commit has room for."""
         if not self._take_together(commit):
             self._take_singly(commit)
 
     def _take_together(self, commit: Commit) -> bool:
-        """Take all at one go, if each is a write of one key, not large, and no client can have to wait."""
+        """Take all requests at once, if each is a small write of one key and no client may have to wait.
+
+        Returns whether it did.
+        """
         if len(self.waiting) > MAX_REQUESTS or self._relay.waiting:
             return False
         requests = list(self.waiting)
@@ -85,7 +92,7 @@ class RequestIntake:
         return True
 
     def _take_singly(self, commit: Commit) -> None:
-        """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
+        """Take requests in order. Requests of a client with a relayed read under way wait until it ends."""
         requests, take, relay = self.waiting, commit.requests.append, self._relay
         known, unknown = self.keyspace.types, commit.unknown
         looks_at_all = self.keyspace.dates.in_use
@@ -115,11 +122,11 @@ class RequestIntake:
                 continue
             if client not in inside:
                 if client in waiting or len(client.unread) > UNREAD_PAUSE:
-                    # It must come behind what the relay has of its client, or wait until that has read.
+                    # It waits for relayed reads of its client, or until that has read its replies.
                     blocked.add(client)
                     left.append(request)
                     if request is self.alone:
-                        self.alone = None  # all that others send would wait for its client, too
+                        self.alone = None  # else all other clients would wait for this one, too
                     continue
                 inside.add(client)
             take(request)
@@ -150,7 +157,7 @@ class RequestIntake:
         relay.go_on()
 
     def _awaits_repair(self, request: Request) -> bool:
-        """Whether this commit is to put right what the read would find."""
+        """Whether this commit repairs a key of the read."""
         return bool(self._repairs) and not self._repairs.isdisjoint(
             request.command.keys_of(request.args)
         )

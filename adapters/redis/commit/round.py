@@ -1,4 +1,4 @@
-"""One round of the committer: all that goes to the server in one MULTI … EXEC, and what came of it."""
+"""One round of the committer: everything that goes to the server in one MULTI … EXEC, and the result."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 
 class Commit:
-    """One round: what it carries, from the moment it is gathered to the server's answer.
+    """One round: its contents, from the moment it is gathered to the server's answer.
 
-    No dataclass: what that makes takes three times as long, and this is once per commit.
+    Not a dataclass: creating that takes three times as long, once per commit.
     """
 
     transaction = has_large = together = False
-    """transaction: whether it is a MULTI … EXEC. has_large: whether one of the requests has very many arguments.
+    """transaction: whether it is a MULTI … EXEC.
+
+    has_large: whether a request has very many arguments.
     together: whether all requests are writes of one key each, none of them large.
     """
     is_sent = False
@@ -44,49 +46,49 @@ class Commit:
     """The engine's own operations on the membership."""
     sent: Sequence[tuple[Tag, bytes, EffectsEvent]] = ()
     derived: Derived | None = None
-    """What the commit before has recorded: it stores that before all else."""
+    """What the commit before has recorded: this one stores it first."""
     segments: Segments | None = None
-    """What the server carries out by itself, behind all else."""
+    """What the server executes by itself, after everything else."""
     number = 0
-    """Among all commits to this server."""
+    """Its number among all commits to this server."""
     repaired: frozenset[bytes] = frozenset()
-    """Keys that are put right, which somebody had changed past the gateway."""
+    """Keys changed directly in the server that this commit repairs."""
 
     wrong: Set[int] = frozenset()
     """Positions of native commands whose reply was not the expected one."""
     before: Sequence[Tag] = ()
-    """What all came after that was delivered before its deliveries; only where keys may expire."""
+    """The last messages delivered before its deliveries; only where keys may expire."""
     unaware = 0
-    """So many of `sent`, the first ones, come after that only: they have not seen the deliveries."""
+    """The first so many of `sent` come after `before` only: they have not seen the deliveries."""
     grace_ms: int | None = None
-    """If it tells what the server has dropped: behind how long of others' deadlines."""
+    """Set if it reports dropped keys: a deadline that another member set must have passed for so long."""
     due: Sequence[Due] = ()
-    """What the server has dropped at its deadline."""
+    """Keys that the server has dropped at their deadlines."""
     has_more_due = False
-    """Whether there may be more."""
+    """Whether there may be more of them."""
     extended: Sequence[bytes] = ()
-    """Keys that its one delivery tells to have expired, and this member may have extended."""
+    """Keys that its only delivery reports as expired, and whose deadline this member may have extended."""
 
-    # What each commit has of its own; said here, since what is said in `__init__` is an instruction of each.
+    # Fields of each commit. A docstring in `__init__` would cost an instruction for each commit.
 
     after: list[tuple[list[bytes], Callable[[object], None]]]
-    """Our own reads behind the commit, and who gets their replies (a ServerError if they are lost)."""
+    """Own reads after the commit, and their callbacks (which get a ServerError if the connection is lost)."""
     requests: list[Request]
     transactions: list[Transaction]
-    """Those of the requests that are an EXEC."""
+    """The requests that are an EXEC."""
     deliveries: list[tuple[Delivery, EffectsEvent]]
     received: list[Message]
     """The messages of the deliveries."""
     stored: list[Message]
-    """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
+    """Messages of all members that it is the first to store, in the order of delivery or sending."""
     contents: dict[bytes, Contents]
-    """What the extended keys are worth before it."""
+    """Contents of the extended keys before it."""
     unknown: dict[bytes, None]
-    """Keys whose types the server has to be asked for first."""
+    """Keys whose types must be looked up first."""
     unknown_slots: dict[tuple[bytes, RedisType, bytes], None]
-    """Slots that are counted in, and of which it has to be asked what they hold."""
+    """Slots that will be incremented and must be looked up first."""
     looks: list[tuple[bytes, Looks]]
-    """What the gateway's own operations have to know of slots."""
+    """Slots that the gateway's own operations must know."""
 
     def __init__(
         self, plan: Plan, after: list[tuple[list[bytes], Callable[[object], None]]]
@@ -104,11 +106,11 @@ class Commit:
         self.looks = []
 
     def will_count(self, keyspace: Keyspace, key: bytes, type_: RedisType, slot: bytes) -> None:
-        """Have it looked up what a slot holds, if that is not known."""
+        """Look up a slot before it is incremented, if its value is not known."""
         if not keyspace.will_count(key, type_, slot):
             self.unknown_slots[key, type_, slot] = None
 
     @property
     def own(self) -> Sequence[tuple[Tag, bytes, EffectsEvent]]:
-        """All own messages that it is the first to store."""
+        """Own messages that it is the first to store."""
         return self.sent if self.derived is None else [*self.derived.sent, *self.sent]

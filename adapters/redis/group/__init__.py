@@ -1,1 +1,1 @@
-"""A gateway as a member of its group: how it joins, lets others in, and sends again."""
+"""A gateway as a member of its group: it joins, admits others, and sends lost writes again."""

@@ -18,8 +18,13 @@ async def claim(
     state: StoredState | None,
     more: Sequence[Words] = (),
 ) -> None:
-    """Take the fence, which was `fence`, for this epoch, and write the identity, if given, and `more`, in one
-    transaction. The connection is on our own database for that. Raises ServerError: somebody else takes it.
+    """Take the fence for this epoch, in one transaction on our own database.
+
+    fence: the value it had.
+    state: the identity to write with it; None: none.
+    more: further commands of the transaction.
+
+    Raises ServerError if another gateway takes the server.
     """
     watched = await connection.call(
         [
@@ -47,7 +52,7 @@ async def claim(
     executed = replies[2 + len(identity)]
     if executed is None:
         raise ServerError("another gateway is taking over this server")
-    # What could not be queued says why; the error of EXEC only says that there was such a one.
+    # The command that could not be queued says why; the error of EXEC only says that one failed.
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
     if failed is not None:
         raise ServerReadOnlyError(f"the server refuses to store metadata: {failed}")

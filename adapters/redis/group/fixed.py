@@ -1,4 +1,4 @@
-"""A gateway in a group whose members are fixed: as which incarnation it goes on, and what it gives back to its server.
+"""A gateway in a group of fixed members: which incarnation it continues, and what it delivers to its server again.
 
 See `recovery` for the decision itself, and `lifecycle` for groups whose members come and go.
 """
@@ -30,7 +30,7 @@ from crdtcast.exceptions import RolledBackError
 
 
 class FixedMember:
-    """One of them. begin_anew: gives up the connection with the server, to find out again who this is."""
+    """One member of such a group. begin_anew: reconnects to the server and decides again which incarnation this is."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class FixedMember:
     async def identify(
         self, connection: ServerConnection, inspection: Inspection, epoch: int
     ) -> tuple[Identity, StoredState, Inspection]:
-        """Who this is, after what the server holds. Takes the fence with it.
+        """Decide, from what the server holds, which incarnation this is; take the fence.
 
-        Raises ConfigurationError where nothing is safe, ServerError.
+        Raises ConfigurationError if no way to continue is safe, ServerError if the server fails.
         """
         options = self._options
         group, name = options.node.group, options.node.name
@@ -59,8 +59,8 @@ class FixedMember:
         level = options.node.level
         identity = decide(group, name, file, inspection.found, level)
         if inspection.found.state is not None:
-            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
-            # was read before that may be out of date already, and would be written over it.
+            # The fence stops any other writer (another gateway, or our own last EXEC in flight).
+            # Anything read before it may be out of date, and would overwrite newer data.
             await claim(connection, options.metadata_db, inspection.fence, epoch, None)
             inspection = await inspect(connection, options.metadata_db)
             identity = decide(group, name, file, inspection.found, level)
@@ -75,7 +75,7 @@ class FixedMember:
         return identity, state, inspection
 
     def _answered_more(self, inspection: Inspection) -> bool:
-        """Whether the server has lost own messages whose clients have got their answers: their dots are used up."""
+        """Whether the server has lost own messages that clients have the answers to: their dots must not be reused."""
         committer, found = self._committer, inspection.found.state
         engine = committer.engine
         if engine is None or found is None:
@@ -88,7 +88,7 @@ class FixedMember:
     def _state_for(
         self, identity: Identity, inspection: Inspection, file: LocalFile | None
     ) -> StoredState:
-        """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
+        """The state to continue with. A new incarnation begins with everything that the old one had, and counter 0."""
         node = self._options.node
         found = inspection.found.state
         if identity is Identity.SAME:
@@ -97,7 +97,7 @@ class FixedMember:
         incarnation = fresh_incarnation(
             node.name,
             self._clock_us,
-            # The file may know a later one than a server that came back with less.
+            # The file may know a later incarnation than a server that came back with less.
             max((known.incarnation for known in (found, file) if known is not None), default=None),
         )
         return StoredState(
@@ -116,11 +116,11 @@ class FixedMember:
         )
 
     def keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
-        """The server came back with less than this process remembers: those messages are delivered to it again.
+        """The server came back with less than this process remembers: deliver those messages to it again.
 
-        They keep their dots, which the ended incarnation had given them and nobody will give again. Not those of a
-        commit whose answer never came: their clients are told that they were not applied, or they run again.
-        They are kept until the server is seen to have them: the connection may break again before.
+        They keep their dots: the ended incarnation gave them, so no other message gets them. Messages of a commit
+        without an answer are left out: their clients get an error, or the commands run again. Messages are kept until
+        the server has them: the connection may break again before.
         """
         ended, kept = self._kept
         if before.me != engine.me:
@@ -132,7 +132,7 @@ class FixedMember:
         self._kept = ended, kept
 
     def rolled_back(self, error: RolledBackError) -> None:
-        """A peer remembers more than the server beside us: this incarnation has ended."""
+        """A peer remembers more of this incarnation than our server has: this incarnation has ended."""
         self._renew = True
         self._begin_anew(str(error))
 
@@ -140,8 +140,8 @@ class FixedMember:
 def _hand_on(
     state: StoredState, inspection: Inspection, record: ServerRecord
 ) -> tuple[StoredState, Inspection, list[Words]]:
-    """The message of a record under the dot that the ended incarnation has reserved for it, as others may have it
-    already: for the state of the next one, with what its step has to write besides.
+    """Hand the message of a record on to the next incarnation, under the dot that the ended one had reserved for it:
+    others may have it already. Returns the changed state and inspection, and further commands to write.
     """
     more: list[Words] = [("DEL", metadata.RECORD)]
     event, message, hidden = derived(record), message_of(record), dict(inspection.hidden)

@@ -1,5 +1,5 @@
-"""The format level of a gateway's group: which one may be used now, what is refused until a higher one is, and who has
-sent what no program of that level sends.
+"""The format level of a gateway's group: which level is in force, which writes need a higher one, and which members
+have sent a message that no program of that level sends.
 
 Where members come and go, the group agrees on the level (docs/protocol.md, *Format level*). Where they are fixed, the
 operator sets it with `--format-level`, the same at all gateways.
@@ -19,7 +19,7 @@ from crdtcast.exceptions import ConfigurationError, OutdatedError
 
 
 def check_stored(where: str, level: int) -> None:
-    """Raise OutdatedError if this program does not read what was stored in that level."""
+    """Raises OutdatedError if this program does not read the level of stored data. where: names it in the message."""
     if level not in effects.READS:
         raise OutdatedError(
             f"{where} has format level {level}, and this gateway's program reads level "
@@ -28,7 +28,7 @@ def check_stored(where: str, level: int) -> None:
 
 
 def check_fixed(level: int | None) -> None:
-    """Raise ConfigurationError if this program does not read an operator's level, if he has one."""
+    """Raises ConfigurationError if this program does not read the operator's level. None: none was set."""
     if level is not None and level not in effects.READS:
         raise ConfigurationError(
             f"format_level is {level}, and this gateway's program reads level {effects.READS}: "
@@ -37,7 +37,10 @@ def check_fixed(level: int | None) -> None:
 
 
 class FormatLevel:
-    """fixed: the operator's level in a group of fixed members (see `check_fixed`); None where members come and go."""
+    """The level of one group.
+
+    fixed: the operator's level in a group of fixed members (see `check_fixed`); None where members come and go.
+    """
 
     def __init__(self, fixed: int | None, logger: logging.Logger) -> None:
         check_fixed(fixed)
@@ -52,13 +55,13 @@ class FormatLevel:
         return effects.READS.lowest if self._fixed is None else self._fixed
 
     def agreed(self, engine: Engine | GroupEngine) -> int:
-        """The level that a program must read to go on from what is stored here."""
+        """The level that a program must read to continue from what is stored at this member."""
         return engine.agreed if isinstance(engine, GroupEngine) else self.in_force(engine)
 
-    # What clients hear
+    # Errors for clients
 
     def refusal(self, engine: Engine | GroupEngine, command: str, level: int) -> ReplyError:
-        """Why a write is refused that needs a level which is not in force, and what to do."""
+        """The error for a write that needs a level which is not in force, with the remedy."""
         text = f"ERR crdtcast: {command} needs format level {level}, and the group uses {self.in_force(engine)}: "
         if not isinstance(engine, GroupEngine):
             return ReplyError(f"{text}start all gateways of the group with --format-level {level}")
@@ -72,10 +75,10 @@ class FormatLevel:
     def _who(engine: GroupEngine, members: list[str]) -> str:
         return ", ".join(f"{name_of(x)} (reads level {engine.span_of(x)})" for x in members)
 
-    # What other members have sent
+    # Messages of other members
 
     def refuse(self, engine: Engine | GroupEngine, dot: Dot, error: Exception) -> None:
-        """Leave the next message of a member undelivered, which no program of this level can have sent."""
+        """Do not deliver the next message of a member: no program of this level can have sent it."""
         engine.refuse()
         name = name_of(dot.origin)
         if self._unreadable.get(dot.origin, (None,))[0] != dot:
@@ -94,7 +97,7 @@ class FormatLevel:
         self._unreadable[dot.origin] = dot, str(error)
 
     def status(self, engine: Engine | GroupEngine) -> dict[str, Any]:
-        """As JSON values. lacking: members that do not read the highest level that this program reads."""
+        """The levels as JSON values. lacking: members that do not read the highest level that this program reads."""
         refused = engine.refused
         unreadable = {
             name_of(origin): {"message": dot.counter, "error": error}

@@ -1,7 +1,7 @@
-"""Which contact has refused a first join since its server holds what is not replicated.
+"""The contact that refused a first join because its server holds keys that are not replicated.
 
-It is kept over restarts: the next start asks that contact first, whichever others it could ask. Another one, which has
-nothing of it, would let the joiner in without a word about what the operator was told of.
+It is kept over restarts, so that the next start asks that contact first. Another contact, without such keys, would
+admit the joiner, and the keys that the operator was warned of would silently be missing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from crdtcast.journal.atomic_file import replace_file
 
 
 class JoinRefusal:
-    """The file `<state-dir>/<name>.refused`: the contact's name, as long as no join has succeeded since."""
+    """The file `<state-dir>/<name>.refused`: the contact's name, until a join succeeds."""
 
     def __init__(self, state_dir: Path, name: str) -> None:
         self._path = state_dir / f"{name}.refused"
 
     def contact(self) -> str:
-        """The contact's name; empty if there was no refusal. Raises ConfigurationError."""
+        """The contact's name; empty if none has refused. Raises ConfigurationError if the file cannot be read."""
         try:
             return self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -32,7 +32,7 @@ class JoinRefusal:
             ) from error
 
     def note(self, contact: str) -> None:
-        """Durable when this returns. Raises ConfigurationError."""
+        """Write the contact's name, durable when this returns. Raises ConfigurationError if that fails."""
         try:
             replace_file(self._path, contact.encode())
         except OSError as error:
@@ -41,6 +41,6 @@ class JoinRefusal:
             ) from error
 
     def forget(self) -> None:
-        """A join has succeeded. A file that cannot be removed only delays a next first join."""
+        """Remove the file after a successful join. If that fails, it only delays a next first join."""
         with suppress(OSError):
             self._path.unlink()

@@ -1,7 +1,7 @@
-"""A gateway's life in a group whose members come and go: it founds or joins it, serves joiners, and leaves.
+"""A gateway's life in a group whose members come and go: it founds or joins the group, serves joiners, and leaves.
 
-Everything the group has agreed on is in the server with the data; the small local file says whether the server is the
-one that was left. See docs/redis-groups.md.
+Everything that the group has agreed on is in the server with the data. A small local file says whether this is still
+the same server. See docs/redis-groups.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PROGRESS_SECONDS = 1.0
 
 
 class MemberHost(Protocol):
-    """The gateway that a membership is of: what it consists of, and what it does for its member."""
+    """The gateway of a membership: its parts, and the functions that the member needs."""
 
     @property
     def options(self) -> GatewayOptions: ...
@@ -71,19 +71,19 @@ class MemberHost(Protocol):
     @property
     def durability(self) -> DurabilityProbe: ...
     def on_work(self) -> None:
-        """Something may be deliverable or stable, or a tick has passed."""
+        """Look for work: something may be deliverable or stable, or a tick has passed."""
 
     def write_file(self, state: StoredState, found: FoundState) -> None:
-        """Note in the local file which incarnation goes on beside which server."""
+        """Note in the local file which incarnation continues at which server."""
 
     def note(self, *, left: bool = False) -> None:
-        """Rewrite the local file: addresses or the format level have changed, or it has left its group."""
+        """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group."""
 
     def begin_anew(self, reason: str) -> None:
-        """Give up the connection with the server, and find out again who this is."""
+        """Close the connection to the server, reconnect, and find out again which incarnation this is."""
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run something beside the rest until the gateway ends. It must handle its own errors."""
+        """Run something in the background until the gateway ends. It must handle its own errors."""
 
     def fatal(self, error: Exception) -> None:
         """End the gateway with this error."""
@@ -116,35 +116,35 @@ class Belonging:
         )
         self._evicted: GroupEngine | None = None
         self._is_whole = True
-        """Whether its server has all that the evicted incarnation had."""
+        """Whether the server has all that the evicted incarnation had."""
         self.stored: int = 0
         """`Committer.order` at the last answer."""
         self._resumed_at = 0
         self._entering: JoinClient | None = None
         self._standing = Standing.MEMBER
         self._asks_first = False
-        """Whether it had left before this start, and does not know whether the others know that."""
+        """Whether it had left before this start, and must ask whether the others know that."""
         self._members: tuple[str, ...] = ()
         self._change_told = ""
         self._noted_level = 0
         self._told_at = 0.0
         self.changed: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
-        """Unparked when the members, or the standing of this one, may be others."""
+        """Unparked when the members, or the standing of this one, may have changed."""
         self.left: trio.Event = trio.Event()
-        """Set when this gateway has left the group, in order."""
+        """Set when this gateway has left the group cleanly."""
         self.peers.channel.on_asked = self._asked
         self.peers.channel.on_gone = self._gone
         self.peers.channel.on_rolled_back = self._rolled_back
         file = LocalFile.read(gateway.options.state_dir, gateway.options.node.name)
         self._addresses = dict(file.addresses) if file is not None else {}
         self.left_out: dict[str, int] = dict(file.left_out) if file is not None else {}
-        """What the last join did not copy, by type."""
+        """Number of keys that the last join did not copy, by type."""
         for name, address in self._addresses.items():
             self.peers.shared.known[name] = parse_address(address)
 
     @property
     def engine(self) -> GroupEngine:
-        """The present one. LocalProtocolError before this is a member."""
+        """The present engine. Raises LocalProtocolError if this gateway is not a member yet."""
         engine = self.peers.engine
         if engine is None:
             raise LocalProtocolError("this gateway is not yet a member of its group")
@@ -152,21 +152,22 @@ class Belonging:
 
     @property
     def yielded(self) -> int:
-        """Removals of evicted incarnations that were not sent again, since start."""
+        """Writes of evicted incarnations that were not sent again, since start."""
         return self._returning.yielded
 
     def first_of(self, dot: Dot) -> Dot | None:
         """See `GatewayReissue`."""
         return self._returning.first_of(dot)
 
-    # Getting in
+    # Joining
 
     async def identify(
         self, connection: ServerConnection, inspection: Inspection, epoch: int
     ) -> tuple[StoredState, Inspection]:
-        """Who this is, after what the server holds and, if need be, a join. Takes the fence with it.
+        """Decide which incarnation this is, from what the server holds or by a join; take the fence.
 
-        Raises ConfigurationError where nothing is safe, HandshakeError if no member lets this one in, ServerError.
+        Raises ConfigurationError if no way to continue is safe, HandshakeError if no member admits this one,
+        ServerError if the server fails.
         """
         gateway = self._gateway
         node, db = gateway.options.node, gateway.options.metadata_db
@@ -183,8 +184,8 @@ class Belonging:
             self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
             inspection = await inspect(connection, db)
         else:
-            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
-            # read before that may be out of date already, and would be written over it.
+            # The fence stops any other writer (another gateway, or our own last EXEC in flight).
+            # Anything read before it may be out of date, and would overwrite newer data.
             await claim(connection, db, inspection.fence, epoch, None)
             self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
             inspection = await inspect(connection, db)
@@ -195,10 +196,11 @@ class Belonging:
             if self._evicted is not None:
                 way = Way.JOIN
         if way is Way.JOIN:
-            # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
+            # Half a copy, or the file of a former incarnation: that has ended, even if the group
+            # does not know it.
             replaces = [node.name] if file is not None else list(self._options.replaces)
             replaces += inspection.found.joining or ()
-            # A member that comes back has never had more; without it the region would stay down.
+            # A member that comes back never had these keys; a refusal would keep its region down.
             leave_out = self._options.leave_out if file is None else None
             await self._enter(
                 connection, inspection.databases, replaces, inspection.found, leave_out
@@ -211,14 +213,14 @@ class Belonging:
         return inspection.found.state, inspection
 
     def _others_known(self, file: LocalFile | None) -> bool | None:
-        """Whether the group has other members, as far as this one knows; None if it cannot know."""
+        """Whether the group has other members, as far as this member knows; None if it cannot know."""
         before = self._gateway.committer.engine
         if isinstance(before, GroupEngine):
             return len(before.members) > 1
         return True if file is not None and file.addresses else None
 
     def _ended_by_loss(self, inspection: Inspection) -> GroupEngine | None:
-        """The incarnation that cannot go on, if its server came back with less than others may have heard of."""
+        """The incarnation that has to end, if its server came back with less than other members may have; else None."""
         gateway, state = self._gateway, inspection.found.state
         before = gateway.committer.engine
         if isinstance(before, GroupEngine):  # this process remembers all of it
@@ -244,7 +246,9 @@ class Belonging:
         return before
 
     def _least_order(self, state: StoredState) -> int:
-        """What the server has at least, if it has all on which something rests that has left; as far as files tell."""
+        """The least `StoredState.order` of a server that has lost nothing on which a sent message rests. As the files
+        know it: 0 if they do not.
+        """
         options = self._gateway.options
         synced = Synced.read(options.state_dir, options.node.name)
         if synced is not None and synced.incarnation == state.incarnation:
@@ -252,7 +256,7 @@ class Belonging:
         return 0
 
     def _founded(self, file: LocalFile | None, former: StoredState | None) -> StoredState:
-        """former: of the group of fixed members that this was; its data stays, as stable as it is."""
+        """The first state of a new group. former: the state as a fixed member; its data stays and counts as stable."""
         node = self._gateway.options.node
         before = [known.incarnation for known in (file, former) if known is not None]
         me = fresh_incarnation(node.name, self._gateway.clock.us, max(before, default=None))
@@ -285,7 +289,7 @@ class Belonging:
         found: FoundState,
         leave_out: tuple[str, ...] | None,
     ) -> None:
-        """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""
+        """Fill the server from the group, and join. At the end the server has everything that a restart needs."""
         gateway = self._gateway
         node = gateway.options.node
         if self._gateway.committer.engine is not None:
@@ -323,7 +327,7 @@ class Belonging:
         state = stored_state(node.group, node.name, entry, ending.clock)
         gateway.write_file(
             state, found
-        )  # first: it has said nothing yet, should this end in between
+        )  # first: if the process ends in between, this incarnation has not sent anything yet
         crash_point("join-noted-in-file")
         await writer.finish(ending, state, entry)
         refusal.forget()
@@ -337,14 +341,14 @@ class Belonging:
             )
 
     def resume(self, state: StoredState, inspection: Inspection) -> GroupEngine:
-        """The engine of this member, as the server has it."""
+        """The engine of this member, from the state in the server."""
         self._giver.clear()
         self._returning.resume(inspection.parked)
         group_state = state.group_state(inspection.unstable)
         return GroupEngine(state.incarnation, group_state, effects.READS)
 
     def start(self, engine: GroupEngine, state: StoredState) -> None:
-        """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
+        """Take part with that engine. Nothing is sent before everything read from the server is synced."""
         gateway = self._gateway
         self._standing = Standing.MEMBER
         self._asks_first = engine.wants.leaves and engine.me not in engine.going_on()
@@ -359,7 +363,7 @@ class Belonging:
         mark = Mark(gateway.committer.commits, dict(state.vector), self.stored)
         gateway.durability.committed(mark)
 
-    # Being in
+    # Membership
 
     def _asked(self, link: Link, frame: InGroup) -> None:
         questions, is_here = self._gateway.questions, link.name in self.peers.channel.here
@@ -378,13 +382,13 @@ class Belonging:
             self._entering.gone(link)
 
     def add_work(self) -> None:
-        """The next commit is about to be gathered."""
+        """The next commit is about to be gathered: add messages to send again."""
         engine = self.peers.engine
         if engine is not None and engine is self._gateway.committer.engine:
             self._returning.add_work(engine)
 
     def prepared(self, commit: Commit, number: int) -> None:
-        """A commit is about to be sent."""
+        """A commit is about to be sent: hold what the engine wants to send until it is synced."""
         self._returning.prepared(commit, self.engine)
         self.peers.gate.add(self.engine.take_outbox(), number)
 
@@ -395,7 +399,7 @@ class Belonging:
         self._giver.committed(commit)
 
     def look(self) -> None:
-        """The engine may have got on."""
+        """React to changes of the engine."""
         self.changed.unpark_all()
         self._keep_addresses()
         engine = self.peers.engine
@@ -418,7 +422,7 @@ class Belonging:
             return
         committer = self._gateway.committer
         if committer.sending or committer.behind:
-            return  # what it has come to is to be stored first
+            return  # its new state must be stored first
         self._standing = engine.standing
         if self._standing is Standing.LEFT:
             self._gateway.note(left=True)
@@ -441,10 +445,10 @@ class Belonging:
             self._log.error("%s cannot change the members: %s", engine.me, engine.told_of_split())
 
     def _rolled_back(self, error: RolledBackError) -> None:
-        """Another member has more of this incarnation than the server here, which no file has told."""
+        """Another member has more of this incarnation than our server; the files did not show that."""
         engine = self.engine
         self._standing = Standing.EVICTED
-        if engine.vector.get(engine.me, 0) == self._resumed_at:  # nothing was said since
+        if engine.vector.get(engine.me, 0) == self._resumed_at:  # nothing was sent since
             self._log.error("%s: it joins again as another incarnation", error)
             self._evicted, self._is_whole = engine, False
             self._gateway.begin_anew(str(error))
@@ -458,7 +462,7 @@ class Belonging:
         )
 
     def _was_evicted(self, engine: GroupEngine) -> None:
-        """Join again: the group's data takes the place of what is here, and what the group lacks is sent again."""
+        """Join again: the group's data replaces the server's, and what the group lacks is sent again."""
         self._evicted = engine
         group = self._gateway.options.node.group
         text = f"{engine.me} was evicted from group {group!r}, and joins again"
@@ -466,7 +470,7 @@ class Belonging:
         self._gateway.begin_anew(text)
 
     def _keep_addresses(self) -> None:
-        """Where the others are must be known after a restart, whoever was named in the options."""
+        """Keep the others' addresses for a restart: the options need not name them."""
         known = {name: format_address(a) for name, a in sorted(self.peers.shared.known.items())}
         engine = self.peers.engine
         if engine is None:
@@ -479,10 +483,10 @@ class Belonging:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where the other members can be dialled, by name."""
+        """Addresses of the other members, by name."""
         return dict(self._addresses)
 
-    # What operators ask for
+    # Operators' commands
 
     def members(self) -> list[dict[str, object]]:
         """The members as JSON values: name, incarnation, whether it is this one, whether it votes, how it is linked."""
@@ -511,7 +515,7 @@ class Belonging:
         return told
 
     def other(self, name: str) -> str:
-        """That name, if there is, or was, another member of it. Raises LocalProtocolError."""
+        """That name. Raises LocalProtocolError if no other member has, or had, it."""
         others = {
             name_of(member) for member in self.engine.members
         } | self.peers.shared.known.keys()
@@ -522,9 +526,9 @@ class Belonging:
         return name
 
     def evict(self, *members: str, force: bool = False) -> None:
-        """Ask the group to put members out in one change, by their names or incarnations; see `GroupEngine.evict`.
+        """Ask the group to evict members in one change, by their names or incarnations; see `GroupEngine.evict`.
 
-        Raises LocalProtocolError for a name that is not a member's.
+        Raises LocalProtocolError if a name is not a member's.
         """
         known, group = self.engine.evictable, self._gateway.options.node.group
         victims = [member_named(member, known, group) for member in members]
@@ -532,7 +536,7 @@ class Belonging:
         self._gateway.committer.kick()
 
     def withdraw(self, *members: str) -> None:
-        """Evict these no more, or none of those that this member was to evict; see `GroupEngine.withdraw`."""
+        """Withdraw this member's requests to evict these, or all of them; see `GroupEngine.withdraw`."""
         self.engine.withdraw(*members)
         self._gateway.committer.kick()
 
@@ -542,18 +546,18 @@ class Belonging:
         self._gateway.committer.kick()
 
     def surrender(self) -> None:
-        """After a mutual forced eviction: the other side goes on. Raises LocalProtocolError if there was none."""
+        """End this side of a dispute or split; the other one continues. Raises LocalProtocolError if there is none."""
         self.engine.surrender()
         self._gateway.committer.kick()
         self.look()
 
     async def leave(self) -> None:
-        """Begin to leave the group; `left` is set when that is done. Writes are refused from then on."""
+        """Begin to leave the group: writes are refused from now on. `left` is set when that is done."""
         await unreserved(self)
         self.leave_now()
 
     def leave_now(self) -> None:
-        """The same, while no dot is reserved."""
+        """Like `leave`, while no dot is reserved."""
         engine = self.engine
         self._asks_first = False
         if engine.standing.can_send:
@@ -562,7 +566,7 @@ class Belonging:
             self._gateway.committer.kick()
 
     async def leave_first(self) -> None:
-        """On a signal to stop: leave, if the options say so, for as long as they say."""
+        """Before a stop on a signal: leave if the options say so, and wait as long as they say."""
         seconds = self._options.leave_within
         if seconds is None or self.peers.engine is None:
             return

@@ -1,4 +1,4 @@
-"""One parked message goes out again, as far as the group has not written behind what it meant (see `rebasing`)."""
+"""Sends one parked message again, except parts that the group has overwritten since (see `rebasing`)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit.batch import LocalBatch
 
 Theirs: TypeAlias = dict[tuple[bytes, RedisType, bytes], Worth | None]
-"""What slots hold, as far as values are compared; kept up to date."""
+"""The values of slots, as far as they are compared; kept up to date."""
 
 
 class Performing:
-    """What it does goes into the batch."""
+    """Performs the parts of one message; the effects go into the batch."""
 
     def __init__(self, mine: Mine, batch: LocalBatch, theirs: Theirs, begun: set[bytes]) -> None:
-        """begun: keys that were not there before what was sent again; kept up to date."""
+        """begun: keys that did not exist before messages were sent again; kept up to date."""
         self._mine = mine
         self._batch = batch
         self._theirs = theirs
@@ -36,10 +36,10 @@ class Performing:
         self._overwritten: set[bytes] = set()
 
     def finish(self) -> list[Until]:
-        """Deadlines come last: their keys have to be there. Returns those that yield.
+        """Send the deadlines, last: their keys have to exist. Returns those that yield.
 
-        What a deadline took the place of is not kept, and a value must never end by one that the group has taken back
-        since: where the group has the key, one goes out if it puts the end off.
+        The deadline that one replaced is not kept, and a value must never end by a deadline that the group has revoked
+        since. So where the group has the key, a deadline is only sent if it is later.
         """
         keyspace = self._batch.keyspace
         left: list[Until] = []
@@ -56,7 +56,7 @@ class Performing:
         return left
 
     def perform(self, part: Part) -> Part | None:
-        """Perform it. Returns what of it yields."""
+        """Perform a part. Returns what of it yields."""
         batch = self._batch
         match part:
             case One(key, type_, slots):
@@ -70,7 +70,7 @@ class Performing:
         return None
 
     def _is_over(self, key: bytes) -> bool:
-        """Whether what it wrote there would have expired by now."""
+        """Whether a value that the message wrote there would have expired by now."""
         until = self._deadlines.get(key)
         return until is not None and until.at <= self._batch.keyspace.dates.now
 
@@ -100,11 +100,11 @@ class Performing:
             if type_ is String.type:
                 self._overwritten.add(key)
         elif type_ is String.type:
-            self._deadlines.pop(key, None)  # it was the value's: what is there now would end by it
+            self._deadlines.pop(key, None)  # it belongs to the value that yields
         return replace(part, values=left) if left else None
 
     def _is_later(self, key: bytes, type_: RedisType, slot: bytes) -> bool:
-        """Whether what is there is unstable, and was written before mine."""
+        """Whether the present value is unstable and older than mine."""
         held = self._batch.unstable(key, type_).held.get(slot, ())
         times = [atom.timestamp for atom in held if isinstance(atom, Register)]
         return bool(times) and max(times) < self._mine.timestamp
@@ -126,7 +126,7 @@ class Performing:
     def _remove_presences(
         self, key: bytes, type_: RedisType, content: Mapping[bytes, Worth]
     ) -> None:
-        """Those of which only adds are there that it has seen; of the others nothing is said: they win, as ever."""
+        """Remove slots with no other adds than those that the removal has seen. Other adds win, without a report."""
         unseen = self._batch.unstable(key, type_).held
         home = self._mine.home
         seen = [
@@ -138,7 +138,7 @@ class Performing:
     def _remove_values(
         self, key: bytes, type_: RedisType, content: Mapping[bytes, Worth]
     ) -> dict[bytes, Worth]:
-        """Those that still are what was removed. Returns the others, but for those that are gone."""
+        """Remove slots that still hold what was removed. Returns the others, except those that are gone."""
         going: list[bytes] = []
         left: dict[bytes, Worth] = {}
         for slot, worth in content.items():
@@ -148,7 +148,7 @@ class Performing:
             elif theirs is not None:
                 left[slot] = worth
         if type_ is String.type and going and key in self._batch.keyspace.hidden:
-            return dict(content)  # the removal of a key would take what it hides, too
+            return dict(content)  # the removal of a key would remove what it hides, too
         for slot in going:
             self._theirs[key, type_, slot] = None
         if type_ is String.type and going:

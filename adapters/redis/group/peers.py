@@ -1,5 +1,5 @@
-"""The peers of a gateway whose group's members come and go: links whose addresses are learned, and a gate behind which
-everything waits that rests on what is not synced yet.
+"""The peers of a gateway in a group whose members come and go: links to learned addresses, and the durability barrier,
+which holds messages until the commit that they rest on is synced.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from crdtcast.transport.peers import LinkStatus
 
 
 class GroupPeers:
-    """What `Node` is to a gateway whose group has fixed members.
+    """The counterpart of `Node`, which serves groups of fixed members.
 
-    behind: whether the engine has got on further than what is stored, or being stored. number: of the last commit.
+    behind: whether the engine has changed since its state was last stored, or is being stored.
+    number: of the last commit.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class GroupPeers:
         self.shared: SharedLinks = SharedLinks(options, advertise=advertise, logger=logger)
         self.shared.will_own()
         self.channel: Channel = Channel(self.shared, options.group)
-        self.channel.hold = True  # the gate takes the outbox
+        self.channel.hold = True  # the barrier takes the outbox
         self.channel.on_work = on_work
         self.gate: DurabilityBarrier = DurabilityBarrier(self.channel.send_effects)
         self.hold = True
@@ -48,17 +49,17 @@ class GroupPeers:
     async def run(
         self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen and dial until cancelled. Raises what `SharedLinks.run` does."""
+        """Listen and dial until cancelled. Raises what `SharedLinks.run` raises."""
         await self.shared.run(task_status=task_status)
 
     @property
     def address(self) -> Address:
-        """Where the other gateways reach this one."""
+        """The address where the other gateways reach this one."""
         return self.shared.address
 
     @property
     def engine(self) -> GroupEngine | None:
-        """The present one; None before this is a member."""
+        """The present engine; None before this gateway is a member."""
         return self.channel.engine
 
     def start(self, engine: GroupEngine, group_id: str) -> None:
@@ -68,7 +69,7 @@ class GroupPeers:
         self.channel.start(engine)
 
     def flush(self) -> None:
-        """Let go what may leave. Never blocks."""
+        """Send what may leave. Never blocks."""
         engine = self.engine
         if engine is None:
             return
@@ -79,10 +80,10 @@ class GroupPeers:
         self.channel.flush()
 
     def _look(self, engine: GroupEngine) -> None:
-        """Keep links with those who are in the group, and with nobody else."""
+        """Keep links to the members of the group only."""
         members = set(map(name_of, engine.members))
         if members != self._members:
-            # Who was cut off by force may have done the same: somebody has to dial, to find that out.
+            # A member evicted by force may have evicted us, too: only a link can show that.
             forced = {name_of(x) for x, cut in engine.tombs.items() if cut.how is How.FORCED}
             for name in self._members - members - forced:
                 self.shared.unwant(name)
@@ -92,11 +93,11 @@ class GroupPeers:
                 self.shared.want(name)
 
     def status(self) -> dict[str, LinkStatus]:
-        """State of the links with all that are known."""
+        """State of the links to all known gateways."""
         return self.shared.status()
 
     def cut(self, name: str) -> None:
-        """Drop the link with that gateway until `heal`."""
+        """Drop the link to that gateway until `heal`."""
         self.shared.cut(name)
 
     def heal(self, name: str) -> None:

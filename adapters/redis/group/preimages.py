@@ -1,10 +1,10 @@
-"""What own writes take away or write over, kept in the metadata database until they are stable.
+"""Preimages: what own writes remove or overwrite, kept in the metadata database until the writes are stable.
 
-    taken:ORIGIN:COUNTER:PLACE        a key as it was; or slots that were there, as a set, or a hash with their values
-    taken:ORIGIN:COUNTER:PLACE:lost   set, if something was there for which there was no room
+    taken:ORIGIN:COUNTER:PLACE        a key as it was; or slots that existed, as a set, or a hash with their values
+    taken:ORIGIN:COUNTER:PLACE:lost   exists if something was removed that could not be kept
 
-Only where members come and go. A gateway that is evicted meanwhile, and has to send a write again, compares this with
-what the group has by then (`rebasing`).
+Only where members come and go. If a gateway is evicted before that and has to send a write again, it compares the
+preimage with what the group has by then (`rebasing`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.causality.tags import Dot
 
 MOST_SLOTS = 4096
-"""Of one write that are taken aside: it takes a look at each."""
+"""Slots of one write that are kept: each costs a look."""
 
-# What has become of another type past the gateway is not taken: the write that follows finds that out. What cannot be
-# kept, since the server is full, counts as nothing: a removal of it does nothing, and a value yields to it.
+# A key whose type was changed directly in the server is not kept: the write after this finds that
+# out. What cannot be kept because the server is full counts as nothing: a removal of it does
+# nothing, and a value yields to it.
 _TAKE = b"""
 local key, into, from, to, get, valued = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 redis.call('SELECT', from)
@@ -56,45 +57,45 @@ return #found / 2
 
 
 def taken_name(dot: Dot, place: int) -> bytes:
-    """Where it is kept what the effect at that place of that message took away."""
+    """The key that keeps what the effect at that place of that message removed."""
     return b"%s%s:%d" % (metadata.TAKEN_PREFIX, metadata.store_field(dot), place)
 
 
 def lost_name(name: bytes) -> bytes:
-    """What is set if something was taken away that is not kept under the name."""
+    """The key that exists if something was removed that is not kept under the name."""
     return name + b":lost"
 
 
 def takes_away(effect: Effect) -> TypeGuard[EndsData | KillSlots | Reg]:
-    """Whether it may take something of a key away, or write over something."""
+    """Whether an effect may remove something of a key, or overwrite something."""
     return isinstance(effect, EndsData | KillSlots | Reg)
 
 
 def is_whole(effect: Effect) -> bool:
-    """Whether a copy of the key is kept, and not slots."""
+    """Whether a copy of the whole key is kept, instead of slots."""
     if isinstance(effect, KillSlots | Reg):
         return effect.type is RedisType.STRING
     return isinstance(effect, EndsData)
 
 
 class Aside:
-    """Which of them there are. It appends commands to plans that put them there, and away."""
+    """The preimages of one member. It appends the commands that write and remove them to plans."""
 
     def __init__(self, metadata_db: int) -> None:
         self._db = b"%d" % metadata_db
         self._names: dict[Dot, list[bytes]] = {}
         self.has_room: bool = True
-        """Otherwise it is only noted that something was taken away."""
+        """False: only the fact that something was removed is noted."""
 
     def found(self, dot: Dot, effects: Iterable[Effect]) -> None:
-        """An own message that is not stable was read from the server."""
+        """Note the preimages of an own unstable message that was read from the server."""
         for place, effect in enumerate(effects):
             if takes_away(effect):
                 name = self._name(dot, place)
                 self._names[dot].append(lost_name(name))
 
     def key(self, key: bytes, dot: Dot, place: int, plan: Plan, *, hides: bool) -> None:
-        """A key is about to go, by the effect at that place of that own message. hides: other values, too."""
+        """Keep a key before the effect at that place of an own message removes it. hides: whether it hides values."""
         name = self._name(dot, place)
         if self.has_room and not hides:
             home = home_of(key)
@@ -111,7 +112,7 @@ class Aside:
         place: int,
         plan: Plan,
     ) -> None:
-        """Slots of a value are about to go, or to be written over."""
+        """Keep slots of a value before they are removed or overwritten."""
         name = self._name(dot, place)
         if not self.has_room or len(slots) > MOST_SLOTS or native.get is None:
             self._note_lost(dot, name, plan)
@@ -129,11 +130,11 @@ class Aside:
         place: int,
         plan: Plan,
     ) -> tuple[int, ...]:
-        """Remove slots, and keep what they were worth. Positions of the commands whose replies count them."""
+        """Remove slots and keep their values. Returns the positions of the commands whose replies count them."""
         if native.move is None or not self.has_room or len(slots) > MOST_SLOTS:
             self.slots(native, home, slots, dot, place, plan)
             return (plan.at(home, command_of(native.remove, home.key, slots)),)
-        # A quarter of what the script would cost the server.
+        # This costs the server a quarter of the script.
         name = self._name(dot, place)
         places = [plan.at(home, command_of(native.move, home.key, (name, slot))) for slot in slots]
         if home == home_of(home.owner):
@@ -141,8 +142,9 @@ class Aside:
         return tuple(places)
 
     def executed(self, dot: Dot, place: int, contents: Contents | None, plan: Plan) -> None:
-        """The server has carried a write out by itself. contents: slots that it took away, or wrote over; None if that
-        is not known.
+        """Keep the preimage of a write that the server has executed by itself.
+
+        contents: slots that it removed or overwrote; None if that is not known.
         """
         if contents == {}:
             return
@@ -156,13 +158,13 @@ class Aside:
             plan.metadata(Expect.INTEGER, b"HSET", name, *chain.from_iterable(slots))
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
-        """These messages will never be sent again."""
+        """Forget the preimages of stable messages: these are never sent again."""
         names = [name for dot in dots for name in self._names.pop(dot, ())]
         if names:
             plan.metadata(Expect.INTEGER, b"UNLINK", *names)
 
     def make_room(self, plan: Plan) -> None:
-        """Keep no values, neither old nor new ones, until `has_room` is set again."""
+        """Drop all kept values, and keep no new ones until `has_room` is set again."""
         self.has_room = False
         for dot, names in self._names.items():
             kept = [name for name in names if not name.endswith(lost_name(b""))]

@@ -1,4 +1,4 @@
-"""Questions between gateways over their links, and the answers, which are fetched as offers (`crdtcast.wire.offers`).
+"""Questions between gateways over their links. The answers are fetched as offers (`crdtcast.wire.offers`).
 
 A gateway asks each peer one question at a time. The peer keeps its answer until the gateway asks something else.
 """
@@ -18,17 +18,19 @@ from crdtcast.wire.offer_frames import Ask, Asking, Fetch, Unable
 from crdtcast.wire.offers import ContactLostError, Fetcher, Offered, part_of
 
 PATIENCE_SECONDS = 5.0
-"""So long a peer has for each piece of an answer before it is asked for again."""
+"""Time for a peer to send each piece of an answer, before it is asked again."""
 TRIES = 3
 PART_BYTES = MIN_FRAME - 1024
-"""Of an answer: whatever frames a peer takes."""
+"""Bytes of one part of an answer; every peer accepts frames of this size."""
 _MOST_BYTES = 1 << 30
 
 
 class Questions:
-    """One gateway's side. say: sends a frame to a peer by name, if that is linked. answer: makes an answer.
+    """One gateway's side.
 
-    spawn: runs something beside the rest.
+    say: sends a frame to a peer by name, if that is linked.
+    answer: makes an answer.
+    spawn: runs something in the background.
     """
 
     def __init__(
@@ -43,17 +45,17 @@ class Questions:
         self._spawn = spawn
         self._log = logger
         self.serials: Iterator[int] = count(1)
-        """Numbers for all that this gateway asks its peers for."""
+        """Numbers of this gateway's requests to its peers."""
         self._open: dict[str, tuple[int, Fetcher]] = {}
         self._turns: dict[str, trio.Lock] = {}
         self._asked: dict[str, Ask] = {}
         """The last question of each peer, until it is answered."""
         self._busy: set[str] = set()
-        """Whose questions are being answered, one after the other: what is overtaken meanwhile is not answered."""
+        """Peers whose questions are being answered, one at a time. A question is dropped when a newer one comes."""
         self._given: dict[str, Offered] = {}
 
     async def ask(self, name: str, question: bytes) -> bytes:
-        """The answer of that peer. Raises NotReadyError if none comes, and RemoteProtocolError."""
+        """The answer of that peer. Raises NotReadyError if none comes, RemoteProtocolError if it is invalid."""
         async with self._turns.setdefault(name, trio.Lock()):
             request = Ask(next(self.serials), question)
             fetcher = Fetcher(partial(self._say, name), PATIENCE_SECONDS, TRIES)
@@ -69,8 +71,8 @@ class Questions:
                 self._open.pop(name, None)
 
     def gone(self, name: str) -> None:
-        """The link with that peer is gone, and what was on its way: nobody waits for it. The next process of that name
-        numbers its requests anew.
+        """The link to that peer is lost, and all frames on it: forget its questions. The next process of that name
+        numbers its requests from the start.
         """
         self._asked.pop(name, None)
         self._given.pop(name, None)
@@ -78,7 +80,7 @@ class Questions:
             self._open[name][1].lost()
 
     def knows(self, name: str, frame: Asking) -> bool:
-        """Whether a peer's frame is about a question."""
+        """Whether a peer's frame belongs to a question."""
         if isinstance(frame, Ask):
             return True
         if isinstance(frame, Fetch):
@@ -86,7 +88,7 @@ class Questions:
         return name in self._open and self._open[name][0] == frame.serial
 
     def heard(self, name: str, frame: Asking) -> None:
-        """A peer's frame."""
+        """Take a peer's frame."""
         match frame:
             case Ask():
                 self._asked[name] = frame

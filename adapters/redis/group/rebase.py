@@ -1,11 +1,13 @@
-"""What the writes of an evicted gateway still mean behind all that the group has written since: a three-way comparison.
+"""Which writes of an evicted gateway still apply after all that the group has written since: a three-way comparison.
 
-base: what a write took away at home, or wrote over, of what the group had, too. mine: the writes that the group does
-not have, in their order. theirs: what the server holds after the join. All by slot. Presences and increments go out,
-unless a removal or a value of mine behind them has taken them back. A value goes out if the slot still is what it
-wrote over, or if what is there is unstable and older; a removal, if the slot still is what it took away; a presence of
-which only adds are there that it has seen, too. All else yields. This file knows no server; see `PureOpCRDT.rebase`
-for the rule.
+base: what a write removed or overwrote at home, as far as the group had it, too.
+mine: the writes that the group does not have, in their order.
+theirs: what the server holds after the join.
+
+It works by slot. Presences and increments are sent, unless a later removal or value of mine has revoked them. A value
+is sent if the slot still holds what it overwrote, or an older value that is unstable. A removal is sent if the slot
+still holds what it removed; that of a presence, if the slot has only adds that the removal has seen. Everything else
+yields: it is not sent. This file knows no server; see `PureOpCRDT.rebase` for the rule.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from crdtcast.exceptions import UnusableInputError
 
 _WHAT = "crdtcast parked"
 _LEVEL = 2
-"""The format level that has brought in rows like these."""
+"""The format level that introduced rows like these."""
 _pack: Callable[[object], bytes] = msgpack.packb
 _SHOWN = 3
 
@@ -60,9 +62,10 @@ Slot: TypeAlias = tuple[RedisType, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Of a key, or of these slots of a type. taken: what it took away; None if nobody knows any more.
+    """The removal of a key, or of slots of a type.
 
-    back: slots that were there again in the end, at home: added by others, who had not seen it, or by a later write.
+    taken: what it removed; None if that is not known any more.
+    back: slots that existed again in the end, at home: others, who had not seen it, or a later write added them.
     """
 
     key: bytes
@@ -80,7 +83,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Values of slots. taken: what it wrote over, of those that were there; None if nobody knows any more."""
+    """Values of slots. taken: the values that it overwrote; None if they are not known any more."""
 
     key: bytes
     type: RedisType
@@ -95,8 +98,8 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Of all keys of a database, or of all. Nobody knows what it took away: it yields, and only takes back what mine
-    had written before.
+    """The removal of all keys of a database, or of all databases. What it removed is not known: it yields, and only
+    revokes what mine had written before.
     """
 
     db: int | None
@@ -111,8 +114,11 @@ Part: TypeAlias = One | Inc | Until | Write | Removal | Flush
 
 @dataclass(frozen=True, slots=True)
 class Mine:
-    """One parked message. home: what its incarnation had delivered in the end. timestamp: its hybrid logical time.
-    rebased: whether it has been compared with the others of mine; then it stands for itself.
+    """One parked message.
+
+    home: what its incarnation had delivered in the end.
+    timestamp: its hybrid logical time.
+    rebased: whether it was compared with the other messages of mine; then it stands for itself.
     """
 
     parts: tuple[Part, ...]
@@ -129,7 +135,7 @@ class Mine:
         timestamp: int = 0,
         back: Mapping[int, Collection[Slot]] | None = None,
     ) -> Mine:
-        """From the effects of a message as it was sent; `taken` and `back` by the places of those that take away."""
+        """From the effects of a message as it was sent. taken, back: by the places of effects that remove something."""
         parts: list[Part] = []
         for place, effect in enumerate(effects):
             again = frozenset(() if back is None else back.get(place, ()))
@@ -148,7 +154,7 @@ class Mine:
                 case Assign(key, value, at):
                     parts.append(Removal(key, None, None, taken.get(place), again))
                     parts.append(Until(key, at))
-                    over = {} if place in taken else None  # what was there its removal has taken
+                    over = {} if place in taken else None  # its removal has what was there before
                     parts.append(Write(key, RedisType.STRING, {WHOLE: value}, over))
                 case KillSlots(key, type_, slots):
                     parts.append(Removal(key, type_, tuple(slots), taken.get(place), again))
@@ -162,7 +168,7 @@ class Mine:
 
     @classmethod
     def decode(cls, raw: bytes) -> Mine:
-        """Raises UnusableInputError."""
+        """From its bytes. Raises UnusableInputError if they have another version."""
         try:
             what, level, *fields = msgpack.unpackb(raw, strict_map_key=False)
             if what != _WHAT or level != _LEVEL:
@@ -226,11 +232,11 @@ def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
 
 
 Rebased: TypeAlias = "tuple[list[Mine], list[Part]]"
-"""The same messages, each standing for itself; and what yields whatever the group has."""
+"""The same messages, each standing for itself; and the parts that yield whatever the group has."""
 
 
 def rebased(mine: Sequence[Mine]) -> Rebased:
-    """The whole at one go."""
+    """Like `rebasing`, in one call."""
     steps = rebasing(mine)
     while True:
         try:
@@ -241,7 +247,7 @@ def rebased(mine: Sequence[Mine]) -> Rebased:
 
 
 def rebasing(mine: Iterable[Mine]) -> Generator[None, None, Rebased]:
-    """One message a step. `mine` may be taken from one step at a time, too."""
+    """Compare the messages with each other, one in each step. `mine` may be lazy: each step takes one message."""
     told, yielding = yield from _against_what_was_of_others(mine)
     told.reverse()
     later = _Later()
@@ -259,21 +265,21 @@ def rebasing(mine: Iterable[Mine]) -> Generator[None, None, Rebased]:
 
 
 class _Later:
-    """What writes of mine do that come behind the one at hand."""
+    """The effect of those writes of mine that come after the present one."""
 
     def __init__(self) -> None:
         self._flushed: set[int | None] = set()
         self._dead_keys: set[bytes] = set()
         self._dated: set[bytes] = set()
         self._dead: defaultdict[bytes, set[Slot]] = defaultdict(set)
-        """Slots that are removed, or written over: that compares with what was there before all of mine."""
+        """Slots that are removed or overwritten: that write compares with what was there before all of mine."""
         self._there: defaultdict[bytes, set[Slot]] = defaultdict(set)
-        """Slots that are there again."""
+        """Slots that are added again."""
         self._counted: defaultdict[bytes, set[Slot]] = defaultdict(set)
-        """Slots that are counted in again."""
+        """Slots that are incremented again."""
 
     def left_of(self, part: Part, message: Mine) -> Part | None:
-        """What is left of a part, if anything; it is one of the later ones from here on."""
+        """What is left of a part; None if nothing. From then on it counts as a later one."""
         key = part.key
         dead, is_dead = self._dead[key], self._is_dead(key)
         match part:
@@ -307,7 +313,7 @@ class _Later:
                 return self._left_of_removal(part, message)
 
     def _is_dead(self, key: bytes) -> bool:
-        """Whether a later write of mine has removed all of the key."""
+        """Whether a later write of mine has removed the whole key."""
         if key in self._dead_keys:
             return True
         return bool(self._flushed) and not self._flushed.isdisjoint((None, db_of(key)))
@@ -331,7 +337,7 @@ class _Later:
 
 
 class _State:
-    """A slot as mine have left it."""
+    """The state of a slot after writes of mine."""
 
     __slots__ = ("base", "is_written", "left", "sum")
 
@@ -344,16 +350,16 @@ class _State:
         is_written: bool = False,
     ) -> None:
         self.is_written = is_written
-        """Or only counted in."""
+        """False: it was only incremented."""
         self.left = left
-        """What was written, or None if it was removed."""
+        """The value written; None if it was removed."""
         self.base = base
-        """What others had there before."""
+        """The others' value before that."""
         self.sum = total
-        """Increments since."""
+        """The sum of increments since."""
 
     def base_below(self, found: Worth | None) -> Worth | None:
-        """What others had there. found: what was there when mine came."""
+        """The value of others. found: the value when the next write of mine came."""
         if not self.is_written:
             number = None if found is None else number_of(found)
             if number is None or not self.sum:
@@ -382,7 +388,7 @@ class _Mine:
         self._keys[part.key].setdefault((part.type, part.slot), _State()).sum += part.delta
 
     def write(self, part: Write) -> Write:
-        """With what it wrote over of others."""
+        """The write, with those values of others that it overwrote."""
         states = self._keys[part.key]
         over: dict[bytes, Worth] = {}
         is_known = True
@@ -400,7 +406,7 @@ class _Mine:
         return replace(part, taken=over if is_known else None)
 
     def flush(self, db: int | None) -> None:
-        """What mine had put there is gone."""
+        """Remove what mine had written there."""
         for key in names_in(self._keys, db):
             states = self._keys[key]
             for slot, state in states.items():
@@ -409,7 +415,9 @@ class _Mine:
                 )
 
     def remove(self, part: Removal) -> Removal:
-        """With what it took away of others; of what nobody knows, at least what earlier ones of mine had found."""
+        """The removal, with those values of others that it removed. If these are not known: with those that earlier
+        writes of mine had found.
+        """
         states = self._keys[part.key]
         found = part.taken or {}
         if part.type is None or part.slots is None:
@@ -432,7 +440,7 @@ class _Mine:
 
 
 def _against_what_was_of_others(mine: Iterable[Mine]) -> Generator[None, None, Rebased]:
-    """What is taken away is what others had, and what only mine had put there before: only the former is kept."""
+    """A removal removes values of others, and values that only mine had written before: keep only the former."""
     own = _Mine()
     yielding: list[Part] = []
     told: list[Mine] = []

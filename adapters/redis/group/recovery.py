@@ -1,7 +1,7 @@
-"""Who am I, after a start or a reconnection? A pure decision from the local file and what the server says.
+"""Which incarnation continues after a start or a reconnection: a pure decision from the local file and the server.
 
-The same incarnation goes on only if its journal (the server's data) is provably intact; a dot is never reused. See the
-table of durability in docs/redis.md.
+The same incarnation continues only if its journal (the server's data) is provably intact; a dot is never reused. See
+the table of durability in docs/redis.md.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Durability(enum.Enum):
     """What an acknowledged write survives, by the server's settings."""
 
     ALWAYS = "always"
-    """appendfsync always: the loss of this machine's memory."""
+    """appendfsync always: survives the loss of this machine's memory."""
     EVERYSEC = "everysec"
-    """An append-only file synced later, and WAITAOF to know when: SIGKILL; power loss may cost the last second."""
+    """An append-only file synced later, with WAITAOF: survives SIGKILL; a power loss may cost the last second."""
     VOLATILE = "volatile"
-    """No append-only file, or no way to know what is synced: whatever the other regions hold."""
+    """No append-only file, or no way to know what is synced: only the other regions' copies survive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,23 +34,23 @@ class FoundState:
     durability: Durability
     state: StoredState | None
     keys: int
-    """Keys in database 0."""
+    """Keys in the clients' databases."""
     metadata_keys: int
     unsettled: int = 0
-    """Messages that are not stable, and keys that wait for another region's copy."""
+    """Number of messages that are not stable, and of keys that wait for repair."""
     address: str = ""
-    """Where the server is, as people write it."""
+    """The server's address as text."""
     joining: frozenset[str] | None = None
-    """If a join was cut off: under which ids the group was asked to let this one in."""
+    """After an interrupted join: the ids under which this gateway asked to join; None: there was none."""
 
     @property
     def is_primary(self) -> bool:
-        """Whether it takes writes."""
+        """Whether the server is a primary."""
         return self.role in ("master", "primary")
 
 
 class Identity(enum.Enum):
-    """How the node goes on."""
+    """How a gateway with fixed members continues."""
 
     FRESH = "first start on an empty server"
     SAME = "same incarnation: the journal is intact"
@@ -58,7 +58,7 @@ class Identity(enum.Enum):
 
 
 class Way(enum.Enum):
-    """How a member of a group goes on whose members come and go."""
+    """How a gateway continues in a group whose members come and go."""
 
     FOUND = "first member of a new group"
     CONVERT = "first member of a new group, with the data of a group of fixed members"
@@ -69,7 +69,10 @@ class Way(enum.Enum):
 def decide(
     group: str, name: str, file: LocalFile | None, found: FoundState, level: int = 1
 ) -> Identity:
-    """The way to go on. Raises ConfigurationError, with the way out, where none is safe. level: the operator's."""
+    """Decide how to continue with fixed members. level: the operator's format level.
+
+    Raises ConfigurationError, with the remedy, if no way is safe.
+    """
     _refuse_others(group, file, found)
     if found.state is None:
         if found.joining is not None:
@@ -94,7 +97,7 @@ def decide(
         return Identity.RENEWED
     if file.run_id == found.run_id:
         return Identity.SAME
-    # Another server, promoted in its place, may lack what was replicated to it last.
+    # Another server, promoted to replace it, may lack the last writes.
     if file.durability == Durability.ALWAYS.value and file.server in ("", found.address):
         return Identity.SAME
     return Identity.RENEWED
@@ -109,10 +112,12 @@ def decide_member(
     founds: bool,
     others: bool | None = None,
 ) -> Way:
-    """The way to go on where members come and go; `founds`: said to be the first of a new group.
+    """Decide how to continue where members come and go.
 
-    others: whether the group that this one was in has other members; None where it cannot know.
-    Raises ConfigurationError, with the way out, where none is safe.
+    founds: whether the operator wants a new group with this first member.
+    others: whether the group that this one was in has other members; None if it cannot know.
+
+    Raises ConfigurationError, with the remedy, if no way is safe.
     """
     _refuse_others(group, file, found)
     if found.state is None:
@@ -129,7 +134,7 @@ def decide_member(
             )
         if file.left:
             return Way.JOIN
-        # Nothing has left that was not synced.
+        # Nothing was sent that was not synced.
         synced = (Durability.ALWAYS.value, Durability.EVERYSEC.value)
         if file.run_id == found.run_id or file.durability in synced:
             return Way.SAME
@@ -144,7 +149,7 @@ def decide_member(
 def _decide_emptied(
     name: str, file: LocalFile | None, found: FoundState, *, founds: bool, others: bool | None
 ) -> Way:
-    """A server without a member's state: new, or emptied past the gateway, or filled by half."""
+    """For a server without a member's state: new, emptied directly, or with half a copy."""
     was_ours = file is not None and file.run_id == found.run_id
     if found.joining is None and not was_ours:
         _refuse_occupied(found)
@@ -168,7 +173,7 @@ def _decide_emptied(
 
 
 def _decide_conversion(found: FoundState, *, founds: bool) -> Way:
-    """A server with the data of a group of fixed members."""
+    """For a server with the data of a group of fixed members."""
     if not founds:
         raise ConfigurationError(
             "this server belongs to a group of fixed members: start the gateway with --peer, as "

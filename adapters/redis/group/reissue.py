@@ -1,8 +1,8 @@
-"""What an evicted gateway had acknowledged and the group does not have: sent again when it is back, in its order.
+"""Sends again, in order, what an evicted gateway had acknowledged and the group does not have, once it is back.
 
 Before its server is emptied, its messages are put aside (`parked`), with what their removals took away. Once it is
-certain what the group has, they are compared (`rebasing`), and go out under new dots that are noted in the transaction
-which holds them. See `crdtcast.engine.reissue`.
+certain what the group has, they are compared (`rebasing`) and sent under new dots. The transaction that stores them
+notes these dots. See `crdtcast.engine.reissue`.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.server.connection import Replies, ServerConnection, Words
 
 _MESSAGES_AT_ONCE = 64
-"""Sent again in one commit."""
+"""Messages sent again in one commit."""
 _STEPS_AT_ONCE = 4096
-"""Operations, keys and members of one commit, or of one look at what removals took away. One message may have more."""
+"""Operations, keys and members in one commit, or in one read of what removals took away. One message may have more."""
 _COMPARED_AT_ONCE = 4
-"""Messages of one turn of the loop, each of which may have 4,096 operations."""
+"""Messages compared in one turn of the loop. Each may have 4,096 operations."""
 _SHOWN = 10
 
 _Decoded: TypeAlias = "tuple[ParkedOperation, EffectsEvent]"
 
 
 class _Taken:
-    """What the effects of one message took away, by place; None where nobody knows; and what is back."""
+    """What the effects of one message removed, by place (None: not known), and which slots are back."""
 
     def __init__(self) -> None:
         self.contents: dict[int, Contents | None] = {}
@@ -65,14 +65,14 @@ class _Taken:
         self._room = MAX_BYTES
 
     def with_room(self, contents: Contents | None) -> Contents | None:
-        """The same, as long as it is not too much for one message."""
+        """The contents; None if they are too much for one message."""
         for content in (contents or {}).values():
             self._room -= sum(len(slot) + len(worth) for slot, worth in content.items())
         return contents if self._room >= 0 else None
 
 
 class _Asked(NamedTuple):
-    """An effect that may have taken something away, and where that is kept."""
+    """An effect that may have removed something, and the key that keeps it."""
 
     taken: _Taken
     place: int
@@ -80,7 +80,7 @@ class _Asked(NamedTuple):
     name: bytes
 
     def contents(self, native: type[NativeType], content: Content | None) -> Contents | None:
-        """What was kept: of a key, whose copy is of the native type, or of slots, in a hash."""
+        """The kept contents: of a whole key, whose copy has the native type, or of slots, in a hash."""
         if content is None:
             return None
         if is_whole(self.effect):
@@ -89,12 +89,12 @@ class _Asked(NamedTuple):
         return {self.effect.type: content} if content else {}  # type: ignore[union-attr]
 
     def keep(self, contents: Contents | None) -> None:
-        """Note it, as long as it is not too much for one message."""
+        """Note the contents, unless they are too much for one message."""
         self.taken.contents[self.place] = self.taken.with_room(contents)
 
 
 class GatewayReissue:
-    """The parked operations of one gateway, as they are in its server."""
+    """The parked operations of one gateway, as its server has them."""
 
     def __init__(
         self, committer: Committer, group: str, name: str, metadata_db: int, logger: logging.Logger
@@ -106,19 +106,19 @@ class GatewayReissue:
         self._log = logger
         self.parked: Parked | None = None
         self.recorded: ParkedRecord | None = None
-        """What a server that has lost a part of its data has recorded, of the incarnation that ends by that."""
+        """The record in a server that has lost part of its data, of the incarnation that ends by that."""
         self._rebasing: Iterator[None] | None = None
-        """Under way, or done and not noted yet."""
+        """The comparison, while it is under way, or done and not noted yet."""
         self._firsts: tuple[Parked | None, dict[Dot, Dot]] = None, {}
         self._theirs: dict[tuple[bytes, RedisType, bytes], Worth | None] = {}
-        """What slots hold of which the commit at hand sends something again."""
+        """Values of the slots that the present commit sends again."""
         self._begun: set[bytes] = set()
-        """Keys that were not there before what was sent again."""
+        """Keys that did not exist before messages were sent again."""
         self.yielded: int = 0
         """Writes that were not sent again, since start."""
 
     def resume(self, raw: bytes | None) -> None:
-        """Go on from what the server holds. Raises UnusableInputError, or ConfigurationError from a later program."""
+        """Continue from what the server holds. Raises UnusableInputError or ConfigurationError if it cannot be read."""
         where = "the key 'parked' of the metadata database"
         self.parked = None if raw is None else unpack_saved(raw, where).parked
         self._rebasing = None
@@ -135,12 +135,15 @@ class GatewayReissue:
     ) -> bytes:
         """The value of the key `parked`: all that this incarnation, which has ended, may have to send again.
 
-        The connection is on database 0, where its data still is, all of it if it `is_whole`. Raises ServerError.
+        connection: on database 0; the server still has the incarnation's data.
+        is_whole: whether it has all of the data.
+
+        Raises ServerError if the connection is lost.
         """
         parked = Parked.of(engine.state(), engine.me, self.parked)
         own = [operation for operation in parked.operations if operation.dot.origin == engine.me]
         others = parked.operations[: len(parked.operations) - len(own)]
-        # Of a commit that was not answered nothing has left, and its clients' commands run again.
+        # Messages of an unanswered commit were not sent, and its clients' commands run again.
         unsure = self._committer.unsure
         own = [operation for operation in own if operation.dot not in unsure]
         home = dict(engine.vector)
@@ -164,7 +167,7 @@ class GatewayReissue:
     async def _taken(
         self, connection: ServerConnection, operations: Sequence[_Decoded]
     ) -> list[_Taken]:
-        """What the effects of these took away, or wrote over, and what of it is there again."""
+        """What the effects of these removed or overwrote, and what of it is back."""
         found = [_Taken() for _ in operations]
         asked = [
             _Asked(taken, place, effect, taken_name(operation.dot, place))
@@ -213,7 +216,7 @@ class GatewayReissue:
     async def _read_in_pages(
         self, connection: ServerConnection, name: bytes, native: type[NativeType]
     ) -> Content | None:
-        """All of a large one, or None as soon as it is more than one message may say. Nobody writes it any more."""
+        """A large kept value; None as soon as it is too much for one message. It does not change meanwhile."""
         walk = ValuePages(native, Home(name, name, self._db))
         content: dict[bytes, Worth] = {}
         size = 0
@@ -228,7 +231,7 @@ class GatewayReissue:
     async def _note_what_is_back(
         self, connection: ServerConnection, asked: Iterable[_Asked]
     ) -> None:
-        """What was removed, and is there in the end: others, who had not seen the removal, have put it there."""
+        """Note slots that were removed and exist in the end: others, who had not seen the removal, have added them."""
         removed = [
             (each, (type_, slot))
             for each in asked
@@ -247,14 +250,14 @@ class GatewayReissue:
                     each.taken.back.setdefault(each.place, set()).add(slot)
 
     async def _read(self, connection: ServerConnection, commands: list[Words]) -> Replies:
-        """From the metadata database."""
+        """Read from the metadata database."""
         replies = await connection.call([("SELECT", self._db), *commands, ("SELECT", 0)])
         return replies[1:-1]
 
-    # In the one after it
+    # In the next incarnation
 
     def first_of(self, dot: Dot) -> Dot | None:
-        """The message of a former incarnation that was sent again as this one."""
+        """The message of a former incarnation that was sent again as this one; None if there is none."""
         if self._firsts[0] is not self.parked:
             copies = {} if self.parked is None else self.parked.copies
             firsts = {again: first for first, dots in copies.items() for again in dots}
@@ -262,14 +265,14 @@ class GatewayReissue:
         return self._firsts[1].get(dot)
 
     def prepared(self, commit: Commit, engine: GroupEngine) -> None:
-        """A commit is about to be sent: it notes what has become known of earlier incarnations with it."""
+        """A commit is about to be sent: note in it what has become known of earlier incarnations."""
         if self.parked is not None:
             met = self.parked.meeting(engine)
             if met is not self.parked:
                 self._save(commit, met)
 
     def add_work(self, engine: GroupEngine) -> None:
-        """Something for the next commit, if there is something to be said. Call it when none is under way."""
+        """Add the next step to the next commit, if there is one. Call it when no commit is under way."""
         if engine.standing is not Standing.MEMBER:
             return
         parked = self.parked
@@ -278,7 +281,7 @@ class GatewayReissue:
                 self._committer.at_its_end(partial(self._settle, engine))
         elif parked.is_decided(engine):
             uncovered = parked.uncovered(engine)
-            # Those of the incarnation that ended last, which are to be compared yet, are behind all others.
+            # Messages of the incarnation that ended last, not compared yet, come after all others.
             if uncovered and not Mine.decode(uncovered[-1].payload).rebased:
                 if self._rebasing is None:
                     self._rebase(parked, uncovered)
@@ -293,11 +296,13 @@ class GatewayReissue:
         return sorted(i for i in engine.tombs if name_of(i) == self._name)
 
     def _rebase(self, parked: Parked, uncovered: Iterable[ParkedOperation]) -> None:
-        """Compare all that the group does not have, once, and note what is left of each."""
+        """Compare all messages that the group does not have, once, and note what is left of each."""
         newest = parked.ended[-1]
 
         def when(operation: ParkedOperation) -> tuple[bool, int, int]:
-            """What the last incarnation had not sent again by its end, none of its own removals had seen."""
+            """Messages that the last incarnation had not sent again by its end come after its own: no removal of it had
+            seen them.
+            """
             last = parked.copies.get(operation.dot, (operation.dot,))[-1]
             return last.origin != newest, parked.ended.index(last.origin), last.counter
 
@@ -306,7 +311,7 @@ class GatewayReissue:
         self._go_on(self._rebasing)
 
     def _compared(self, order: Sequence[ParkedOperation]) -> Iterator[None]:
-        """A step for each message, in each pass."""
+        """Compare, with a step for each message in each pass."""
         results, yielding = yield from rebasing(Mine.decode(each.payload) for each in order)
         left: dict[Dot, ParkedOperation] = {}
         for operation, mine in zip(order, results, strict=True):
@@ -323,9 +328,9 @@ class GatewayReissue:
         self._committer.at_its_end(note)
 
     def _go_on(self, steps: Iterator[None]) -> None:
-        """Do some of it, and the rest in later turns of the loop."""
+        """Do some steps, and the rest in later turns of the loop."""
         if steps is not self._rebasing:
-            return  # all was read from the server again
+            return  # the state was read from the server again
         if len(list(islice(steps, _COMPARED_AT_ONCE))) == _COMPARED_AT_ONCE:
             self._committer.later(partial(self._go_on, steps))
         else:
@@ -347,7 +352,7 @@ class GatewayReissue:
         self._committer.at_its_end(self._save_sent)
 
     def _looks_of(self, part: Part) -> list[Looks]:
-        """What has to be known of the slots of a part before it is performed."""
+        """The slots that must be known before a part is performed."""
         match part:
             case Inc(_, type_, slot) if type_ is not String.type:
                 return [Looks(type_, (slot,))]
@@ -384,7 +389,7 @@ class GatewayReissue:
             self.parked = parked.reissued(operation, dot)
 
     def _save_sent(self, commit: Commit) -> None:
-        """Once for all that are in this commit: it may be large."""
+        """Save once for all messages in this commit: the value may be large."""
         assert self.parked is not None
         self._save(commit, self.parked)
 
@@ -419,7 +424,7 @@ class GatewayReissue:
 
 
 def _portions(operations: Iterable[ParkedOperation]) -> Iterator[list[_Decoded]]:
-    """With their effects, so many at a time as one turn of the loop, and one look at the server, may take."""
+    """The operations with their effects, as many at a time as one turn of the loop, and one read, may take."""
     some: list[_Decoded] = []
     effects_in_it = 0
     for operation in operations:
@@ -445,4 +450,4 @@ def _steps_of(part: Part) -> int:
 
 
 def _nothing(batch: LocalBatch) -> None:
-    """Only the key has to be known."""
+    """Do nothing: only the key has to be looked up."""

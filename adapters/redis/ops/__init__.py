@@ -1,1 +1,1 @@
-"""What operators ask of a gateway, and what it writes down for them."""
+"""A gateway's side of operation: commands, probes, event log."""

@@ -1,5 +1,5 @@
-"""What can be asked of a running gateway at its port for clients: CRDTCAST STATUS, VERIFY, MEMBERS, and with
-`admin_commands` REPAIR, EVICT, WITHDRAW, LEAVE, SURRENDER, RAISE, CUT, HEAL, ADVANCE and SKEW.
+"""Commands for a running gateway at its clients' port: CRDTCAST STATUS, VERIFY, MEMBERS, and with `admin_commands`
+REPAIR, EVICT, WITHDRAW, LEAVE, SURRENDER, RAISE, CUT, HEAL, ADVANCE and SKEW.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from crdtcast.service.policy import level_to_raise
 
 _LAST_MS = 130 * 365 * 86_400_000
 _FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE", b"SKEW"})
-"""Words of clients that the program `crdtcast` has no command for."""
+"""Subcommands without a command of the program `crdtcast`."""
 _COMMANDS = {b"WITHDRAW": "evict --withdraw"}
-"""What that program calls the others, where it is another word."""
+"""The program's command for a subcommand, if its name differs."""
 _MOST_NAMES = 1000
 _WANTS = frozenset({b"EVICT", b"WITHDRAW", b"RAISE"})
-"""What is answered when the server has it: it goes on after a restart."""
+"""Subcommands that are answered after the server has stored them: they stay in force after a restart."""
 _HELP = (
     "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [name ...] [FORCE], WITHDRAW [name ...], "
     "LEAVE, SURRENDER, RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, SKEW milliseconds"
@@ -43,7 +43,7 @@ _HELP = (
 
 
 class AdministeredGateway(Observed, Protocol):
-    """A gateway, as far as operators have a say in it."""
+    """The parts of a gateway that operators' commands use."""
 
     @property
     def node(self) -> Node | GroupPeers | None:
@@ -60,11 +60,11 @@ class AdministeredGateway(Observed, Protocol):
     @property
     def recorder(self) -> Recorder: ...
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run something beside the rest until the gateway ends. It must handle its own errors."""
+        """Run something in the background until the gateway ends. It must handle its own errors."""
 
 
 class GatewayCommands:
-    """Answers the requests that the table calls ADMIN."""
+    """Answers requests of the kind ADMIN."""
 
     def __init__(self, gateway: AdministeredGateway) -> None:
         self._gateway = gateway
@@ -148,7 +148,7 @@ class GatewayCommands:
 
     def _leave(self, belonging: Belonging) -> object:
         if belonging.engine.reserved is None:
-            belonging.leave_now()  # whatever the client says next comes after that
+            belonging.leave_now()  # before the client's next command
         else:
             self._gateway.spawn(belonging.leave)
         return OK
@@ -185,12 +185,12 @@ class GatewayCommands:
             self._gateway.node.heal(self._peer(argument))
 
     def _advance(self, argument: bytes) -> None:
-        """Time goes by: deadlines come nearer."""
+        """Let time pass: deadlines come nearer."""
         self._skew(argument)
         self._gateway.committer.advance(int(argument))
 
     def _answer_behind_a_commit(self, request: Request) -> None:
-        """Say OK when the server has done what the next commit asks it for."""
+        """Answer OK after the server has executed the next commit."""
 
         def answer(reply: object) -> None:
             request.answer(reply if isinstance(reply, Exception) else OK)
@@ -199,7 +199,7 @@ class GatewayCommands:
         self._gateway.committer.ask([([b"PING"], answer)])
 
     def _skew(self, argument: bytes) -> None:
-        """The gateway's clock is off; deadlines go by the server's."""
+        """Set the gateway's clock off; deadlines follow the server's clock."""
         offset = int(argument)
         if not 0 <= self._gateway.clock.ms() + offset < _LAST_MS:
             raise ValueError("the clock can only move to a time between 1970 and 2100")
@@ -234,7 +234,7 @@ class GatewayCommands:
         self._gateway.spawn(answer)
 
     def status(self) -> dict[str, Any]:
-        """The state of this node as JSON values; INFO shows it, too."""
+        """The state of this gateway as JSON values; INFO shows it, too."""
         gateway = self._gateway
         committer, node, engine = gateway.committer, gateway.node, gateway.committer.engine
         options = gateway.options

@@ -1,5 +1,5 @@
-"""An event log whose lines wait until the commit that they tell of is synced: the server may lose what it has not, and
-nobody outside has heard of it then.
+"""An event log whose lines wait until their commit is synced: before that the server may lose the commit, and no other
+member has its messages.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from crdtcast.eventlog.writer import EventLog
 
 
 class HeldLog(EventLog):
-    """number: of the commit that is about to be sent, or was sent last."""
+    """An event log with lines on hold. number: of the commit that is about to be sent, or was sent last."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.number = 0
         self.written: int = 0
-        """Lines of the commits up to this one are written."""
+        """The lines of the commits up to this one are written."""
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._known = dict(super().vector)
         self._known_stable = dict(super().told_stable)
 
     def synced(self, number: int) -> None:
-        """Nothing can take back the commits up to this one."""
+        """The commits up to this one are synced: write their lines."""
         while self._held and self._held[0][0] <= number:
             self._held.popleft()[1]()
         self.flush()
@@ -35,17 +35,17 @@ class HeldLog(EventLog):
 
     @property
     def waits(self) -> bool:
-        """Whether there are lines that may not be written yet."""
+        """Whether some lines may not be written yet."""
         return bool(self._held)
 
     @property
     def vector(self) -> Vector:
-        """With what waits to be written."""
+        """Includes lines that wait."""
         return self._known
 
     @property
     def told_stable(self) -> Vector:
-        """With what waits to be written."""
+        """Includes lines that wait."""
         return self._known_stable
 
     def _hold(self, line: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
-"""What operators ask a gateway over its admin socket: `crdtcast status`, `members`, `verify`, `repair`, `evict`, …
+"""Operators' requests at a gateway's admin socket: `crdtcast status`, `members`, `verify`, `repair`, `evict`, …
 
-The socket is that of `crdtcast node` (`crdtcast.service.admin.server`); this file says what a gateway has behind it.
+The socket and its protocol are those of `crdtcast node` (`crdtcast.service.admin.server`). This file has the gateway's
+answers.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _OBJECTS = (
 
 
 class Operated:
-    """A gateway as `Admin` sees it, and as the member that it is."""
+    """A gateway as `Admin` sees it: the process, and its member."""
 
     def __init__(self, gateway: Gateway, probes: GatewayProbes, leave_seconds: float) -> None:
         self.gateway = self._gateway = gateway
@@ -55,7 +56,7 @@ class Operated:
 
     @property
     def member(self) -> Operated:
-        """Raises NotReadyError until it is one, ConfigurationError where the members are fixed."""
+        """Raises NotReadyError if the gateway is not a member yet, ConfigurationError if the members are fixed."""
         if self._gateway.committer.engine is None:
             raise NotReadyError(not_in(self._gateway))
         if self._gateway.belonging is None:
@@ -78,7 +79,7 @@ class Operated:
         self._gateway.stop()
 
     async def answered(self) -> None:
-        """It has left: return when who asked for that has been told."""
+        """Return when the operator who asked to leave has the answer."""
         if self._answers is not None:
             with trio.move_on_after(_FAREWELL_SECONDS):
                 await self._answers.wait()
@@ -137,7 +138,7 @@ class Operated:
 
 
 class GatewayAdmin(Admin):
-    """Answers for a gateway: beside what is asked of every member, what is asked of its keys."""
+    """Answers for a gateway: the requests that every member answers, and those about keys."""
 
     def __init__(self, gateway: Gateway, operated: Operated, secrets: Sequence[bytes]) -> None:
         super().__init__(operated, secrets, objects=_OBJECTS)
@@ -190,7 +191,7 @@ async def serve_operators(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Until cancelled. ConfigurationError: it cannot listen there."""
+    """Serve the admin socket until cancelled. Raises ConfigurationError if it cannot listen there."""
     secrets = () if is_path(settings.admin_place) else settings.secrets()
     listener = await sockets.listen_at(settings.admin_place)
     task_status.started()

@@ -24,7 +24,7 @@ from crdtcast.transport.tcp import listen
 
 
 class Observed(Protocol):
-    """A gateway, as far as its state is told."""
+    """The parts of a gateway that show its state."""
 
     @property
     def options(self) -> GatewayOptions: ...
@@ -40,24 +40,22 @@ class Observed(Protocol):
     def rounds(self) -> CompareRounds: ...
     @property
     def runtime(self) -> Node | Channel | None:
-        """What moves the engine's messages; None before there is an engine."""
+        """What transports the engine's messages; None before there is an engine."""
 
     @property
     def endpoint(self) -> Endpoint:
-        """The links. NotReadyError before there are any."""
+        """The links. Raises NotReadyError if they do not exist yet."""
 
 
 class GatewayProbes:
-    """Whether clients should be sent to a gateway: its server answers, and it has caught up once in its
-    present incarnation.
-    """
+    """Whether a gateway is ready for clients: its server answers, and its present incarnation has caught up once."""
 
     def __init__(self, gateway: Observed) -> None:
         self._gateway = gateway
         self._readiness = Readiness()
 
     def waits_for(self) -> str | None:
-        """(For `Probes`.)"""
+        """Why the gateway is not ready for clients; None if it is."""
         gateway = self._gateway
         if gateway.runtime is None:
             return not_in(gateway)
@@ -71,14 +69,14 @@ class GatewayProbes:
         )
 
     def status(self) -> Status:
-        """(For `Probes`.)"""
+        """See `member_status`."""
         return member_status(self._gateway)
 
 
 def member_status(gateway: Observed) -> Status:
-    """What every member tells, whatever it runs (docs/operations.md). Its journal is its server.
+    """The status that every kind of member reports (docs/operations.md). A gateway's journal is its server.
 
-    Raises NotReadyError until it is a member.
+    Raises NotReadyError if the gateway is not a member yet.
     """
     engine = gateway.committer.engine
     if gateway.runtime is None or engine is None:
@@ -97,7 +95,7 @@ def member_status(gateway: Observed) -> Status:
 
 
 def not_in(gateway: Observed) -> str:
-    """What is said while it is no member yet."""
+    """The message while the gateway is not a member yet."""
     node = gateway.options.node
     return f"gateway {node.name!r} is not in group {node.group!r} yet: wait, or see its log"
 
@@ -109,7 +107,7 @@ async def serve_probes(
     *,
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Until cancelled; with `nursery.start`, returns the address. ConfigurationError: it is taken."""
+    """Serve probes until cancelled; `nursery.start` returns the address. Raises ConfigurationError if it is in use."""
     listeners = await listen(address)
     options = gateway.options.node
     serve = Probes(options.name, options.group, waits_for=own.waits_for, status=own.status).serve

@@ -1,9 +1,9 @@
-"""What a gateway writes to its event log, and the object vectors and digests that make it comparable.
+"""Writes a gateway's event log, with vectors and digests of objects that make logs comparable.
 
-Everything is written after the commit that did it (where members come and go: when that is synced), so a line is never
-about something that was not. A restart finds the difference between log and server, and writes what is missing.
-An object's vector W is any with "operations on the object" <= W <= "delivered here": equal (object, W) means the same
-operations, so it must mean the same digest. So the memory of vectors may be cut at any time by raising `floor`.
+A line is written after its commit (where members come and go: after that is synced), so no line reports an event that
+did not happen. A restart compares log and server, and writes missing lines. The vector W of an object may be any with
+"operations on the object" <= W <= "delivered here". Equal (object, W) means the same operations, so it must mean the
+same digest. So the memory of vectors may be trimmed at any time by raising `floor`.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ _DOT: Callable[[Tag | Message], Dot] = attrgetter("dot")
 _REMEMBERED_OBJECTS = 100_000
 _OBJECTS_PER_ROUND = 200
 _LARGEST = 5_000
-"""A larger set is digested on VERIFY only: its members would have to be fetched each time it has been quiet."""
+"""Values with more slots (a string: bytes) are digested on VERIFY only: otherwise each quiet time would read them."""
 
 
 class Recorder:
-    """The committer's observer. Without an event log it does nothing but count.
+    """Records the events of commits. Without an event log it only counts.
 
-    `clock` is in seconds, monotone; an object is told about when it has not been touched for `quiet_seconds`. first_of:
-    the message of a former incarnation that goes out again as this one.
+    clock: seconds, monotonic.
+    quiet_seconds: an object gets a STATE line after so long without an operation on it.
+    first_of: the message of a former incarnation that is sent again as this one.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ class Recorder:
         self._floor: dict[str, int] = {}
         self._vectors: dict[bytes, dict[str, int]] = {}
         self._touched: OrderedDict[bytes, float] = OrderedDict()
-        """In order of the last touch. The oldest go first: a plain dict would pass all that went, to find the next."""
+        """In order of the last touch; the oldest goes first. A plain dict would skip all removed ones each time."""
         self._small: list[bytes] = []
         self._forgettable: deque[tuple[int, list[Dot]]] = deque()
-        """What is stable, by commit, until its lines are written: a restart could not tell of it if it were gone."""
+        """Stable messages by commit, until their lines are written: a restart needs them to write these lines."""
         self._size_before = 0
         self._told_size = -1.0
 
@@ -109,10 +110,12 @@ class Recorder:
         level: int,
         group: GroupLog | None = None,
     ) -> None:
-        """Go on from what the server holds: write what the last commit had not written, then START.
+        """Continue from what the server holds: write the lines that the last commit lacks, then START.
 
-        `reported` is what the last commit reported stable and the log has not; `late` is stable, too, and still in the
-        server. level: the format level in force. group: where members come and go.
+        reported: messages that the last commit reported stable and the log has not.
+        late: further stable messages that are still in the server.
+        level: the format level in force.
+        group: only where members come and go.
         """
         self.log, self.keyspace, self.group = log, keyspace, group
         self._floor = dict(vector)
@@ -152,7 +155,7 @@ class Recorder:
     # The committer's observer
 
     def gathering(self, commit: Commit, number: int) -> None:
-        """What the engine has come to between two commits, and what that has made stable."""
+        """Write what the engine has issued between two commits, and what has become stable."""
         if self.group is not None and isinstance(self.log, HeldLog):
             self.log.number = number
             for message in () if commit.derived is None else commit.derived.messages:
@@ -161,7 +164,7 @@ class Recorder:
             self.group.stable(commit.stable)
 
     def prepared(self, commit: Commit, me: str) -> None:
-        """A commit is about to be sent: the engine knows now what the commit tells of, and no more."""
+        """A commit is about to be sent: the engine knows exactly what the commit contains."""
         if self.group is not None and self.log is not None:
             for message in commit.stored:
                 if not covers(self.log.vector, message.dot):
@@ -169,13 +172,13 @@ class Recorder:
             self.group.issued(())
 
     def synced(self, number: int) -> None:
-        """Nothing can take back the commits up to this one."""
+        """The commits up to this one are synced."""
         if isinstance(self.log, HeldLog):
             self.log.synced(number)
 
     @property
     def has_forgettable(self) -> bool:
-        """Whether something stable is in the server that a commit may remove now."""
+        """Whether the server holds stable messages that a commit may remove now."""
         queue = self._forgettable
         return bool(queue) and queue[0][0] <= self._written
 
@@ -184,7 +187,7 @@ class Recorder:
         return self.log.written if isinstance(self.log, HeldLog) else math.inf
 
     def forgettable(self, dots: list[Dot]) -> list[Dot]:
-        """What the server may forget with the commit that is being prepared. dots: what has become stable with it."""
+        """Messages that the server may forget with the commit being prepared. dots: those that it makes stable."""
         queue = self._forgettable
         if isinstance(self.log, HeldLog):
             if dots:
@@ -195,12 +198,12 @@ class Recorder:
         return dots
 
     def committed(self, commit: Commit, number: int) -> None:
-        """The commit was applied: notices, deliveries, own messages, in the order in which they were prepared."""
+        """The commit was applied: write notices, deliveries and own messages, in the order of their preparation."""
         log = self.log
         if log is None:
             return
         if isinstance(log, HeldLog):
-            log.number = number  # it may have been one of reads alone, which has none of its own
+            log.number = number  # a commit of reads only has no number
         now = self._clock()
         told = self.group is not None
         sent = commit.sent
@@ -217,13 +220,13 @@ class Recorder:
             for delivery, event in commit.deliveries:
                 self._touch(event.effects, delivery.tag.dot, now)
         self._tell_sent(sent, now)
-        while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
+        while len(self._touched) > _REMEMBERED_OBJECTS:  # more than can be reported
             self._touched.popitem(last=False)
         self._tell_size(now, collected=bool(commit.stable))
         log.flush()
 
     def derived(self, record: Derived) -> None:
-        """What the server has carried out: what its keys hold must not be told without its message."""
+        """The server has executed this: the state of its keys must not be reported without its message."""
         now = self._clock()
         for tag, _, event in record.sent if self.log is not None else ():
             self._touch(event.effects, tag.dot, now)
@@ -242,9 +245,9 @@ class Recorder:
             self._told_size, self._size_before = now, size
 
     def _touch_all(self, db: int | None, dot: Dot, now: float) -> None:
-        """A message on all keys, or those of a database. Of those that were touched last it is told that they are gone.
+        """A message on all keys, or those of a database. STATE lines show for the last touched ones that they are gone.
 
-        The floor counts for what is not known here: a vector may be higher than what was done to an object.
+        The floor counts for unknown keys: a vector may be higher than the operations on an object.
         """
         for vector in (self._floor, *self._vectors.values()):
             vector[dot.origin] = dot.counter
@@ -254,7 +257,7 @@ class Recorder:
             self._touched.move_to_end(key)
 
     def _touch(self, applied: Sequence[Effect], dot: Dot, now: float) -> None:
-        of_keys: Sequence[KeyEffect] = applied  # type: ignore[assignment]  # but for the rare KillAll
+        of_keys: Sequence[KeyEffect] = applied  # type: ignore[assignment]  # but for rare KillAlls
         if KillAll in map(type, applied):
             for effect in applied:
                 if isinstance(effect, KillAll):
@@ -275,7 +278,7 @@ class Recorder:
     # Digests of objects that have been quiet
 
     def reads(self) -> list[Read]:
-        """Tell about objects that have been quiet for a while; returns the reads that this takes."""
+        """Report objects that have been quiet for a while; returns the reads that this needs."""
         if self.log is None or not (self._touched or self._small):
             return []
         ripe = self._clock() - self._quiet
@@ -290,14 +293,14 @@ class Recorder:
         return wanted
 
     def touch_again(self, key: bytes) -> None:
-        """Tell about this key, too, when it has been quiet."""
+        """Report this key, too, when it has been quiet."""
         if self.log is not None:
             self._touched.setdefault(key, self._clock())
 
     def _digest(self, key: bytes) -> list[Read]:
         known = self.keyspace.known(key)
         if key in self.keyspace.refused:
-            return []  # told when it has been put right
+            return []  # reported after its repair
         if key in self.keyspace.hidden:
             return self._all_of(key)
         if isinstance(known, int):
@@ -326,7 +329,7 @@ class Recorder:
         def tell(reply: object) -> None:
             replies.append(reply)
             if hidden != frozenset(self.keyspace.hidden.get(key, ())):
-                self.touch_again(key)  # the commit that carries the reads has changed what it hides
+                self.touch_again(key)  # the commit with these reads has changed what it hides
             elif len(replies) == len(read.commands) and read.is_told(replies):
                 contents = read.contents(replies)
                 if self._may_tell(contents, hidden):
@@ -335,31 +338,31 @@ class Recorder:
         return [(command, tell) for command in read.commands]
 
     def _may_tell(self, contents: Contents, hidden: Collection[RedisType]) -> bool:
-        """Whether no server can have dropped the key at its deadline, by a clock that differs from others."""
+        """Whether no server can have dropped the key at its deadline, even if its clock differs."""
         is_near = deadline_of(contents) <= self.keyspace.dates.now + MARGIN_MS
         return not is_near and not (hidden and hidden == set(types_of(contents)))
 
     def vector_of(self, key: bytes) -> Vector | None:
-        """That of a key's value at this instant. None without an event log, to which all instants are alike."""
+        """The vector of a key's value now; None without an event log, which does not need it."""
         return None if self.log is None else dict(self._vectors.get(key, self._floor))
 
     def tell(self, key: bytes, contents: Contents) -> None:
-        """Write a STATE line for a key's value at this instant."""
+        """Write a STATE line for a key's value now."""
         if self.log is not None:
             self.tell_digest(key, self._vectors.get(key, self._floor), key_digest(key, contents))
 
     def tell_digest(self, key: bytes, vector: Vector | None, digest: str) -> None:
-        """The same for its value at another instant, by `vector_of` it."""
+        """Write a STATE line for its value at another instant. vector: by `vector_of` at that instant."""
         if self.log is not None and vector is not None:
             self.log.state(object_of(key), vector, digest)
 
     def _forget_vectors(self) -> None:
         surplus = len(self._vectors) - _REMEMBERED_OBJECTS
-        if surplus <= _REMEMBERED_OBJECTS // 4:  # this looks at all of them: not at every commit
+        if surplus <= _REMEMBERED_OBJECTS // 4:  # the scan of all is too slow for each commit
             return
         for key in [key for key in self._vectors if key not in self._touched][:surplus]:
             merge_into(self._floor, self._vectors.pop(key))
 
 
 def _ignore(_: object) -> None:
-    """The reply to a SELECT."""
+    """Ignore the reply to a SELECT."""

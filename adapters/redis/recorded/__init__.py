@@ -1,1 +1,1 @@
-"""Commands that the server decides: it writes down what it did in the step that does it."""
+"""Commands that the server decides: a script executes them and records what they did, in one step."""

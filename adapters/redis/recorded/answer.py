@@ -1,7 +1,7 @@
-"""From the answer to a recorded stretch to the next commit: its one message, derived at once and stored there.
+"""From the answer to recorded commands to the next commit: their one message is derived now and stored by that commit.
 
-The server has the values already. So the message goes into the log only; what it ends beside its keys' own values goes
-with the commit that stores it (docs/redis-recorded.md).
+The server has the values already, so the message only goes into the log. The commit that stores it also removes hidden
+values and deadlines that it ends (docs/redis-recorded.md).
 """
 
 from __future__ import annotations
@@ -42,37 +42,37 @@ from crdtcast.engine import Engine, GroupEngine, ParkedOperation
 
 
 def ended_by(event: EffectsEvent) -> Iterator[bytes]:
-    """Keys that what was recorded has ended, whatever they were: their deadlines without data, too."""
+    """Keys that the recorded commands ended, with or without data: their deadlines without data end, too."""
     for effect in event.effects:
         if isinstance(effect, EndsKey):
             yield effect.key
 
 
 class Derived(NamedTuple):
-    """What the next commit has to do for a record. tag: None if it came to nothing, or has to be parked."""
+    """What the next commit has to do for a record. tag: None if it has no effects, or has to be parked."""
 
     record: ServerRecord
     tag: Tag | None
     payload: bytes
     event: EffectsEvent
     hidden: tuple[bytes, ...] = ()
-    """Where the values are that it has ended, hidden under its keys: nobody counts on them any more."""
+    """Where the hidden values of its keys are that it has ended: they are not needed any more."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The one that it stores, if any."""
+        """The message that it stores, if any."""
         if self.tag is None:
             return ()
         return (Message(self.tag.dot, self.tag.context, self.payload),)
 
     @property
     def sent(self) -> tuple[tuple[Tag, bytes, EffectsEvent], ...]:
-        """The same as the committer notes own messages."""
+        """The same in the form of `Commit.sent`."""
         return () if self.tag is None else ((self.tag, self.payload, self.event),)
 
 
 def message_of(record: ServerRecord) -> Message | None:
-    """The one message of a record; None if it has come to nothing."""
+    """The one message of a record; None if it has no effects."""
     event = derived(record)
     if not event.effects:
         return None
@@ -80,8 +80,9 @@ def message_of(record: ServerRecord) -> Message | None:
 
 
 class ParkedRecord(NamedTuple):
-    """The message of a record that its incarnation cannot send any more. taken: what its writes took away, or wrote
-    over, by place of the effect; None if the record does not tell.
+    """The message of a record that its incarnation can no longer send.
+
+    taken: what its writes removed or overwrote, by place of the effect; None if the record does not say.
     """
 
     operation: ParkedOperation
@@ -89,7 +90,7 @@ class ParkedRecord(NamedTuple):
 
     @classmethod
     def of(cls, record: ServerRecord) -> ParkedRecord | None:
-        """None if the record has come to nothing."""
+        """From a record; None if that has no effects."""
         message = message_of(record)
         if message is None:
             return None
@@ -97,18 +98,18 @@ class ParkedRecord(NamedTuple):
 
 
 class RecordedWork:
-    """What one gateway has recorded and not stored yet."""
+    """What one gateway has recorded but not stored yet."""
 
     def __init__(self) -> None:
         self.pending: Derived | None = None
-        """Derived; the record is in the server still."""
+        """Derived, while the record is still in the server."""
         self.parked: ParkedRecord | None = None
-        """Of an incarnation that had ended by the time of the answer: it sends nothing any more."""
+        """Of an incarnation that had ended by the time of the answer: it cannot send."""
 
     def resume(
         self, engine: Engine | GroupEngine, keyspace: Keyspace, record: ServerRecord | None
     ) -> None:
-        """Go on from what the server holds. A former process may have sent the message of its record already."""
+        """Continue from what the server holds. A former process may have sent the message of its record already."""
         self.pending = self.parked = None
         if record is not None and _sends_nothing(engine):
             self.parked = ParkedRecord.of(record)
@@ -118,12 +119,12 @@ class RecordedWork:
         applied: list[Effect] = [] if self.pending is None else self.pending.event.effects
         for effect in applied:
             if not isinstance(effect, KillAll):
-                keyspace.forget(effect.key)  # its server may have dropped it since
+                keyspace.forget(effect.key)  # the server may have dropped it since
 
     def answered(
         self, engine: Engine | GroupEngine, keyspace: Keyspace, record: ServerRecord | None
     ) -> None:
-        """The server has carried out what a message is reserved for. record: None if nothing was written."""
+        """The server has executed the commands of a reserved message. record: None if nothing was written."""
         if record is None:
             engine.give_back()
             return
@@ -156,23 +157,23 @@ class RecordedWork:
 
     @property
     def count(self) -> int:
-        """Messages that the server has as a record only."""
+        """Number of messages that the server has as a record only: 0 or 1."""
         pending = self.pending
         return 0 if pending is None or pending.tag is None else 1
 
     def take(self) -> Derived | None:
-        """The next commit begins: it is to store what is pending."""
+        """Take what is pending; the next commit, which begins now, must store it."""
         pending, self.pending = self.pending, None
         return pending
 
 
 def _sends_nothing(engine: Engine | GroupEngine) -> bool:
-    """Whether its incarnation has ended, or is out as soon as others know that."""
+    """Whether its incarnation has ended, or ends as soon as others know."""
     return isinstance(engine, GroupEngine) and not engine.standing.can_send
 
 
 def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
-    """What a commit does first for a record: it takes its place, and ends what the record has ended."""
+    """The first step of a commit for a record: replace it by its message, and end what the record has ended."""
     plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
     if pending.hidden:
         plan.metadata(Expect.INTEGER, b"DEL", *pending.hidden)
@@ -188,8 +189,9 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
 def _taken(
     record: ServerRecord, hidden: Collection[bytes] | None
 ) -> Iterator[tuple[int, Contents | None]]:
-    """Places of the effects that may have taken something away, and what; None if the record does not tell. hidden:
-    where values are that it has ended beside those which were visible; None if nobody knows.
+    """Places of the effects that may have removed something, with what they removed; None if the record does not say.
+
+    hidden: where the hidden values are that it has ended; None if that is not known.
     """
     place, flushed = 0, set[int | None]()
     for entry in record.entries:

@@ -1,4 +1,4 @@
-"""Derives the effects of a record's one message: from the record alone, so any gateway derives the same at any time."""
+"""Derives the effects of a record's message from the record alone: any gateway derives the same at any time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from crdtcast.exceptions import ConfigurationError
 
 
 def derived(record: ServerRecord) -> EffectsEvent:
-    """The message of a record. It has no effects if nothing that was recorded has written anything.
+    """The message of a record. It has no effects if no recorded command has written anything.
 
-    Raises ConfigurationError for a command that this program does not know.
+    Raises ConfigurationError if this program does not know a command.
     """
     return event_of(record, derived_by_entry(record))
 
@@ -42,13 +42,13 @@ def derived_by_entry(record: ServerRecord) -> list[list[Effect]]:
 
 
 def event_of(record: ServerRecord, found: Iterable[Iterable[Effect]]) -> EffectsEvent:
-    """The message that these effects, by entry, make."""
+    """The message with these effects, given by entry."""
     return EffectsEvent(record.timestamp, list(chain.from_iterable(found)))
 
 
 def effects_of(entry: RecordEntry) -> Iterator[Effect]:
-    """Those of one command: none of what the server refused, or what has found nothing. A key that begins anew with it
-    is killed first, so that nothing of its former life, a deadline above all, counts any more.
+    """The effects of one command; none if the server refused it, or if it found nothing. If it begins a key again, that
+    key is killed first: nothing of its former life counts then, above all no deadline.
     """
     if isinstance(entry.reply, ReplyError):
         return
@@ -63,9 +63,9 @@ def effects_of(entry: RecordEntry) -> Iterator[Effect]:
 
 
 def row_of(entry: RecordEntry) -> tuple[WriteCommand, Derive]:
-    """What the gateway knows of a recorded command, and how its effects are derived.
+    """The table row of a recorded command, and the function that derives its effects.
 
-    Raises ConfigurationError for a command that this program does not know.
+    Raises ConfigurationError if this program does not know the command.
     """
     name = entry.words[0].decode(errors="replace").upper()
     row = WRITES.get(name)

@@ -1,7 +1,7 @@
-"""Sums of decimals in the server's scripts, exact: `INCRBYFLOAT` and `HINCRBYFLOAT` where the server decides.
+"""Exact decimal sums in the server's scripts: `INCRBYFLOAT` and `HINCRBYFLOAT` where the server decides.
 
-The server itself counts with 64 bits of a binary fraction, so that a sum depends on the order of its parts. What a
-number is, is said in `store/slot_value.py`; a test compares the two.
+The server itself adds with binary fractions of 64 bits, so a sum depends on the order of its parts.
+`store/slot_value.py` defines what a number is; a test compares the two.
 """
 
 from crdtcast.adapters.redis.store.slot_value import (

@@ -1,7 +1,7 @@
-"""What the server has done by itself, as it writes it down in the step that does it: the key `record` of our database.
+"""The key `record` of our database: commands that the server has decided, recorded in the step that executes them.
 
-A list: a header (what the one message of it is to be), the server's time, and of each command what was asked for and
-what came of it. Effects are derived from that, and from nothing else (docs/redis-recorded.md).
+A list: a header (for the one message of the record), the server's time, and of each command the request and its result.
+Effects are derived from that, and from nothing else (docs/redis-recorded.md).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, OutdatedError
 
 LEVEL = 1
-"""Of the format of a record."""
+"""The level of a record's format."""
 MOST_WORDS = 4000
-"""Of a command that a script can call: Lua's stack holds twice as many."""
+"""Words of a command that a script can call: Lua's stack holds twice as many."""
 MOST_BYTES = 8 << 20
-"""Of all that the commands of one message say, and copy."""
+"""Bytes of the commands of one message, and of the values that they copy."""
 MOST_SLOTS = 1 << 17
-"""Of the values that a command is to copy."""
+"""Slots of the values that a command copies."""
 
 _pack: Callable[[object], bytes] = msgpack.packb
 _pack_for_script: Callable[[object], bytes] = partial(msgpack.packb, use_bin_type=False)
-"""A server's scripts know nothing of the type that others have for bytes."""
+"""A server's scripts do not know msgpack's type for bytes."""
 
-# No line behind the first write can fail: what a command answers is caught, and all sizes are bounded before.
+# No line after the first write can fail: errors of commands are caught, all sizes checked before.
 _SCRIPT = b"""
 local ours, header, always, most = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 local results, kept, wrote, used, stopped = {0}, {}, always, 0, false
@@ -159,10 +159,11 @@ SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 
 
 class ServerLook(NamedTuple):
-    """What is to be read in the same step as a command, before it or (`exact`) behind it.
+    """Reads in the same step as a command, before it or (`exact`) after it.
 
-    before: a read whose reply is recorded; or VALUE and a key, which gives its type, all it holds, and its deadline.
-    weighs: keys that `before` reads as a whole. exact: reads an integer again, as text, that a script cannot hold.
+    before: a read whose reply is recorded; or VALUE and a key, for its type, its whole contents and its deadline.
+    weighs: keys that `before` reads completely.
+    exact: a read that returns an integer again as text, if a script cannot hold the integer exactly.
     """
 
     before: Sequence[bytes] = ()
@@ -174,10 +175,13 @@ NO_LOOK = ServerLook()
 
 
 class AskedCommand(NamedTuple):
-    """One command for the script. number: among those of its commit. begins: places of keys that it may begin: whether
-    they had data before is recorded. idle: whether a reply of nothing, 0, or no elements tells that it wrote nothing.
-    db: the database that it is carried out in. names: by place, what stands for the keys in the record, where these
-    are not their own names.
+    """One command for the script.
+
+    number: its number in its commit.
+    begins: places of keys that it may begin: the script records whether they had data before.
+    idle: whether a reply of nil, 0 or no elements means that it wrote nothing.
+    db: the database that it runs in.
+    names: names of keys in the record, by place, where they differ from the keys.
     """
 
     number: int
@@ -189,7 +193,7 @@ class AskedCommand(NamedTuple):
     names: Mapping[int, bytes] = {}
 
     def encode(self) -> bytes:
-        """As the script takes it, and the record keeps it."""
+        """The form that the script takes and the record keeps."""
         before, weighs, exact = self.look
         begins = [place + 1 for place in self.begins]
         asked: list[Any] = [
@@ -208,8 +212,10 @@ class AskedCommand(NamedTuple):
 
 
 class RecordEntry(NamedTuple):
-    """What is recorded of one command, with names for keys. fresh: those that had no data before. before: the reply to
-    that look.
+    """The record of one command, with names for keys.
+
+    fresh: keys that had no data before.
+    before: the reply to `ServerLook.before`.
     """
 
     number: int
@@ -220,7 +226,7 @@ class RecordEntry(NamedTuple):
 
     @classmethod
     def decode(cls, asked: bytes, result: bytes) -> RecordEntry:
-        """From the two parts of it."""
+        """From its two elements in the list: the request and the result."""
         number, words, begins, _, _, _, _, *elsewhere = msgpack.unpackb(asked, raw=True)
         for place, name in elsewhere[2] if elsewhere else ():
             words[place] = name
@@ -230,7 +236,7 @@ class RecordEntry(NamedTuple):
 
     @staticmethod
     def reply_of(result: bytes) -> Any:
-        """The reply alone."""
+        """Only the reply, from the result."""
         _, _, kind, reply = msgpack.unpackb(result, raw=True)
         return _reply(kind, reply)
 
@@ -248,27 +254,28 @@ def _reply(kind: int, reply: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ServerRecord:
-    """Everything that the message of a recorded stretch is made from."""
+    """The source of the one message of some recorded commands."""
 
     dot: Dot
     context: tuple[Dot, ...]
     timestamp: int
     entries: tuple[RecordEntry, ...] = ()
     offset_ms: int = 0
-    """What the clock of deadlines is ahead of the server's."""
+    """How far the clock of deadlines is ahead of the server's."""
 
     def header(self) -> bytes:
-        """What the first element says: all but the entries."""
+        """The first element of the list: everything but the entries."""
         return _pack([LEVEL, self.dot, self.context, self.timestamp, self.offset_ms])
 
     def with_entries(self, entries: Iterable[RecordEntry]) -> ServerRecord:
-        """The same, of these commands."""
+        """The same record with these entries."""
         return replace(self, entries=tuple(entries))
 
     @classmethod
     def decode(cls, elements: Sequence[bytes]) -> ServerRecord | None:
-        """From the list; None if there is none. Raises OutdatedError for a later program's, ConfigurationError for
-        what is damaged.
+        """From the list; None if it is empty.
+
+        Raises OutdatedError if a later program wrote it, ConfigurationError if it is damaged.
         """
         if not elements:
             return None

@@ -1,7 +1,7 @@
-"""What of a commit the server decides: stretches of commands in one fixed script each, and what came of them.
+"""The part of a commit that the server decides: groups of commands, each run by one fixed script, and their results.
 
-All stand in the commit's MULTI under one reserved dot. Between two scripts there may be reads of clients, and what
-brings out a hidden value: both have to see what the commands before them have done.
+All are in the commit's MULTI, under one reserved dot. Between two scripts there may be clients' reads, and commands
+that bring out a hidden value: both must see what the commands before them have done.
 """
 
 from __future__ import annotations
@@ -43,13 +43,15 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.server.connection import Replies
 
 _MOST_IN_SCRIPT = 512
-"""Commands of one script: a server does nothing else meanwhile."""
+"""Commands of one script: a server does nothing else while it runs."""
 
 
 class Segments:
-    """Of one commit. record: its header. whole: whether all of them are one transaction, of which nothing may wait.
+    """The segments of one commit.
 
-    metadata_db: where the record is written.
+    record: its header.
+    whole: whether they are one transaction, of which no command may wait.
+    metadata_db: the database for the record.
     """
 
     def __init__(
@@ -57,44 +59,44 @@ class Segments:
     ) -> None:
         self.record = record
         self.requests: list[Request] = []
-        """Whose commands are in it, in order; not their reads."""
+        """The requests whose writes are in it, in order."""
         self._done: list[tuple[int, list[RecordEntry]]] = []
-        """What was recorded, by the place of the script in the plan."""
+        """Recorded entries, with the place of their script in the plan."""
         self._plan = plan
         self._keyspace = keyspace
         self._whole = whole
         self._db = metadata_db
         self._asked: list[bytes] = []
-        """Of all commands, encoded, by number."""
+        """All commands, encoded, by number."""
         self._first: dict[int, tuple[int, int]] = {}
-        """Of a request, by its id, its first command and how many there are."""
+        """By the id of a request: its first command, and the number of its commands."""
         self._begun = 0
-        """Commands that stand in a script already."""
+        """Number of commands that are in a script already."""
         self._scripts: list[tuple[int, int, int]] = []
-        """Place in the plan, first command, how many."""
+        """Place in the plan, first command, number of commands."""
         self._bytes = self._operations = 0
         self._reads_values = False
         self._ended: set[bytes] = set()
-        """Keys that hide values, and of which nothing may be left: what they hid goes with the next commit."""
+        """Keys with hidden values that may be gone now: the next commit removes what they hid."""
         self._undated = 0
-        """Requests of which nothing is left that could have a deadline."""
+        """The first so many requests left no key that could have a deadline: a FLUSHALL followed."""
         self._flushed: dict[int, int] = {}
-        """The same of the keys of a database."""
+        """The same number by database, for FLUSHDB."""
         self.unsettled: set[bytes] = set()
-        """Those of them that may have become empty in spite of that."""
+        """Keys of `_ended` that a later command may have emptied."""
         plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
 
     # Putting it together
 
     def takes(self, request: Request) -> bool:
-        """Whether it fits into the one message: the first one always does."""
+        """Whether a request fits into the one message: the first one always does."""
         if not self.requests:
             return True
         may_stop = self._reads_values and not self._whole
         row = request.command.write
         is_apart = row is None or row.flushes or self._begun == len(self._asked)
         if may_stop and is_apart:
-            return False  # what the script has no room for would come behind it
+            return False  # a command that the script has no room for would run after this one
         keys = request.command.keys_of(request.args) if self._ended and not self._whole else ()
         if not self._ended.isdisjoint(keys):
             return False
@@ -102,7 +104,7 @@ class Segments:
         return size <= MAX_BYTES and self._operations + len(request.args) <= MAX_OPERATIONS
 
     def add(self, request: Request) -> None:
-        """Have the server carry it out."""
+        """Let the server execute a request."""
         row = request.command.write
         assert row is not None
         if row.flushes:
@@ -134,8 +136,8 @@ class Segments:
             self.end()
 
     def _flush(self, request: Request) -> None:
-        """All keys of a database go, or of all of them, and all that is kept of them elsewhere, in a script by itself:
-        what comes behind it finds both gone.
+        """Empty one database or all, and remove everything kept for their keys elsewhere, in a separate script:
+        commands after it find both gone.
         """
         self.end()
         number, db = len(self._asked), db_of_args(request.args)
@@ -159,7 +161,7 @@ class Segments:
             self._flushed[flushed] = len(self.requests)
 
     def _timed(self, row: WriteCommand, args: list[bytes]) -> list[bytes]:
-        """With deadlines as the server's clock tells them."""
+        """The command with deadlines by the server's clock."""
         assert row.timed is not None
         dates = self._keyspace.dates
         dates.in_use = True
@@ -167,7 +169,7 @@ class Segments:
         return args if isinstance(timed, ReplyError) else list(timed)
 
     def dated(self) -> dict[bytes, GoneDeadline]:
-        """Keys of which only the server knows the deadline when it is done."""
+        """Keys whose deadline only the server knows after this."""
         found: dict[bytes, GoneDeadline] = {}
         first = self._undated
         for at, request in enumerate(
@@ -181,19 +183,19 @@ class Segments:
                     continue
                 if (
                     found.get(key) is not GoneDeadline.STAYS
-                ):  # what another command has ended the next commit knows
+                ):  # a key that another command ended is handled by the next commit
                     found[key] = gone
         return found
 
     def _may_begin(self, row: WriteCommand, args: Sequence[bytes]) -> tuple[int, ...]:
-        """Places of keys of which the server alone knows whether there is data: a hidden value is data."""
+        """Places of keys for which only the server knows whether they have data. A hidden value is data."""
         hidden = self._keyspace.hidden
         if not hidden:
             return row.begins
         return tuple(place for place in row.begins if args[place] not in hidden)
 
     def _bring_out(self, request: Request) -> None:
-        """Where a command may have emptied a key, the value that it hides comes out before the next one."""
+        """If a command may have emptied a key, bring out the value that it hides before the next command."""
         row = request.command.write
         assert row is not None
         keys = [k for k in request.command.keys_of(request.args) if k in self._keyspace.hidden]
@@ -209,7 +211,7 @@ class Segments:
                     self._plan.settle(key)
 
     def end(self) -> None:
-        """What stands in the plan from here on comes behind all that was added."""
+        """End the open script: commands added to the plan from here on run after all that was added."""
         asked = self._asked[self._begun :]
         if not asked:
             return
@@ -224,15 +226,13 @@ class Segments:
     # The answer
 
     def answered(self, replies: Replies) -> tuple[list[Request], ServerRecord | None]:
-        """Answer what was carried out. Returns what was not, which is to be carried out again, and what was recorded:
-        None if nothing was written.
-        """
+        """Answer the executed requests. Returns those to execute again, and the record; None if nothing was written."""
         results: list[bytes | ReplyError] = []
         entries: list[RecordEntry] = []
         for place, first, count in self._scripts:
             reply = replies[place]
             if isinstance(reply, Exception):
-                results += [ReplyError(str(reply))] * count  # nothing of it was carried out
+                results += [ReplyError(str(reply))] * count  # the script executed nothing
                 continue
             wrote, *found = reply
             results += found
@@ -248,15 +248,15 @@ class Segments:
         return again, self.record.with_entries(entries) if entries else None
 
     def written(self) -> Iterator[tuple[bytes, int]]:
-        """Keys that have other values now, and the place in the plan that did it; once it is answered."""
+        """Keys with changed values, and the place in the plan that changed them. Call it after `answered`."""
         for place, done in self._done:
             for entry in done:
                 for key in _written(entry):
                     yield key, place
 
     def answered_by(self, record: ServerRecord | None) -> list[Request]:
-        """The same by what was found at the server, after its answer was lost. What is not in the record has written
-        nothing.
+        """Answer from the record found at the server, after its reply was lost. Returns the requests to execute again:
+        a command that is not in the record has written nothing.
         """
         found = {} if record is None else {entry.number: entry.reply for entry in record.entries}
         everything = range(len(self._asked))
@@ -274,7 +274,7 @@ class Segments:
 
 
 def refusal_of(request: Request, now: int) -> ReplyError | None:
-    """Why a command cannot be carried out by the server alone, as far as its arguments tell. now: its TIME, in ms."""
+    """Why the server cannot execute a command by itself, judging by its arguments. now: the server's TIME, in ms."""
     row, args = request.command.write, sent_of(request.args)
     if row is None:
         return None
@@ -294,7 +294,7 @@ def refusal_of(request: Request, now: int) -> ReplyError | None:
 
 
 def _names(row: WriteCommand, named: Sequence[bytes]) -> dict[int, bytes]:
-    """Which of these words are names that the server has not been sent, by place."""
+    """Those of these words that are names and not the keys sent to the server, by place."""
     first, last, step = row.keys
     if not (first and named):
         return {}
@@ -303,12 +303,12 @@ def _names(row: WriteCommand, named: Sequence[bytes]) -> dict[int, bytes]:
 
 
 def _front(row: WriteCommand) -> int:
-    """Words that each piece of a command begins with: its name, and the key if it has one only."""
+    """Number of words that each piece of a command begins with: its name, and the key if it has only one."""
     return 2 if row.keys == ONE_KEY else 1
 
 
 def _pieces(row: WriteCommand, args: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """The command, in pieces if it has more words than a script can call it with."""
+    """The command, in pieces if it has more words than a script can call."""
     if len(args) <= MOST_WORDS:
         yield list(args)
         return
@@ -319,7 +319,7 @@ def _pieces(row: WriteCommand, args: Sequence[bytes]) -> Iterator[Sequence[bytes
 
 
 def _shaped(request: Request, values: Sequence[Any]) -> Any:
-    """One reply out of those of all pieces."""
+    """One reply from the replies to all pieces."""
     row = request.command.write
     if len(values) == 1:
         value = values[0]

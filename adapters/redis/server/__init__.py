@@ -1,1 +1,1 @@
-"""The server next to a gateway: connections, replies, what it says of itself."""
+"""The gateway's server: connections to it, its replies, what it reports about itself."""

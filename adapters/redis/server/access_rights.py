@@ -1,7 +1,7 @@
 """The rights that a gateway needs at its server, checked before it uses any of them.
 
-A server checks rights when a command is queued in MULTI, and DISCARD forgets it, so each is tried without a trace.
-What cannot be queued is tried before: it leaves none by itself.
+A server checks rights when it queues a command in MULTI, and DISCARD drops the queue: so a try leaves no trace.
+Commands that cannot be queued are tried before that: they have no effect by themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crdtcast.exceptions import ConfigurationError
 
 _KEY = "crdtcast:rights"
 _QUEUED: tuple[Words, ...] = (
-    # What values and metadata are written and read with, and what is asked at every connection.
+    # Commands that write and read values and metadata, and those of every new connection.
     *((name, _KEY, "0") for name in ("SADD", "SREM", "INCRBY", "SET", "HDEL", "EXPIRE")),
     *(
         (name, _KEY)
@@ -51,7 +51,7 @@ _QUEUED: tuple[Words, ...] = (
     ("EVALSHA", "0", "0"),
     ("LRANGE", _KEY, "0", "0"),
     ("RPUSH", _KEY, "0"),
-    # What it carries out as clients have sent it.
+    # Commands that the server executes as clients have sent them.
     *((row.name, *[_KEY] * (abs(row.arity) - 1)) for row in WRITES.values() if row.keys != NO_KEY),
     ("SCAN", "0"),
     ("SSCAN", _KEY, "0"),
@@ -74,14 +74,14 @@ _OUTSIDE: tuple[Words, ...] = (
     ("MULTI",),
     ("DISCARD",),
 )
-"""Other errors than `_REFUSALS` are none: of EXEC without MULTI, or of a server that does not know WAITAOF."""
+"""Only errors in `_REFUSALS` count: EXEC fails without MULTI, and an old server does not know WAITAOF."""
 _REFUSALS = ("NOPERM", "EXECABORT Transaction discarded because of: NOPERM")
 
 
 async def check_rights(server: ServerConnection) -> None:
-    """Raises ConfigurationError, in one line with the way out, if the user may not do what a gateway does."""
+    """Raises ConfigurationError, with the command that helps, if the user lacks a right that a gateway needs."""
     refused = await _refused(server, _OUTSIDE)
-    if "MULTI" not in refused and "DISCARD" not in refused:  # else they would be carried out
+    if "MULTI" not in refused and "DISCARD" not in refused:  # else the server would execute them
         tried = [("MULTI",), *_QUEUED, ("DISCARD",)]
         refused += await _refused(server, tried)
     if not refused:
@@ -95,9 +95,7 @@ async def check_rights(server: ServerConnection) -> None:
 
 
 async def note_denied(server: ServerConnection, table: Table) -> None:
-    """Note which commands that go to the server as they are the gateway's user may not use: one of them would have a
-    whole commit refused.
-    """
+    """Note the commands for the server that the gateway's user may not use: one would make a whole commit fail."""
     passed = [
         command
         for command in table.commands()
@@ -116,7 +114,7 @@ def _words_of(name: str, count: int) -> list[str]:
 
 
 async def _refused(server: ServerConnection, commands: Sequence[Words]) -> list[str]:
-    """Names of the commands that its user may not use."""
+    """Names of the commands that the server's user may not use."""
     replies = await server.call(commands)
     tried = zip(commands, replies, strict=True)
     refused = [str(words[0]) for words, reply in tried if str(reply).startswith(_REFUSALS)]

@@ -1,4 +1,4 @@
-"""Where the server beside a gateway is: a host and port, a Unix socket, or what Sentinel says at each connection."""
+"""Where a gateway's server is: host and port, a Unix socket, or the primary that Sentinel names at each connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _PATIENCE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """One server. Printed without the password. path: of a Unix socket, instead of host and port."""
+    """One server. `str()` omits the password.
+
+    path: of a Unix socket, instead of host and port.
+    """
 
     host: str
     port: int
@@ -42,7 +45,11 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class SentinelService:
-    """A primary that Sentinel watches. sentinels: any one that answers is asked. server: how to log in there."""
+    """A primary that Sentinel watches.
+
+    sentinels: Sentinels to ask; one that answers is enough.
+    server: how to log in at the primary.
+    """
 
     sentinels: tuple[tuple[str, int], ...]
     name: str
@@ -51,12 +58,12 @@ class SentinelService:
     password: str | None = None
 
     async def locate(self) -> ServerAddress:
-        """The primary of this moment. Raises ServerError if no Sentinel knows one."""
+        """The current primary. Raises ServerError if no Sentinel knows one."""
         host, port = await trio.to_thread.run_sync(self._ask)
         return replace(self.server, host=host, port=port)
 
     def _ask(self) -> tuple[str, int]:
-        # Only Sentinel needs the client package, which takes 0.2 s and 20 MiB of every gateway's start.
+        # Only Sentinel needs this package: importing it costs 0.2 s and 20 MiB.
         import redis
         import redis.sentinel
         from redis.backoff import NoBackoff
@@ -67,7 +74,7 @@ class SentinelService:
             "password": self.password,
             "socket_timeout": _PATIENCE_SECONDS,
             "socket_connect_timeout": _PATIENCE_SECONDS,
-            # The package would try ten times, for seven seconds, before it asks the next Sentinel.
+            # By default it retries ten times, for seven seconds, before it asks the next Sentinel.
             "retry": Retry(NoBackoff(), 0),
         }
         if (tls := self.server.tls) is not None:
@@ -77,7 +84,7 @@ class SentinelService:
                 "ssl_certfile": tls.certificate,
                 "ssl_keyfile": tls.key,
             }
-        # The package's types leave these two out.
+        # The package has no types for these two.
         asked = redis.sentinel.Sentinel(self.sentinels, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
         try:
             host, port = asked.discover_master(self.name)  # type: ignore[no-untyped-call]
@@ -93,7 +100,7 @@ class SentinelService:
 
 
 def parse_server(url: str, tls: TlsFiles | None = None) -> ServerAddress | SentinelService:
-    """What `url` names; `tls` is for the forms that have TLS. Raises ConfigurationError, naming what is wrong."""
+    """The server that `url` names; `tls` is for URLs with TLS. Raises ConfigurationError if `url` is invalid."""
     try:
         parts = urlsplit(url)
         if parts.scheme in _SENTINEL:

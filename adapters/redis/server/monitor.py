@@ -1,6 +1,6 @@
-"""How the server beside a gateway is: asked each second, over a connection that carries nothing else.
+"""Monitor of a gateway's server: it sends INFO each second, over a separate connection.
 
-No big reply stands before the answer, so a server that does not answer here for long is dead or out of reach.
+No large reply delays the answer there. So a server that does not answer for long is dead or unreachable.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from crdtcast.adapters.redis.server.poller import Poller
 from crdtcast.exceptions import ServerError
 
 Sections = dict[str, dict[str, str]]
-"""Fields of INFO, by section; both in small letters as the server writes them."""
+"""Fields of INFO, by section. Names of sections are in lower case, names of fields as the server writes them."""
 
 PATIENCE_SECONDS = 30.0
 _EVERY_SECONDS = 1.0
 LEAST_PATIENCE_SECONDS = 2 * _EVERY_SECONDS
-"""With less a server would be given up before it is asked again."""
+"""With less, the monitor would declare a server dead before it asks again."""
 
 
 def parse_sections(text: bytes) -> Sections:
@@ -40,7 +40,8 @@ def parse_sections(text: bytes) -> Sections:
 class ServerMonitor:
     """Keeps `sections`, the server's last INFO, at most a second old while it answers.
 
-    told: called with each one. dead: called once with the reason if the server has not answered for `patience` seconds.
+    told: called with each one.
+    dead: called once, with the reason, if the server has not answered for `patience` seconds.
     """
 
     def __init__(

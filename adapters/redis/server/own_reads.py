@@ -1,4 +1,4 @@
-"""A gateway's own reads of its server, behind a commit and all at one instant, awaited."""
+"""A gateway's own reads of its server, awaited: they run after a commit, all at one instant."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from crdtcast.exceptions import ServerError
 
 T = TypeVar("T")
 Ask = Callable[[list[Read]], None]
-"""`Committer.ask`: has these reads done behind the next commit."""
+"""`Committer.ask`: the next commit executes these reads at its end."""
 
 
 class Pending:
-    """Reads at one instant: `done` when all are answered, or `lost` with the connection."""
+    """Reads at one instant. `done` is set when all have ended; `lost` if the connection broke before."""
 
     def __init__(self, reads: Iterable[Read]) -> None:
         self.lost: bool = False
@@ -42,7 +42,7 @@ class Pending:
 
 
 async def read_together(ask: Ask, reads: Iterable[Read]) -> None:
-    """Return when each callback has had its reply. Raises ServerError if the connection breaks before."""
+    """Return when each callback has got its reply. Raises ServerError if the connection breaks before."""
     pending = Pending(reads)
     if pending.reads:
         ask(pending.reads)
@@ -52,14 +52,14 @@ async def read_together(ask: Ask, reads: Iterable[Read]) -> None:
 
 
 async def replies_to(ask: Ask, commands: Sequence[list[bytes]]) -> list[Any]:
-    """The replies to these reads, errors among them as values. Raises ServerError if the connection breaks before."""
+    """The replies to these reads, errors as values. Raises ServerError if the connection breaks before."""
     replies: list[Any] = []
     await read_together(ask, [(command, replies.append) for command in commands])
     return replies
 
 
 def at_once(steps: Steps[T], take: Callable[[T], None]) -> Iterator[Read]:
-    """The reads of the only step; `take` gets what comes of it with the last reply."""
+    """The reads of the only step; `take` gets its result with the last reply."""
     try:
         commands = next(steps)
     except StopIteration as ended:

@@ -1,9 +1,9 @@
-"""Bytes in: what clients send becomes commands, what a server sends becomes whole replies. This
-file knows no sockets.
+"""Parsers: clients' bytes become commands, a server's bytes become whole replies. This file knows no
+sockets.
 
-`RequestParser` has two ways. hiredis takes chunks that look ordinary; everything else (the rest of
-a chunk, inline commands, large counts, whoever has not authenticated) goes through an incremental
-parser that checks every length as soon as its header is there, so that nothing is buffered for a
+`RequestParser` has two paths. hiredis takes ordinary chunks. Everything else (the rest of a chunk,
+inline commands, large counts, clients that have not authenticated) goes through an incremental
+parser. It checks every length as soon as it has the header, so that nothing is buffered for a
 request that will be refused.
 """
 
@@ -32,22 +32,22 @@ Args = list[bytes]
 
 _PROBED = [secrets.token_hex(16).encode()]
 _PROBE = _pack(tuple(_PROBED))
-"""A request that no client can send. Behind a chunk it tells exactly whether that ended at a request's end: only then
-is it the last one that comes out.
+"""A request that no client can guess. Appended to a chunk it shows whether the chunk ended at the end of a request:
+only then is the probe the last request that hiredis returns.
 """
 _NO_MORE: list[object] = []
-"""What hiredis gives when no further request is complete; an empty request looks like it."""
+"""Returned by hiredis when no further request is complete; an empty request equals it."""
 _LISTS = {list}
 _BEGINNING = re.compile(rb"\*[^\r]{0,3}\r").match
 _MAX_LINE = 64 * 1024
 _MAX_HEADER = 32
 _READ_ON = 1 << 18
-"""Bytes to read at a time while a request of very many arguments comes in."""
+"""Bytes to read at a time while a request with very many arguments arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one client may send in one request; lengths in bytes, of which each argument counts eight more."""
+    """Limits on one request of one client. Lengths are in bytes; each argument counts eight bytes more."""
 
     bulk: int = 64 * 1024 * 1024
     arguments: int = 8 * 1024 * 1024
@@ -55,7 +55,7 @@ class RequestLimits:
 
 
 UNAUTHENTICATED = RequestLimits(bulk=16384, arguments=10, request=10 * (16384 + 8))
-"""The same bounds that the server has for clients which have not authenticated."""
+"""The server's own limits for clients that have not authenticated."""
 
 
 class FastReader:
@@ -70,17 +70,16 @@ class FastReader:
         self.renew()
 
     def renew(self) -> None:
-        """Throw away a partial request that is in the reader."""
+        """Drop a partial request in the reader."""
         reader = hiredis.Reader(notEnoughData=_NO_MORE)
         self.feed, self.gets = reader.feed, reader.gets
 
 
 class RequestParser:
-    """Commands out of one client's bytes.
+    """Parses one client's bytes into commands.
 
-    `feed` returns the commands that are complete. After a violation it returns those before it, and
-    `error` holds the text for the client; nothing more may be fed then. `limits` may be changed
-    between two calls.
+    `feed` returns the complete commands. After a violation it returns those before it, and `error`
+    is the text for the client; do not feed more then. `limits` may change between two calls.
     """
 
     __slots__ = (
@@ -104,15 +103,15 @@ class RequestParser:
         limits: RequestLimits,
         on_high: Callable[[], None] = lambda: None,
     ) -> None:
-        """on_high: called before a word that begins with 0xff comes out, and perhaps without one."""
+        """on_high: called before `feed` returns a word that begins with 0xff, and sometimes without one."""
         self._limits = limits
         self._on_high = on_high
         self.error: str | None = None
         self.missing: int = 0
-        """Bytes of the bulk string in progress that are still to come: a hint for the next read."""
+        """Bytes that are still missing of the bulk string in progress: a hint for the next read."""
         self._fast = fast
         self._busy = True  # unless hiredis may have the next chunk: no request is in progress, and no limit is tight
-        self._buffer = bytearray()  # its bytes that are not parsed yet
+        self._buffer = bytearray()  # bytes that are not parsed yet
         self._args: Args = []
         self._count = 0  # arguments still missing; 0 between two requests
         self._large: LargeRequest | None = None
@@ -120,7 +119,7 @@ class RequestParser:
         self._size = 0  # bytes of the arguments so far
 
     def feed(self, chunk: bytes) -> list[Args]:
-        """Take what a socket gave; return the complete commands, lists of at least one argument."""
+        """Take bytes of a socket; return the complete commands, lists of at least one argument."""
         if b"\n\xff" in chunk or chunk[0] == 255:
             self._on_high()
         if self._busy or _BEGINNING(chunk) is None or LARGE_COUNT(chunk) is not None:
@@ -143,27 +142,27 @@ class RequestParser:
         except (hiredis.ProtocolError, TypeError):
             pass
         fast.renew()
-        # Unless there was a string of another kind among the arguments, the rest is the careful parser's.
+        # A prefix of the chunk: all arguments were bulk strings. The careful parser takes the rest.
         if taken is not None and chunk.startswith(taken):
             self._buffer += memoryview(chunk)[len(taken) :]
             return self._careful(commands, whole=True)
-        # Something is out of the ordinary; the careful parser starts over and finds out what.
+        # Something is unusual: the careful parser starts over and finds out what.
         self._buffer += chunk
         return self._careful([], whole=True)
 
     @property
     def limits(self) -> RequestLimits:
-        """What one request may have."""
+        """Limits on one request."""
         return self._limits
 
     @limits.setter
     def limits(self, limits: RequestLimits) -> None:
         self._limits = limits
-        self._busy = True  # `_careful` finds out
+        self._busy = True  # until `_careful` has looked
 
     def resume(self) -> list[Args]:
-        """Commands that are left from an earlier `feed`: there are some only while the limits are
-        `UNAUTHENTICATED`, since then each call returns one command.
+        """Return commands that an earlier `feed` left. It leaves some only while the limits are
+        `UNAUTHENTICATED`, since each call returns one command then.
         """
         commands = self._careful([], whole=False)
         if self._limits is UNAUTHENTICATED or self.error is not None or not commands:
@@ -230,7 +229,7 @@ class RequestParser:
         return commands
 
     def _feed_large(self, chunk: bytes) -> list[Args]:
-        """Go on with a request of very many arguments; what follows it is parsed as always."""
+        """Continue a request with very many arguments; parse what follows it as usual."""
         assert self._large is not None
         self.missing, self._busy = _READ_ON, True
         if not self._large.is_plain(chunk):
@@ -249,7 +248,7 @@ class RequestParser:
         return [args, *(self.feed(rest) if rest else ())]
 
     def _arguments(self, position: int) -> tuple[int, bool]:
-        """Bulk strings of the request in progress, as far as they are there."""
+        """Parse the bulk strings of the request in progress that have arrived."""
         buffer, args = self._buffer, self._args
         available = len(buffer)
         while self._count:
@@ -274,9 +273,7 @@ class RequestParser:
         return position, True
 
     def _header(self, position: int, too_long: str) -> tuple[bytes, int] | None:
-        """The number behind a type byte and the position behind its line, or None when the line is
-        not complete.
-        """
+        """The number after a type byte, and the position after its line; None if the line is incomplete."""
         buffer = self._buffer
         end = buffer.find(b"\r\n", position, position + _MAX_HEADER)
         if end < 0:
@@ -323,21 +320,19 @@ def _shown(byte: int) -> str:
 
 
 class ReplySplitter:
-    """Whole replies out of a server's bytes, without interpreting them: what comes out is relayed
-    as it is.
+    """Cuts a server's bytes into whole replies without decoding them, so that they can be relayed unchanged.
 
     Attributes stay with the reply that they precede. Push messages are dropped: they answer no
-    command. A byte that begins no reply is a `RemoteProtocolError`; the connection cannot be used
-    any longer.
+    command. Raises RemoteProtocolError if a byte begins no reply; the connection is unusable then.
     """
 
     __slots__ = ("_buffer", "_open", "_position", "_start", "dropped", "most")
 
     def __init__(self) -> None:
         self.most: int = 0
-        """Bytes of the reply in progress that are kept; 0: all. Of one with more only the end comes out."""
+        """Bytes to keep of the reply in progress; 0: all. Of a longer one only the end is returned."""
         self.dropped: int = 0
-        """Bytes of the reply in progress, or just complete, that were not kept."""
+        """Bytes dropped of the reply in progress, or of the one just completed."""
         self._buffer = bytearray()
         self._start = 0  # of the reply in progress
         self._position = 0  # parsed up to here
@@ -346,7 +341,7 @@ class ReplySplitter:
         ] = []  # elements still missing, per open aggregate, the outermost first
 
     def feed(self, chunk: bytes) -> None:
-        """Take what the socket gave."""
+        """Take bytes of the socket."""
         if self._position - self._start > self.most > 0:
             self.dropped += self._position - self._start
             self._start = self._position
@@ -357,10 +352,9 @@ class ReplySplitter:
         self._buffer += chunk
 
     def enter(self) -> int | None:
-        """Go into the array that comes next, so that its elements are the next replies.
+        """Enter the array that comes next, so that its elements are the next replies. Call it between two replies.
 
-        Returns how many these are; -1 if another reply comes next, or a null; None if that is not known yet. It must
-        stand between two replies.
+        Returns the number of elements; -1 if the next reply is not an array, or null; None if that is not known yet.
         """
         self.dropped = 0
         buffer, start = self._buffer, self._start
@@ -375,7 +369,7 @@ class ReplySplitter:
         return count
 
     def next(self) -> Raw | None:
-        """The next whole reply, or None when it is not complete yet."""
+        """The next whole reply; None if it is not complete yet."""
         if not self._open:
             self.dropped = 0
         while self._advance():
@@ -388,7 +382,7 @@ class ReplySplitter:
     def _advance(self) -> bool:
         buffer, position, missing = self._buffer, self._position, self._open
         available = len(buffer)
-        at_most = math.inf  # so many may be missing for another look for a run
+        at_most = math.inf  # try another run of short strings only with at most so many missing
         while position < available:
             end = buffer.find(b"\r\n", position)
             if end < 0:
@@ -410,7 +404,7 @@ class ReplySplitter:
             elif sign in _AGGREGATE:
                 count = _header_number(buffer, position, end) * _AGGREGATE[sign]
                 position = following
-                if sign == 124:  # attributes are no element of their own
+                if sign == 124:  # attributes do not count as an element
                     missing.append(count + 1)
                     continue
                 if count > 0:
@@ -439,7 +433,7 @@ def _header_number(buffer: bytearray, position: int, end: int) -> int:
 
 
 def _short_strings(count: int) -> re.Pattern[bytes]:
-    """So many bulk strings of 1 to 79 bytes one behind the other: at a fifth of the price of a look at each."""
+    """Matches so many bulk strings of 1 to 79 bytes in a row, at a fifth of the cost of parsing each."""
     by_first_digit = [
         b"%d(?:%b)"
         % (

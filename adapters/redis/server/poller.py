@@ -1,8 +1,8 @@
 """One Trio task for many sockets: it waits on a single epoll (or kqueue) descriptor and calls back.
-No protocol here.
+This file knows no protocol.
 
-A task and a stream per client cost several times what a command costs. Here Trio wakes up once for
-all the sockets that are ready, and whatever they brought is handled as one batch by `after_events`.
+A task and a stream per client cost several times what a command costs. Instead Trio wakes up once for
+all ready sockets, and `after_events` handles everything that they brought as one batch.
 """
 
 import logging
@@ -18,18 +18,16 @@ READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 
 _ROUNDS = 4
-"""Rounds in a row without Trio while sockets keep being ready; then the links to peers get their
-turn.
-"""
+"""Rounds in a row without Trio while sockets are ready; after them the links to peers get their turn."""
 
 
 class _Epoll:
     """`select.epoll` with the masks of `selectors`, but without its objects per event."""
 
-    # As in `selectors`: an error or a hang-up wakes up both directions, so that the next call
+    # As in `selectors`: an error or a hang-up sets both directions, so that the next call
     # reports it.
     events = tuple((WRITE if mask & ~1 else 0) | (READ if mask & ~4 else 0) for mask in range(64))
-    """What the lower bits of a mask that `ready` has given stand for."""
+    """The events of a mask that `ready` returned, by its lower bits."""
 
     def __init__(self) -> None:
         self._epoll = epoll = select.epoll()
@@ -52,9 +50,7 @@ class _Epoll:
 
 
 class _Portable:
-    """The same over `selectors`, for systems without epoll. A socket without interest is not in the
-    selector.
-    """
+    """The same over `selectors`, for systems without epoll. A paused socket is not in the selector."""
 
     def __init__(self) -> None:
         self.events = tuple(range(64))
@@ -102,9 +98,8 @@ class _Registered:
 class Poller:
     """Sockets and their callbacks. Use it from the Trio thread only.
 
-    A callback gets the events that are ready (`READ | WRITE`, the masks of `selectors`). An
-    exception from it is logged and ends that socket alone: it is unregistered, then its `on_error`
-    is called, or the socket is closed.
+    A callback gets the ready events (`READ | WRITE`, the masks of `selectors`). If it raises, the
+    poller logs that, unregisters this socket only, and calls its `on_error`, or closes the socket.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
@@ -119,7 +114,7 @@ class Poller:
         callback: Callable[[int], None],
         on_error: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Watch a non-blocking socket. Unregister it before it is closed."""
+        """Watch a non-blocking socket. Unregister it before you close it."""
         descriptor = sock.fileno()
         self._backend.register(descriptor, events)
         self._registered[descriptor] = _Registered(sock, callback, on_error)
@@ -129,15 +124,13 @@ class Poller:
         self._backend.modify(sock.fileno(), events)
 
     def unregister(self, sock: socket.socket) -> None:
-        """Forget a socket. A KeyError if it is not registered (closed already, for example)."""
+        """Forget a socket. Raises KeyError if it is not registered (for example, closed already)."""
         descriptor = sock.fileno()
         del self._registered[descriptor]
         self._backend.unregister(descriptor)
 
     async def run(self, after_events: Callable[[], None]) -> None:
-        """Serve until cancelled. `after_events` runs once after each round of callbacks; its errors
-        end the loop.
-        """
+        """Serve until cancelled. `after_events` runs once after each round of callbacks; its errors end the loop."""
         descriptor = self._backend.fileno()
         ready, masks = self._backend.ready, self._backend.events
         registered = self._registered

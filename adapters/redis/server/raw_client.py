@@ -1,4 +1,4 @@
-"""A client that sends words and returns the reply as it came: no retries, no conversions, RESP 2."""
+"""A client that sends words and returns the replies unchanged: no retries, no conversions, RESP2."""
 
 import socket
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from crdtcast.exceptions import ServerError
 
 @dataclass(frozen=True, slots=True)
 class ErrorReply:
-    """An error that a command got as its reply."""
+    """An error as a reply to a command."""
 
     text: str
 
@@ -37,7 +37,7 @@ class RawClient:
         return reply
 
     def pipeline(self, commands: Sequence[Sequence[bytes | str]]) -> list[Reply]:
-        """The replies to several commands that are sent at once."""
+        """The replies to several commands, sent at once. Raises ServerError if one does not come."""
         try:
             self.socket.sendall(b"".join(packed(words) for words in commands))
             return [self.receive() for _ in commands]
@@ -76,7 +76,7 @@ def packed(words: Sequence[bytes | str]) -> bytes:
 
 
 def as_reply(parsed: Any) -> Reply:
-    """What hiredis parsed, in our terms."""
+    """A reply as hiredis parses it, converted to `Reply`."""
     if isinstance(parsed, hiredis.ReplyError):
         return ErrorReply(str(parsed))
     if isinstance(parsed, list):

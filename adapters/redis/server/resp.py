@@ -1,11 +1,9 @@
-"""Reply values and how they look on the wire, in RESP2 and RESP3. This file knows no sockets and no
-commands.
+"""Reply values and their encoding in RESP2 and RESP3. This file knows no sockets and no commands.
 
-Replies that we make ourselves are Python values and are encoded here. A native server's reply is
-*not* taken apart and put together again: hiredis gives sets and arrays, statuses and bulk strings,
-verbatim strings and big numbers the same Python types, so the round trip would not be exact. Such
-replies travel as `Raw` bytes (see `parsing.ReplySplitter`), from a server connection that speaks
-the client's protocol.
+The gateway's own replies are Python values, which this file encodes. It does *not* decode and encode
+a native server's reply: hiredis returns the same Python types for sets and arrays, statuses and bulk
+strings, verbatim strings and big numbers, so the round trip would not be exact. Such replies travel
+as `Raw` bytes (see `parsing.ReplySplitter`), from a server connection in the client's protocol.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +33,7 @@ class Push(list[object]):
 
 
 class Raw(bytes):
-    """One whole reply, already encoded for the protocol of the client that gets it."""
+    """One whole reply, already encoded in its client's protocol."""
 
     __slots__ = ()
 
@@ -46,10 +44,9 @@ class Raw(bytes):
 
 
 class ReplyError(CrdtcastError):
-    """An error reply. It can be given as a value or raised; the text begins with the code, such as
-    `ERR` or `WRONGTYPE`.
+    """An error reply, as a value or raised. Its text begins with the code, such as `ERR` or `WRONGTYPE`.
 
-    It differs from the other errors in who hears of it: one client, about one command.
+    In contrast to other errors it reaches one client only, as the answer to one command.
     """
 
     def __init__(self, message: str | bytes) -> None:
@@ -58,7 +55,7 @@ class ReplyError(CrdtcastError):
 
     @property
     def message(self) -> bytes:
-        """The text as bytes, in one line, as it goes to the client."""
+        """The text in one line of bytes, as the client gets it."""
         return _one_line(str(self).encode("utf-8", "surrogateescape"))
 
 
@@ -73,10 +70,11 @@ _NULL = {2: b"$-1\r\n", 3: b"_\r\n"}
 def encode(value: object, protocol: int) -> bytes:
     """One reply as bytes.
 
-    `protocol` is 2 or 3. RESP2 has no sets, maps, doubles, booleans and no null of its own: a set
-    becomes an array, a map a flat array, a double the bulk string that the server prints, a boolean
-    1 or 0, None the null bulk string, and an integer beyond 64 bits a bulk string: what a native
-    server does. A value of another type is a TypeError.
+    `protocol` is 2 or 3. RESP2 has no sets, maps, doubles, booleans and nulls. There, as at a native
+    server, a set becomes an array, a map a flat array, a double the bulk string that the server
+    prints, a boolean 1 or 0, None the null bulk string, and an integer beyond 64 bits a bulk string.
+
+    Raises TypeError if the value has another type.
     """
     kind = type(value)
     if kind is int:
@@ -162,18 +160,17 @@ def _uncommon(value: object, protocol: int) -> bytes:
 
 
 def _one_line(text: bytes) -> bytes:
-    """An error ends at its first line break, so breaks inside become blanks, as in the server."""
+    """An error ends at its first line break, so inner breaks become spaces, as in the server."""
     if b"\r" in text or b"\n" in text:
         return text.rstrip(b"\r\n").replace(b"\r", b" ").replace(b"\n", b" ")
     return text
 
 
 def double_text(value: float) -> bytes:
-    """A double as Valkey and Redis (from 7.2 on) print it: the shortest digits that give it back
-    exactly.
+    """A double as Valkey and Redis (from 7.2 on) print it: the shortest digits that restore it exactly.
 
-    Whole numbers are printed as integers up to half of the 64-bit range; below and above, the
-    choice between plain and scientific notation follows the number of digits, not Python's rule.
+    Whole numbers are printed as integers up to half of the 64-bit range. For all others the choice
+    between plain and scientific notation follows the number of digits, not Python's rule.
     """
     if isnan(value):
         return b"nan"
@@ -198,7 +195,7 @@ def double_text(value: float) -> bytes:
 
 
 def _shortest(value: float) -> tuple[str, str, int]:
-    """Sign, shortest significant digits, and the power of ten of the last of them."""
+    """Sign, shortest significant digits, and the power of ten of the last digit."""
     mantissa, _, power = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     fraction = fraction.rstrip("0")

@@ -1,4 +1,4 @@
-"""About how many bytes keys hold: what is read at once is bounded by it."""
+"""The approximate size of keys in bytes: it bounds how many are read at once."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from crdtcast.adapters.redis.types.native import NativeType
 
 T = TypeVar("T")
 Weight: TypeAlias = tuple[type[NativeType] | None, int]
-"""Of a key: its type, None if it is of none of ours or not there, and its bytes."""
+"""Of a key: its type (None if it is not replicated or does not exist), and its bytes."""
 _SAMPLES = b"64"
-"""Slots of each key that the server looks at."""
+"""Number of slots of each key that the server samples."""
 
 
 def weighing(key: bytes) -> list[bytes]:
-    """The words that tell how many bytes of the server's memory a key takes, by some of its slots; nil if it is not
-    there.
-    """
+    """The command for the bytes of memory that a key takes, by some of its slots; nil if it does not exist."""
     return [b"MEMORY", b"USAGE", key, b"SAMPLES", _SAMPLES]
 
 
 def steps_to_weigh(keys: Sequence[bytes]) -> Steps[list[Weight]]:
-    """Weights in the order of the keys, which are names."""
+    """Weights of keys, given as names, in their order."""
     commands = [words for key in keys for words in ([b"TYPE", key], weighing(key))]
     replies = yield from reading_by_name(commands)
     return [
@@ -35,12 +33,12 @@ def steps_to_weigh(keys: Sequence[bytes]) -> Steps[list[Weight]]:
 
 
 async def weights_of(keys: Sequence[bytes], read: Read) -> list[Weight]:
-    """The same, awaited."""
+    """Like `steps_to_weigh`, awaited."""
     return await taken(steps_to_weigh(keys), read)
 
 
 def portions(items: Sequence[T], weights: Iterable[int], most: int) -> Iterator[list[T]]:
-    """The items, in their order, so many at a time as weigh `most` in all, or a single one."""
+    """The items, in order, in lists that weigh at most `most` each; an item that weighs more stands alone."""
     some: list[T] = []
     room = most
     for item, weight in zip(items, weights, strict=True):
@@ -54,5 +52,5 @@ def portions(items: Sequence[T], weights: Iterable[int], most: int) -> Iterator[
 
 
 def weight_of(size: object) -> int:
-    """Bytes, by the reply to `weighing`."""
+    """The bytes in the reply to `weighing`."""
     return size if isinstance(size, int) else 0

@@ -1,5 +1,5 @@
-"""Own reads as steps: what reads yields commands, and gets their replies. So it is awaited in a gateway, taken at one
-instant at the end of a commit, and driven by a test, all the same.
+"""Own reads as steps: a generator yields commands and gets their replies. The same code can be awaited in a gateway,
+run at one instant at the end of a commit, or driven by a test.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Read: TypeAlias = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
-"""Sends commands from database 0, and back to it, and returns their replies, errors among them as values."""
+"""Sends commands that begin and end on database 0, and returns their replies, errors as values."""
 Steps: TypeAlias = Generator[list[list[bytes]], Sequence[Any], T]
-"""What reads: it yields commands from database 0, and back to it, and gets their replies, errors among them as values.
-"""
+"""Yields commands that begin and end on database 0, and gets their replies, errors as values."""
 
 
 async def taken(steps: Steps[T], read: Read) -> T:
-    """Take all steps, and return what comes of them."""
+    """Take all steps and return the result."""
     try:
         commands = next(steps)
         while True:

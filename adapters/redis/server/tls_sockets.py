@@ -1,6 +1,6 @@
-"""TLS on the poller's sockets: at the clients' port, and towards the server. For links between gateways see `tls`.
+"""TLS on the poller's sockets: at the clients' port, and to the server. For links between gateways see `tls`.
 
-A TLS socket that has nothing to read, or no room to write, says so like a plain one: by BlockingIOError.
+Like a plain socket, a TLS socket raises BlockingIOError if it has nothing to read or no room to write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsSocket(ssl.SSLSocket):
-    """A read of 16 KiB or more gives one whole record, so what is left is still in the kernel, which tells of it."""
+    """A read of 16 KiB or more returns one whole record. So the rest is still in the kernel, which reports it ready."""
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         try:
@@ -38,8 +38,10 @@ class TlsSocket(ssl.SSLSocket):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Files in PEM. ca: whose certificates the other end must show; None, for a client: those that the system trusts,
-    for a server: none is asked for.
+    """Files in PEM.
+
+    ca: the other end must show a certificate of this CA. None: a client trusts the system's CAs, and a server asks for
+        no certificate.
     """
 
     certificate: str | None = None
@@ -47,7 +49,7 @@ class TlsFiles:
     ca: str | None = None
 
     def server_context(self) -> ssl.SSLContext:
-        """For a port that clients connect to. Raises ConfigurationError."""
+        """For a port that clients connect to. Raises ConfigurationError if a file is unusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._load(context)
         if self.ca is not None:
@@ -55,7 +57,7 @@ class TlsFiles:
         return context
 
     def client_context(self) -> ssl.SSLContext:
-        """For connecting to a server. Raises ConfigurationError."""
+        """For connecting to a server. Raises ConfigurationError if a file is unusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._load(context)
         if self.ca is None:
@@ -84,7 +86,7 @@ class TlsFiles:
             ) from error
 
     def version(self) -> tuple[tuple[int, int], ...]:
-        """Another one after the files have changed. Raises OSError."""
+        """A value that changes with the files. Raises OSError if one cannot be read."""
         files = filter(None, (self.certificate, self.key, self.ca))
         return tuple((stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, files))
 
@@ -94,7 +96,7 @@ def _no_password() -> str:
 
 
 async def secured(sock: socket.socket, context: ssl.SSLContext, host: str) -> TlsSocket:
-    """A connected, non-blocking socket as the client's end of TLS. Raises OSError; `sock` may not be used any more."""
+    """Start TLS as a client on a connected, non-blocking socket; do not use `sock` afterwards. Raises OSError."""
     wrapped = context.wrap_socket(sock, do_handshake_on_connect=False, server_hostname=host)
     assert isinstance(wrapped, TlsSocket)
     try:

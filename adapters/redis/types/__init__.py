@@ -1,4 +1,4 @@
-"""The types that a gateway writes, one file each."""
+"""The data types that a gateway replicates, one file each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from crdtcast.adapters.redis.types.strings import String
 
 TYPES: dict[RedisType, type[NativeType]] = {}
 BY_NAME: dict[bytes, type[NativeType]] = {}
-"""As TYPE tells them."""
+"""By the name in the reply to TYPE."""
 
 
 def register(native: type[NativeType]) -> None:
-    """Have the gateway know a type: in copies, comparisons, repair, digests, the log and what is hidden."""
+    """Register a type, for copies, comparisons, repair, digests, the log and hidden values."""
     TYPES[native.type] = native
     BY_NAME[native.name] = native
 

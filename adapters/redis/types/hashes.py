@@ -1,4 +1,4 @@
-"""Hashes: a slot is a field, worth what was written there last, and every increment that this had not seen."""
+"""Hashes: a slot is a field. Its value is the last write plus all increments that this write had not seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
 
 
 class Hash(NativeType):
-    """(See `NativeType`.)"""
+    """Hashes; see `NativeType`."""
 
     type: ClassVar[RedisType] = RedisType.HASH
     name: ClassVar[bytes] = b"hash"

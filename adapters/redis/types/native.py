@@ -1,7 +1,7 @@
-"""What the core knows of a type: the commands that write, remove and read its slots.
+"""The interface of a data type: the commands that write, remove and read its slots.
 
-The core decides what a slot is worth, and under which key its type stands. One file a type, registered in `types`; no
-other file names one, but for the string, which may be a number.
+The core decides the value of a slot, and under which key its type is stored. Each type has one file and is registered
+in `types`. No other file names a type, except the string, which may be a number.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.slot_value import PRESENT, Worth
 
 Content: TypeAlias = Mapping[bytes, Worth]
-"""What the slots of one type under one key are worth."""
+"""The values of the slots of one type under one key."""
 
 
 BEGINNING = b"0"
-"""Where the first page is."""
+"""Start of the first page."""
 PAGE_BYTES = 1 << 20
-"""Of slots and values that are read at once, about; a slot that holds more is read by itself."""
+"""Approximate bytes of slots and values that are read at once; a larger slot is read alone."""
 
 
 class Page(NamedTuple):
-    """Some slots. following: what to go on from; None behind the last ones. at: where in its slot's value it begins."""
+    """Some slots.
+
+    following: start of the next page; None: this is the last one.
+    at: where the page begins in the value of its slot.
+    """
 
     content: Content
     following: bytes | None
@@ -32,7 +36,11 @@ class Page(NamedTuple):
 
 
 class Holds:
-    """What a key is known to hold. type: None for nothing, or for what no gateway writes. is_sure: or else nothing."""
+    """What a key is known to hold.
+
+    type: None: nothing, or a type that no gateway writes.
+    is_sure: False: the key may also hold nothing.
+    """
 
     __slots__ = ("is_sure", "type", "word")
 
@@ -47,7 +55,7 @@ class Holds:
 
 NOTHING = Holds("nothing", None)
 OTHER = Holds("another type", None)
-"""None that a gateway writes: it came past the gateway."""
+"""A type that no gateway writes: it was written directly to the server."""
 
 
 class NativeType:
@@ -55,43 +63,43 @@ class NativeType:
 
     type: ClassVar[RedisType]
     name: ClassVar[bytes]
-    """As TYPE tells it."""
+    """Its name in the reply to TYPE."""
     valued: ClassVar[bool]
-    """Whether its slots have values, not only presences."""
+    """Whether its slots have values, not only presence."""
     here: ClassVar[Holds]
     perhaps: ClassVar[Holds]
-    """After a removal: nobody has looked whether a slot is left."""
+    """After a removal, before a look whether a slot is left."""
     write: ClassVar[bytes]
-    """The command that gives slots what they are worth, beside what else is there: `write key words…`."""
+    """The command that writes slots and keeps the others: `write key words…`."""
     in_turn: ClassVar[bool] = False
     """Whether it takes slots and values in turn, as effects have them."""
     written: ClassVar[Expect | bytes]
     """Its reply."""
     remove: ClassVar[bytes]
-    """The command that removes slots, and counts them: `remove key slots…`."""
+    """The command that removes slots and replies with their number: `remove key slots…`."""
     read: ClassVar[bytes]
     """The command that reads all slots: `read key read_behind…`."""
     read_behind: ClassVar[tuple[bytes, ...]] = ()
 
     get: ClassVar[bytes | None] = None
-    """The command that reads one slot, its value or whether (1 or 0) it is there: `get key slot`; None if the type has
-    one slot only.
+    """The command that reads one slot, its value or its presence (1 or 0): `get key slot`; None if the type has only
+    one slot.
     """
     increase: ClassVar[bytes | None] = None
-    """The command that has the number in a slot grow, as long as it has 64 bits, and answers what it is then:
-    `increase key slot delta`. Without it the number is written.
+    """The command that adds to the number in a slot, within 64 bits, and replies with the sum: `increase key slot
+    delta`; None: the number is written instead.
     """
 
     size: ClassVar[bytes]
-    """The command that counts the slots, or tells how long the one is."""
+    """The command that counts the slots, or returns the length of the only one."""
     scan: ClassVar[bytes]
-    """The command that reads some of the slots at a time: `scan key cursor COUNT slots`."""
+    """The command that reads some slots at a time: `scan key cursor COUNT slots`."""
 
     names: ClassVar[bytes | None] = None
-    """The command that tells which slots there are, without their values: `names key`."""
+    """The command that lists the slots without their values: `names key`."""
 
     move: ClassVar[bytes | None] = None
-    """The command that moves a slot to another key, and counts it: `move key other slot`."""
+    """The command that moves a slot to another key and replies with the number moved: `move key other slot`."""
 
     @classmethod
     def reading(cls, key: bytes) -> list[bytes]:
@@ -100,33 +108,32 @@ class NativeType:
 
     @classmethod
     def asking(cls, key: bytes, slot: bytes) -> list[bytes]:
-        """The words that read one slot; `slot_of` tells what the reply means."""
+        """The words that read one slot; `slot_of` decodes the reply."""
         return cls.reading(key) if cls.get is None else [cls.get, key, slot]
 
     @classmethod
     def slot_of(cls, reply: object) -> Worth | None:
-        """What the slot is worth; None if it is not there, or the key holds another type."""
+        """The value of the slot; None if it does not exist, or the key holds another type."""
         if cls.valued:
             return reply if isinstance(reply, bytes) else None
         return PRESENT if reply == 1 else None
 
     @classmethod
     def worth_of(cls, slot: bytes, reply: object) -> Worth | None:
-        """The same of a type that may have one slot only."""
+        """Like `slot_of`, also for a type with only one slot."""
         return (cls.content(reply) or {}).get(slot) if cls.get is None else cls.slot_of(reply)
 
     @classmethod
     def page_reading(cls, key: bytes, start: bytes, slots: int) -> list[bytes]:
-        """The words that read a page of about so many slots: the first one from `BEGINNING`. `page_of` tells what the
-        reply means.
+        """The words that read a page of about so many slots; `page_of` decodes the reply. Begin with `BEGINNING`.
 
-        Slots that are there all the time are in one of the pages at least, in whatever order; others may be.
+        A slot that exists all the time is in at least one of the pages, in any order. Other slots may be.
         """
         return [cls.scan, key, start, b"COUNT", b"%d" % slots]
 
     @classmethod
     def page_of(cls, start: bytes, reply: Any) -> Page | None:
-        """None if the key holds another type."""
+        """The page in a reply; None if the key holds another type."""
         if not isinstance(reply, list):
             return None
         following, words = reply
@@ -137,15 +144,15 @@ class NativeType:
 
     @classmethod
     def page_writing(cls, key: bytes, content: Content, at: int) -> list[bytes]:
-        """The words that write slots of a page, beside what else is there."""
+        """The words that write the slots of a page and keep the others."""
         return [cls.write, key, *cls.words(content)]
 
     @staticmethod
     def words(content: Content) -> Collection[bytes]:
-        """What `write` gets behind the key."""
+        """The words of `write` after the key."""
         raise NotImplementedError
 
     @staticmethod
     def content(reply: object) -> Content | None:
-        """What the slots are worth by the reply to `read`; None if the key holds another type."""
+        """The values of the slots in a reply to `read`; None if the key holds another type."""
         raise NotImplementedError

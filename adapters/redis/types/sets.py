@@ -1,4 +1,4 @@
-"""Sets: a slot is a member, worth that it is there."""
+"""Sets: a slot is a member, without a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
 
 
 class Set(NativeType):
-    """(See `NativeType`.)"""
+    """Sets; see `NativeType`."""
 
     type: ClassVar[RedisType] = RedisType.SET
     name: ClassVar[bytes] = b"set"

@@ -1,4 +1,4 @@
-"""Strings and numbers: one slot, worth what was written last, and every increment that this had not seen."""
+"""Strings and numbers: one slot. Its value is the last write plus all increments that this write had not seen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, Holds, Nat
 
 
 class String(NativeType):
-    """(See `NativeType`.) A number is told from other text by the core, which counts with it."""
+    """Strings; see `NativeType`. The core tells numbers from other text, and does the arithmetic."""
 
     type: ClassVar[RedisType] = RedisType.STRING
     name: ClassVar[bytes] = b"string"
