@@ -34,7 +34,7 @@ class Dated:
     is_mine: whether this member has set it.
     bucket: where the index has the key, empty if nowhere.
     is_dropped: the server has dropped the key at its deadline; only an `Expire` may follow, or the end of everything in
-    it.
+        it.
     was_dropped: the server had dropped the key, and the deadline has stayed.
     """
 

@@ -426,7 +426,7 @@ class Move(NamedTuple):
     is_new: whether it differs from the former one, or was over.
     gone: only the server knows the deadline, and `at` counts if the key is empty now; None: `at` is known.
     was_dropped: the server had dropped the key, and no known write has followed: for many of these the server is asked
-    in one go.
+        in one go.
     """
 
     key: bytes
