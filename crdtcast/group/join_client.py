@@ -65,12 +65,12 @@ class Joining:
         self._reported = (0, 1)
 
     def heard(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came."""
+        """Take a frame of the dialogue."""
         if link is self._link and isinstance(frame, Offer | Unable | Part):
             self._fetcher.heard(frame)
 
     def gone(self, link: Link) -> None:
-        """The other end of that link is not in the dialogue any more, or has become a member."""
+        """The peer of that link is not in the dialogue any more, or has become a member."""
         if link is self._link:
             self._fetcher.lost()
 
@@ -155,11 +155,11 @@ class JoinClient:
         return "; ".join(dict.fromkeys(self._said.values())) or None
 
     def heard(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came."""
+        """Take a frame of the dialogue."""
         self._joining.heard(link, frame)
 
     def gone(self, link: Link) -> None:
-        """The other end of that link is not in the dialogue any more, or has become a member."""
+        """The peer of that link is not in the dialogue any more, or has become a member."""
         self._joining.gone(link)
 
     async def enter(
@@ -167,8 +167,8 @@ class JoinClient:
     ) -> tuple[bytes, JoinerEntry]:
         """The copy and the admission. for_ever: ask again whatever the others say.
 
-        HandshakeError: all members that are linked have said no, or none of those linked is in the
-        group; the message is the last one's.
+        HandshakeError: all members that are linked have said no, or none of those linked is in the group; the message
+            is the last one's.
         """
         name = self._channel.name
         base, asked = "", ""
