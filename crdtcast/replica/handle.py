@@ -1,4 +1,8 @@
-"""Handles, through which a program uses an object: on a replica, and within a batch."""
+"""Handles, through which a program uses an object: on a replica, and within a batch.
+
+The handles of this package's types have the types' operations as methods: `crdtcast.replica.handles` and
+`crdtcast.replica.batch_handles`, which are generated from the types (`crdtcast.replica.handle_source`).
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -345,7 +345,7 @@ class UnstableLog:
             self._keys[key] = {type_: log.copy() for type_, log in logs.items()}
 
     def apply(self, effect: Effect, tag: Tag, timestamp: int, index: int) -> None:
-        """Apply one effect to the log only."""
+        """Apply one effect to the log only, without native commands."""
         match effect:
             case One(key, type_, slots):
                 self.one(key, type_, slots, tag, index)
