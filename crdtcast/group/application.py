@@ -53,7 +53,7 @@ class Application:
         self._operations: set[Dot] = set()  # membership operations: their stability is not reported
         self._delivered_since = 0
         self._events = 0
-        self._untold = False  # events were taken of which the others must be notified
+        self._untold = False  # the others must be notified of events taken
         self._work = trio.lowlevel.ParkingLot()
 
     def follow(self, engine: GroupEngine) -> None:
@@ -193,7 +193,7 @@ class Application:
         engine, stable = self.engine, self._stable
         if engine is None:
             return None  # its group may not have started
-        # Notices of stability must not starve behind deliveries that keep coming.
+        # A steady flow of deliveries must not starve notices of stability.
         if self._delivered_since >= _STABLE_SLICE and not stable:
             self._delivered_since = 0
             self._poll_stable(engine)

@@ -232,7 +232,7 @@ async def open_host(
     check_known(f"node {name!r}", options, (*HostOptions.__annotations__, "peers", "network"))
     logger, advertise = options.pop("logger", None), options.pop("advertise", None)
     listen = options.pop("listen", "127.0.0.1:0")
-    links: LinkOptions = options  # what is left of them
+    links: LinkOptions = options  # the remaining options
     node_options = NodeOptions(
         name=name,
         listen=parse_address(listen),
@@ -309,7 +309,7 @@ async def open_member(
             f"node {name!r}: replace= and replaces= are for members that join: leave them out, or set join= instead of "
             "founders= and found="
         )
-    host: HostOptions = options  # what is left of them
+    host: HostOptions = options  # the remaining options
     async with open_host(name, peers=contacts, network=group, **host) as opened:
         if found or founders is not None:
             member = opened.found(

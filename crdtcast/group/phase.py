@@ -71,7 +71,7 @@ TRANSITIONS: Mapping[tuple[MemberPhase, MemberEvent], MemberPhase] = {
     (MemberPhase.OUTSIDE, MemberEvent.RESUME): MemberPhase.CATCHING_UP,
     (MemberPhase.OUTSIDE, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.FOUNDING, MemberEvent.BEGIN): MemberPhase.MEMBER,
-    # The others have begun without it.
+    # The others have started without it.
     (MemberPhase.FOUNDING, MemberEvent.JOIN): MemberPhase.JOINING,
     (MemberPhase.FOUNDING, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.JOINING, MemberEvent.ADMIT): MemberPhase.CATCHING_UP,

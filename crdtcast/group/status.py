@@ -342,8 +342,8 @@ def waiting(engine: Core) -> int:
 
 
 def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:
-    """Names of members of which messages are missing at this one. Not suspects, nor victims, of which no more messages
-    are accepted, nor former lives of this member, which will send no more.
+    """Names of members whose messages are missing at this one. Not suspects; not victims, from which no more messages
+    are accepted; not former lives of this member, which will send no more.
     """
     victims = engine.victims if isinstance(engine, GroupEngine) else frozenset()
     found = {name_of(who) or who for who in ahead(engine) - victims}

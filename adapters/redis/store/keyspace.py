@@ -693,7 +693,7 @@ class Keyspace:
             self.types[key] = TYPES[type_].here
             self._numbers.counted(key, type_, effect.slot, known)
 
-    # What is hidden
+    # Hidden values
 
     def _hide(self, key: bytes, type_: RedisType, plan: Plan) -> None:
         """Hide the visible value behind a type that comes before it."""

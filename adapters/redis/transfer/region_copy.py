@@ -126,7 +126,7 @@ class RegionCopy:
         self._rounds += 1
 
     def _some_names(self) -> list[bytes]:
-        """The next keys, as many as fit a slice; none if the next one is large: it is begun."""
+        """The next keys, as many as fit a slice; none if the next one is large: it is started."""
         some: list[bytes] = []
         room = PAGE_BYTES
         while self._names:
