@@ -339,7 +339,7 @@ class MemberJournal:
         return (partial(self._write_batch, batch),)
 
     def _rewrite(self) -> Sequence[Callable[[], None]]:
-        """The writes for a snapshot. It has no order of events, so an observer must get all events before, or a process
+        """The writes for a snapshot. It has no order of events. So an observer must get all events before, or a process
         that starts from this journal must be able to report them.
         """
         saved, happened = self._snapshot()

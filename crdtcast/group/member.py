@@ -108,8 +108,7 @@ class Member:
         """Found a new group, with these others; or continue, if a journal holds a former life.
 
         With other founders this returns before the group has started: see `begun`. If the group has started without
-        this process, it joins in place of the founder of its name, and calls `progress` with the bytes of the state
-        that are copied, and their total.
+        this process, it joins in place of the founder of its name, and calls `progress` as `join` does.
         """
         self._life.found(founders, progress)
 

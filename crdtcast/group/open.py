@@ -269,9 +269,8 @@ async def open_member(
     One of `founders`, `join` and `found` is needed, unless the journal holds a former life. With `founders` the call
     returns before the group has started; wait for `ready`.
 
-    Raises ConfigurationError for impossible options, and, inside the block, if the founders' lists differ;
-    HandshakeError, with the reason, if no member admits this one. While no process answers at these addresses it waits,
-    and logs that.
+    Raises ConfigurationError for invalid options, and, inside the block, if the founders' lists differ; HandshakeError,
+    with the reason, if no member admits this one. While no process answers at these addresses it waits, and logs that.
     """
     check_known(f"node {name!r}", options, (*MemberOptions.__annotations__, "machine", "witness"))
     founders, found = options.pop("founders", None), options.pop("found", False)

@@ -209,8 +209,8 @@ class ObjectMachine(StateMachine):
         `crdtcast.datatypes.rebasing`.
 
         Operations that only add are always sent again. Operations that remove something yield, with a line in the log,
-        if the group has changed it since, or if it is unknown what it was, as for a large object. Raises NotReadyError
-        if this program does not know a type yet.
+        if the group has changed it since. They also yield if its former state is unknown, as for a large object. Raises
+        NotReadyError if this program does not know a type yet.
         """
         kind, entries, _ = _unpacked(payload)
         if kind != _OPERATIONS:

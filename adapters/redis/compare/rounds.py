@@ -1,5 +1,5 @@
-"""Compares a gateway's keys with those of other members all the time, page by page, so that a key that was changed
-directly in a server is found within one round; and at once when an operator asks.
+"""Compares a gateway's keys with those of other members all the time, page by page, and at once when an operator asks.
+So a key that was changed directly in a server is found within one round.
 
 Each gateway compares its own keys with its successor, the next linked member in the order of names. So a key that one
 server has lost is found by another member that has it. Keys that differ are compared exactly (`comparison`).

@@ -77,8 +77,8 @@ def _stamp(atoms: Atoms) -> int:
 def reassert(
     batch: LocalBatch, key: bytes, before: HeldKey, delivery: Delivery, event: EffectsEvent
 ) -> None:
-    """Send again what this message, just applied, has removed from a key, if it had not seen a deadline that this
-    member has set, and that is not over. before: the key's values until then.
+    """Send again what this message, just applied, has removed from a key. Only if this member has set a deadline that
+    the message had not seen, and the key's deadline is not over. before: the key's values until then.
 
     These are all slots that show another value now, not only empty ones: an older value that the message had not seen
     may show again, and a number may have kept increments. A register keeps its timestamp, so it yields to a later one.

@@ -3,7 +3,7 @@ logs over keys, records, digests and messages need not know that there are sever
 
 A key of database 0 is its own name, unless it begins with the byte 0xff, which is rare. Any other name is that byte,
 the number of the database, the key. A client's words become names in one place, once its command is known
-(`commands.names`), and keys again where native commands are made.
+(`commands/names.py`), and keys again where native commands are made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layout of the metadata database: everything that a restart needs, written in the same MULTI as the clients' data.
 
     state    msgpack map: identity, vector, context, stable vector, clock (`StoredState`)
-    record   list: what the server did by itself in the last commit, until its message is stored (`recorded.record`)
+    record   list: what the server did by itself in the last commit, until its message is stored (`recorded/record.py`)
     store    hash, "origin:counter" -> msgpack [order, kind, context, payload] of each delivered, unstable message
     fence    rising epoch of the one gateway that may write
     durable  counter that the durability probe writes, so that WAITAOF has a write to wait for
@@ -11,7 +11,7 @@
     incomplete set of large keys of which only some slots are repaired yet
     foreign:KEY       what was found in place of a repaired key, for a week
     parked   writes of an evicted incarnation of this gateway that the group may lack (`crdtcast.journal.saved`)
-    taken:ORIGIN:COUNTER:PLACE   what a local unstable removal took away (`group.preimages`)
+    taken:ORIGIN:COUNTER:PLACE   what a local unstable removal took away (`group/preimages.py`)
     joining  set, while a copy of the group's data is written: the ids under which this member has asked to join
 
 A quiet group holds `state`, `fence` and `durable` only.
