@@ -1,7 +1,7 @@
 """A client's words with names in place of its keys (`databases`).
 
-All code after `commands/names.py` uses the names. For a read, or a command that the server executes by itself, the server
-gets the words as the client sent them.
+All code after `commands/names.py` uses the names. For a read, or a command that the server executes by itself, the
+server gets the words as the client sent them.
 """
 
 from __future__ import annotations
