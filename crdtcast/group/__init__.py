@@ -1,1 +1,1 @@
-"""One member of a group: how it joins, what it keeps, how it lets others in, and how it leaves."""
+"""One member of a group: how it joins, what it stores, how it admits others, and how it leaves."""

@@ -1,4 +1,4 @@
-"""A member's application: its events in order, for a state machine or an iterator; and its state.
+"""A member's application: its events in order, for a state machine or an iterator, and its state.
 
 Delivery is pulled: an event counts as delivered when it is handed over, not before, so tags cover exactly what the
 program has seen.
@@ -25,9 +25,9 @@ _APPLICATION = int(OperationKind.APPLICATION)
 class Application:
     """The state machine of one member, or the task that iterates over its events (one at a time).
 
-    witness: it votes and stores, and has no state.
+    witness: the member votes and stores, and has no state.
     is_over: whether no further event will come.
-    tell: called when the engine has made progress by what was taken from it, so that the others must know.
+    tell: called when the engine has made progress because events were taken, so that the others must be notified.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class Application:
         tell: Callable[[], None],
     ) -> None:
         self.engine: GroupEngine | None = None
-        """The engine whose events it takes; None if it never was a member."""
+        """The engine that gives the events; None if this never was a member."""
         self.machine = checked(machine, channel.name)
         self.witness = witness
         self.on_happened: Callable[[Tag, bytes | None], None] = _unnoted
-        """Called before the machine: with a payload for a delivery, with None for a notice of stability."""
+        """Called before the machine, with a payload for a delivery, with None for a notice of stability."""
         self._channel = channel
         self._is_over = is_over
         self._tell = tell
@@ -53,7 +53,7 @@ class Application:
         self._operations: set[Dot] = set()  # membership operations: their stability is not reported
         self._delivered_since = 0
         self._events = 0
-        self._untold = False  # something was taken that the others have to be told
+        self._untold = False  # the others must be notified of events taken
         self._work = trio.lowlevel.ParkingLot()
 
     def follow(self, engine: GroupEngine) -> None:
@@ -65,11 +65,11 @@ class Application:
         self._operations = {message.dot for message in engine.state().unstable if message.kind}
 
     def wake(self) -> None:
-        """Look again: there may be an event, or no further one."""
+        """Look again: there may be an event, or the end of events."""
         self._work.unpark_all()
 
     def hears(self, news: Evicted | Joined) -> None:
-        """Report that next."""
+        """Report this event next."""
         self._news.append(news)
         self.wake()
 
@@ -77,11 +77,11 @@ class Application:
 
     @property
     def copies(self) -> bool:
-        """Whether it has a state, which a joiner has to copy."""
+        """Whether it has a state, which joiners must copy."""
         return self.machine is not None and not self.witness
 
     def state(self) -> bytes | None:
-        """Return what a joiner gets; None if there is none. Raises what the machine raises."""
+        """Return the state for a joiner; None if there is none. Raises what the machine raises."""
         if self.machine is None or self.witness:
             return None
         self.settle()
@@ -95,7 +95,7 @@ class Application:
         return state
 
     def settle(self) -> None:
-        """Give the machine the notices of stability that were polled already."""
+        """Give the machine the notices of stability that are polled already."""
         while self.machine is not None and self._stable:
             self._happened(Stable(self._stable.popleft()))
 
@@ -110,11 +110,11 @@ class Application:
                 self.machine.tcdeliver(happened.payload, happened.tag)
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
-        """Return what to send again in the place of that message; None for nothing."""
+        """Return what to send again instead of that message; None for nothing."""
         return payload if self.machine is None else self.machine.reissue(payload, dot)
 
     def fail(self, error: Exception) -> None:
-        """End the node with that error, after the present answers have left."""
+        """End the node with that error, once the current answers have been sent."""
 
         async def fail() -> None:
             await trio.lowlevel.checkpoint()
@@ -125,7 +125,7 @@ class Application:
     # Its events, handed over
 
     async def run(self, machine: StateMachine) -> None:
-        """Let `machine` take all events, until cancelled. Raises LocalProtocolError if there is one already."""
+        """Let `machine` take all events, until cancelled. Raises LocalProtocolError if a machine is set already."""
         if self.machine is not None:
             raise already_taken(self._channel.name)
         self.machine = checked(machine, self._channel.name)
@@ -152,7 +152,7 @@ class Application:
             machine.tcstable(event.tag)
 
     def delivered(self, payload: bytes, tag: Tag) -> None:
-        """Give that to the machine, if there is one."""
+        """Give a message to the machine, if there is one."""
         machine = self.machine
         if machine is not None:
             self.on_happened(tag, payload)
@@ -161,15 +161,15 @@ class Application:
     # Its events, taken
 
     async def next(self) -> Event | None:
-        """The next event if there is none `at_hand`; waits for it. None: there will be none."""
+        """Wait for the next event, when none is `at_hand`. None: there will be no more."""
         if self.machine is not None:
             raise already_taken(self._channel.name)
         return await self._next()
 
     def at_hand(self) -> Event | None:
-        """The next event, if there is one now, and it is not time to let other tasks have their turn.
+        """The next event, if there is one now and other tasks need no turn yet.
 
-        Only every 32nd is a checkpoint: one each would cost more than the event itself.
+        Only every 32nd event is a checkpoint: one for each would cost more than the event itself.
         """
         if (self._events + 1) % _TURN == 0 or (event := self.next_event()) is None:
             return None
@@ -187,13 +187,13 @@ class Application:
         return event
 
     def next_event(self) -> Event | None:
-        """The next event if there is one now."""
+        """The next event, if there is one now."""
         if self._news:
             return self._news.popleft()
         engine, stable = self.engine, self._stable
         if engine is None:
-            return None  # its group may not have begun
-        # Notices of stability must not starve behind deliveries that keep coming.
+            return None  # its group may not have started
+        # A steady flow of deliveries must not starve notices of stability.
         if self._delivered_since >= _STABLE_SLICE and not stable:
             self._delivered_since = 0
             self._poll_stable(engine)

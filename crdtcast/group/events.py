@@ -1,4 +1,4 @@
-"""What a member of a broadcast group is told, in the order in which it comes about."""
+"""Events of a member of a broadcast group, in their order."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -23,8 +23,8 @@ class Stable:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The group has evicted this member. It joins again by itself, and then sends its messages again that the group
-    does not have.
+    """The group has evicted this member. It joins again by itself, and then sends again those of its messages that the
+    group lacks.
     """
 
     incarnation: str

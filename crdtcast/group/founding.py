@@ -1,4 +1,4 @@
-"""Founds a group on links: one process's part in the founding round (`crdtcast.engine.founding`)."""
+"""Founds a group over links: one process's part in the founding round (`crdtcast.engine.founding`)."""
 
 import logging
 from collections.abc import Collection
@@ -15,13 +15,13 @@ from crdtcast.wire.group_frames import Here
 _LOOK = 1.0
 """Seconds between two looks at the links."""
 _REPEAT = 10.0
-"""Seconds between two log lines that say who is missing."""
+"""Seconds between two log lines that name the missing founders."""
 _UNTIL_ALL_HEARD = 1.0
-"""Seconds for which a founder stays whose list is another one than others', so that these hear of it, too."""
+"""Seconds for which a founder with a different list stays, so that the others learn of it, too."""
 
 
 class GroupFounding:
-    """Until the group has begun. names: of all founders; the own one may be missing."""
+    """The founding, until the group has started. names: of all founders; the own one may be missing."""
 
     def __init__(
         self, channel: Channel, names: Collection[str], *, witness: bool, logger: logging.Logger
@@ -46,10 +46,10 @@ class GroupFounding:
         self._look()
 
     async def outcome(self) -> Begun | Late:
-        """Return when the group has begun; meanwhile the log says who is missing.
+        """Return when the group has started; meanwhile log the missing founders.
 
-        ConfigurationError: the founders' lists differ, or two processes have one name; HandshakeError: no founder links
-        with this process, and only an operator can change that.
+        Raises ConfigurationError if the founders' lists differ, or two processes have one name; HandshakeError if no
+        founder links with this process, and only an operator can change that.
         """
         told = trio.current_time()
         while not self._over.is_set():
@@ -67,11 +67,11 @@ class GroupFounding:
 
     @property
     def outcome_now(self) -> Begun | Late | None:
-        """None while somebody is missing."""
+        """The outcome; None while a founder is missing."""
         return self._round.outcome
 
     def why_not(self) -> NotReadyError:
-        """Whom the founding waits for."""
+        """The error that names the founders that are missing."""
         up, missing = self._channel.shared.links().up, self._round.missing()
         away = [name for name in missing if name not in up]
         waits_for = f"a link with {', '.join(away)}" if away else ", ".join(missing)
@@ -81,7 +81,7 @@ class GroupFounding:
         )
 
     def gone(self, link: Link) -> None:
-        """That link is down."""
+        """Note that this link is down."""
         self._round.gone(link.name)
 
     def _heard(self, link: Link, announcement: Announcement) -> None:
@@ -100,7 +100,7 @@ class GroupFounding:
     def _look(self) -> None:
         announcement = self._round.announcement()
         if self._round.outcome is not None:
-            self._channel.announcement = None  # it is a member, and says so
+            self._channel.announcement = None  # from now on it announces itself as a member
             self._over.set()
         elif announcement != self._channel.announcement:
             self._channel.announcement = announcement

@@ -1,6 +1,6 @@
-"""A joiner's side: fetch a copy of the application's state from a member, ask to be let in, fetch what has happened
-meanwhile (`Joining`, one attempt with one contact); which member to ask, when to ask another one, and when to give up
-(`JoinClient`).
+"""The joiner's side of a join. `Joining` is one attempt with one contact: fetch a copy of the application's state, ask
+to be admitted, fetch what has happened meanwhile. `JoinClient` decides which member to ask, when to ask another one,
+and when to give up.
 """
 
 import logging
@@ -24,11 +24,11 @@ from crdtcast.wire.state import JoinerEntry, unpack_entry
 _AGAIN = 0.05
 _LONGEST = 2.0
 _LOOK_AGAIN = 0.2
-_WAIT_FOR_SOURCE = 5.0  # and for who is being dialled, when all others have refused
+_WAIT_FOR_SOURCE = 5.0  # and for members being dialled, when all others have refused
 
 
 class _Partial(NamedTuple):
-    """What is here of a copy, of the process that offered it."""
+    """The received part of a copy, and the process that offered it."""
 
     process: bytes
     offer: Offer
@@ -37,7 +37,7 @@ class _Partial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to ask for: see `crdtcast.wire.group_frames.Admit`. copies: whether there is an application."""
+    """The request for admission: see `crdtcast.wire.group_frames.Admit`. copies: whether there is an application."""
 
     base: str
     replaces: tuple[str, ...]
@@ -46,17 +46,18 @@ class Wish:
 
 
 class Joining:
-    """Takes the frames of the dialogue from the channel while it lasts. progress: called with the
-    bytes of the copy that are here, and of how many; the share never falls, though a copy may have
-    to begin anew with another contact.
+    """One attempt to join. Takes the frames of the dialogue from the channel while it lasts.
+
+    progress: called with the received bytes of the copy, and their total. The share never falls, though a copy may have
+        to start again with another contact.
     """
 
     def __init__(self, channel: Channel, reads: Span = PROGRAM) -> None:
         self.progress: Progress = unseen
         self.asked: bool = False
-        """Whether the contact was asked to let us in, so that it may have."""
+        """Whether the contact was asked to admit us, so that it may have done so."""
         self.source: str = ""
-        """Whom a part of a copy is from that is not complete: it is worth waiting for."""
+        """The sender of an incomplete copy: waiting for it saves copying."""
         self.reads = reads
         self._channel = channel
         self._partial: _Partial | None = None
@@ -65,18 +66,20 @@ class Joining:
         self._reported = (0, 1)
 
     def heard(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came."""
+        """Take a frame of the dialogue."""
         if link is self._link and isinstance(frame, Offer | Unable | Part):
             self._fetcher.heard(frame)
 
     def gone(self, link: Link) -> None:
-        """The other end of that link is not in the dialogue any more, or has become a member."""
+        """The peer of that link is not in the dialogue any more, or has become a member."""
         if link is self._link:
             self._fetcher.lost()
 
     async def through(self, link: Link, wish: Wish) -> tuple[bytes, JoinerEntry]:
-        """The copy, and the admission. Raises NotReadyError (ask again), HandshakeError (ask somebody
-        else), ContactLostError, RemoteProtocolError.
+        """Return the copy and the admission.
+
+        Raises NotReadyError (ask again), HandshakeError (ask another member), ContactLostError if the link breaks, or
+        RemoteProtocolError if an answer is invalid.
         """
         self._use(link)
         copy = await self._copy(link) if wish.copies else b""
@@ -91,7 +94,7 @@ class Joining:
         return Copy(next(self._channel.serials), self.reads)
 
     def _use(self, link: Link) -> None:
-        """Begin an attempt over this link; a newer one may have its place by now."""
+        """Start an attempt over this link; a newer link may replace it meanwhile."""
         self._link = link
         self._fetcher = Fetcher(lambda frame: self._channel.send_to([link.name], frame))
         if link.closed is not None:
@@ -99,7 +102,7 @@ class Joining:
         self.asked = False
 
     async def _copy(self, link: Link) -> bytes:
-        """All of it, from where the link with the same process broke before."""
+        """The whole copy, continued where the last link with the same process broke."""
         partial = self._partial
         if partial is None or partial.process != link.peer.process:
             offer = await self._fetcher.ask(self._copying())
@@ -127,10 +130,10 @@ async def _note_nothing(base: str) -> None:
 
 
 class JoinClient:
-    """Joins a group through any member that is linked. A contact that was asked to let us in and did
-    not answer may have done so: the next one is told that the new id replaces that one.
+    """Joins a group through any linked member. A contact that was asked to admit us and did not answer may have done
+    so: the next one is asked to replace the id of that attempt.
 
-    joining: how one attempt goes; by default, with a copy of the state in one piece.
+    joining: one attempt; by default, with a copy of the state in one piece.
     """
 
     def __init__(
@@ -140,35 +143,35 @@ class JoinClient:
         self._joining = joining or Joining(channel)
         self._logger = logger
         self._entries = 0
-        self._let_in: dict[str, int] = {}  # who has let us in, and when last
-        self._said: dict[str, str] = {}  # why others do not let us in
+        self._let_in: dict[str, int] = {}  # members that have admitted us, by the last time
+        self._said: dict[str, str] = {}  # why others do not admit us
         self.before_asking: Callable[[str], Awaitable[None]] = _note_nothing
-        """Awaited with the base before a contact is asked to let it in."""
+        """Awaited with the base before a contact is asked to admit it."""
 
     def report_to(self, progress: Progress) -> None:
-        """Call this with the bytes that have been copied, and of how many."""
+        """Set the function to call with the bytes copied, and their total."""
         self._joining.progress = progress
 
     @property
     def kept_out(self) -> str | None:
-        """What those say who have not let us in this time; None if nobody has been asked, or it was let in."""
+        """The reasons of members that refuse us this time; None if none was asked, or one has admitted us."""
         return "; ".join(dict.fromkeys(self._said.values())) or None
 
     def heard(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came."""
+        """Take a frame of the dialogue."""
         self._joining.heard(link, frame)
 
     def gone(self, link: Link) -> None:
-        """The other end of that link is not in the dialogue any more, or has become a member."""
+        """The peer of that link is not in the dialogue any more, or has become a member."""
         self._joining.gone(link)
 
     async def enter(
         self, replaces: tuple[str, ...], witness: bool, *, copies: bool, for_ever: bool = False
     ) -> tuple[bytes, JoinerEntry]:
-        """The copy and the admission. for_ever: ask again whatever the others say.
+        """Return the copy and the admission. for_ever: ask again whatever the others answer.
 
-        HandshakeError: all members that are linked have said no, or none of those linked is in the
-        group; the message is the last one's.
+        Raises HandshakeError if all linked members have refused, or none of the linked processes is in the group; its
+        message is the last refusal.
         """
         name = self._channel.name
         base, asked = "", ""
@@ -191,19 +194,19 @@ class JoinClient:
                 self._said.clear()
                 return copy, entry
             except HandshakeError as error:
-                self._joining.asked = False  # it has said that it did not let us in
-                if asked == link.name:  # or that whom it had let in has ended
+                self._joining.asked = False  # it has said that it did not admit us
+                if asked == link.name:  # or that the incarnation it had admitted has ended
                     replaces, asked = (*replaces, base), ""
                 refused[link.name] = str(error)
                 again = self._said.get(link.name) == str(error)
                 self._said[link.name] = str(error)
                 level = logging.INFO
-                if for_ever:  # nobody but the log and the status can be told
+                if for_ever:  # only the log and the status can show it
                     level = logging.DEBUG if again else logging.WARNING
                 self._logger.log(level, "%s refuses our join: %s", link.name, error)
             except NotReadyError as error:
                 self._logger.debug("%s cannot accept our join yet: %s", link.name, error)
-                # It may wait for us: its own join is not stable while it lacks the member whose place we take.
+                # It may wait for us: its own join is not stable while it lacks the member that we replace.
                 unready = link.name if delay == _LONGEST else ""
             except ContactLostError:
                 self._logger.info("the link with %s broke during our join", link.name)
@@ -218,8 +221,8 @@ class JoinClient:
     async def _contact(
         self, asked: str, refused: dict[str, str], unready: str, for_ever: bool
     ) -> Link:
-        """Whom to ask next: the one asked before if it is there, or one that has not refused yet. unready: rather
-        not this one.
+        """The member to ask next: the one asked before if it is present, or one that has not refused yet. unready:
+        avoid this one.
         """
         shared, group = self._channel.shared, self._channel.group
         began: float | None = None
@@ -231,7 +234,8 @@ class JoinClient:
                 for link, here in shared.present(group).items()
                 if here.group_id and self._channel.group_id in ("", here.group_id)
             }
-            # Who has let us in before may have been cut off with us and not know it, so that we are out again.
+            # A member that admitted us before may have been cut off with us without knowing it, so that we are out
+            # again.
             willing = sorted(
                 present.keys() - refused.keys(),
                 key=lambda name: (name == unready, self._let_in.get(name, 0), name),
@@ -275,7 +279,7 @@ class JoinClient:
                 await shared.news()
 
     def _is_on_the_way(self, present: Collection[str]) -> bool:
-        """Whether somebody of whom a member has told is being dialled, and nothing has come of it yet."""
+        """Whether a member that we learned of is being dialled, without a result yet."""
         links = self._channel.shared.status()
         return any(
             link.state in (LinkPhase.DOWN, LinkPhase.DIALLING) and link.error is None
@@ -290,7 +294,7 @@ class JoinClient:
         )
 
     def _look_for_others(self) -> None:
-        """Whoever is linked may not be the one; dial those that it has told of."""
+        """Dial the members that linked ones have named: the linked ones may not admit us."""
         shared = self._channel.shared
         for name in sorted(shared.known):
             shared.want(name)

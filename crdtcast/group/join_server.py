@@ -1,10 +1,10 @@
-"""A member's side of the dialogue by which others join: what each of them is offered, until it is in.
+"""The contact's side of a join: what a member offers each joiner, until it is admitted.
 
-A joiner whose link breaks is known for a while by its process, and goes on where it was on its next link.
+A joiner whose link breaks is remembered for a while by its process, and continues on its next link.
 
-The copy of the application's state is taken before the join, so that a joiner that cannot acknowledge anything yet
-holds nobody's stability back. What happens to the application from then on is noted, and travels with the admission; so
-the joiner's application becomes what this member's was at the instant of the join.
+The copy of the application's state is taken before the join, because a joiner that cannot acknowledge messages yet must
+not delay stability. What happens to the application from then on is noted, and sent with the admission. So the joiner's
+application becomes what this member's was at the instant of the join.
 """
 
 from abc import ABC, abstractmethod
@@ -33,17 +33,17 @@ from crdtcast.wire.offers import Offered, part_of
 from crdtcast.wire.state import Happened, JoinerEntry, pack_entry
 
 MOST_UNHEARD = 2
-"""So many joiners that a member has let in may be unheard of before it lets another one in."""
+"""A member with this many admitted joiners that it has not heard from admits no other."""
 KEPT_SECONDS = 60.0
-"""So long a joiner without a link is waited for."""
+"""How long to remember a joiner without a link."""
 FORGET = 0
-"""The serial of a `Fetch` that asks for nothing: what was begun for us shall begin anew."""
+"""The serial of a `Fetch` that asks for nothing: what was begun for the joiner starts again."""
 _FRAME_ROOM = 1024
 
 
 def check_crowd(engine: GroupEngine, base: str) -> None:
-    """Raises NotReadyError if one more joiner has to wait: others were let in by this member, and nothing has come of
-    them. If they are dead, nothing becomes stable until they are evicted.
+    """Raises NotReadyError if one more joiner must wait: this member has admitted others and not heard from them. If
+    they are dead, no message becomes stable until they are evicted.
     """
     own = base_of(engine.me)
     unheard = [
@@ -61,7 +61,9 @@ def check_crowd(engine: GroupEngine, base: str) -> None:
 
 
 def check_begun(engine: GroupEngine, base: str) -> None:
-    """Of a member without a journal. Raises NotReadyError if a joiner waits for founders that may not have begun."""
+    """For a member without a journal. Raises NotReadyError if a joiner must wait for founders that may not have
+    started.
+    """
     if awaited := engine.awaited_founders(name_of(base)):
         names = ", ".join(map(name_of, awaited))
         raise NotReadyError(
@@ -72,12 +74,12 @@ def check_begun(engine: GroupEngine, base: str) -> None:
 
 
 class Guest:
-    """One joiner, on the link that it was last heard on."""
+    """One joiner, on its last link."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.left_at: float | None = None
-        """When that link broke."""
+        """When the link broke."""
         self.offered: Offered | None = None
 
 
@@ -92,7 +94,7 @@ class Hosting(ABC, Generic[G]):
         self._guests: dict[bytes, G] = {}
 
     def asked(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came. Raises RemoteProtocolError for what nobody may ask."""
+        """Take a frame of the dialogue. Raises RemoteProtocolError if it is not allowed."""
         match frame:
             case Copy(serial) | Admit(serial):
                 try:
@@ -117,12 +119,12 @@ class Hosting(ABC, Generic[G]):
         self._admit(link, frame)
 
     def _refuse(self, link: Link, serial: int, error: CrdtcastError) -> None:
-        """It may ask again later where the fault is the moment's or the server's."""
+        """Refuse a request. The joiner may ask again later if the cause is temporary, or the server."""
         is_later = isinstance(error, NotReadyError | ServerError)
         self._answer(link, Unable(serial, is_later, str(error)))
 
     def gone(self, link: Link) -> None:
-        """The joiner has it all, or the link with it is gone."""
+        """The joiner has everything, or the link with it is down."""
         guest = self._guests.get(link.peer.process)
         if guest is None or guest.link is not link:
             return
@@ -132,11 +134,11 @@ class Hosting(ABC, Generic[G]):
             guest.left_at = trio.current_time()
 
     def clear(self) -> None:
-        """This member goes on from something else: nothing that was begun is worth anything."""
+        """Forget all joiners: this member continues from another state."""
         self._guests.clear()
 
     def guests(self) -> Iterator[G]:
-        """Who is in the dialogue, or may come back to it."""
+        """The joiners in the dialogue, or that may come back to it."""
         for guest in list(self._guests.values()):
             if guest.left_at is not None and trio.current_time() - guest.left_at > KEPT_SECONDS:
                 self._dismiss(guest)
@@ -158,7 +160,7 @@ class Hosting(ABC, Generic[G]):
         self._guests.pop(guest.link.peer.process, None)
 
     def _is_here(self, guest: G) -> bool:
-        """Whether it is still the one who was given this."""
+        """Whether this joiner was not dismissed or replaced since."""
         return self._guests.get(guest.link.peer.process) is guest
 
     def _offer(self, guest: G, serial: int, data: bytes) -> None:
@@ -176,20 +178,20 @@ class Hosting(ABC, Generic[G]):
 
     @abstractmethod
     def _copy(self, link: Link, frame: Copy) -> None:
-        """It wants a copy, or the next piece of one. Raises NotReadyError or HandshakeError to refuse it."""
+        """Give the joiner a copy, or the next piece of one. Raises NotReadyError or HandshakeError to refuse it."""
 
     @abstractmethod
     def _admit(self, link: Link, frame: Admit) -> None:
-        """It wants to be let in. Raises NotReadyError or HandshakeError to refuse it."""
+        """Admit the joiner. Raises NotReadyError or HandshakeError to refuse it."""
 
 
 MOST_NOTED = 64 * 2**20
-"""Bytes of payload noted for one joiner; one that takes longer has to copy again."""
+"""Bytes of payload to note for one joiner; a slower one must copy again."""
 _NOTE_OVERHEAD = 200
 
 
 class _Guest(Guest):
-    """One joiner: the copy it was given, as of `vector`, and what has happened since then."""
+    """One joiner: the vector of its copy, and what has happened since then."""
 
     def __init__(self, link: Link, vector: Vector) -> None:
         super().__init__(link)
@@ -197,13 +199,14 @@ class _Guest(Guest):
         self.since: list[Happened] = []
         self.noted = 0
         self.lapsed = False
-        """Too much has happened since: it has to copy again."""
+        """Too much has happened since: it must copy again."""
 
 
 class JoinServer(Hosting[_Guest]):
     """Answers joiners on behalf of one member.
 
-    answer: sends a frame on a link. in_memory: whether the member has no journal.
+    answer: sends a frame on a link.
+    in_memory: whether the member has no journal.
     """
 
     def __init__(
@@ -221,7 +224,7 @@ class JoinServer(Hosting[_Guest]):
         application.on_happened = self._happened
 
     def _happened(self, tag: Tag, payload: bytes | None) -> None:
-        """Something happens to the application."""
+        """Note an event of the application."""
         if not self._guests:
             return
         for guest in self.guests():
@@ -232,7 +235,7 @@ class JoinServer(Hosting[_Guest]):
             if guest.noted > MOST_NOTED:
                 guest.lapsed = True
                 guest.since.clear()
-                guest.offered = None  # what it has not fetched yet is worth nothing any more
+                guest.offered = None  # the rest of the copy is worthless now
 
     def asked(self, link: Link, frame: InGroup) -> None:
         """Take a frame of the dialogue. Only a member answers it."""
@@ -274,7 +277,7 @@ class JoinServer(Hosting[_Guest]):
         if self._in_memory:
             check_begun(engine, frame.base)
         try:
-            # What is reported stable has to have reached the application that is copied.
+            # The copied application must know all notices of stability.
             self._application.settle()
         except Exception as error:
             raise self._machine_failed(error) from error
@@ -310,10 +313,11 @@ def whose_place(
 ) -> list[str]:
     """The incarnations that a joiner replaces: its former lives, and those that the operator calls lost.
 
-    base: of the joiner. replaces: what it says: ids, bases, or names of members. linked: names of those
-    who are alive.
+    base: the joiner's.
+    replaces: what the joiner asks for: ids, bases, or names of members.
+    linked: names of living members.
 
-    Raises HandshakeError if `replaces` names another member that is alive, or a name that no member has.
+    Raises HandshakeError if `replaces` names another member that is alive, or if no member has a name.
     """
     ids = [each for each in replaces if "." in each]
     named = {m for m in engine.members if name_of(m) in replaces and base_of(m) != base}
@@ -323,7 +327,7 @@ def whose_place(
             f"{name_of(engine.me)} still hears {', '.join(alive)}: stop it before another node "
             "takes its place"
         )
-    # The joiner may have been let in before, under another id; the members that it replaced may be forgotten since.
+    # The joiner may have been admitted before, under another id; the members that it replaced may be forgotten since.
     is_in = any(base_of(m) in set(map(base_of, ids)) for m in engine.members)
     if not is_in and (unknown := sorted(others - set(map(name_of, named)))):
         known = ", ".join(sorted(map(name_of, engine.members)))

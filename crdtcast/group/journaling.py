@@ -1,5 +1,5 @@
-"""Keeps one member of a group in its journal. Rule: nothing leaves this process before all that its
-engine knew when it was said is durable. Many changes share one sync, which runs in a thread.
+"""Keeps one member of a group in its journal. Rule: a message leaves this process only when all that its engine knew at
+that time is durable. Many changes share one sync, which runs in a thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,42 +33,43 @@ from crdtcast.transport.options import format_address
 from crdtcast.wire.state import Happened as Told
 
 COMPACT_BYTES = 64 * 2**20
-"""A snapshot is taken when the journal has grown by so much since the last one, or by twice its size."""
+"""The journal takes a snapshot when it has grown by this much since the last one, or by twice its size."""
 
 
 class JournalObserver(Protocol):
-    """Follows what becomes durable; for event logs."""
+    """Follows the changes that become durable; for event logs."""
 
     def resumed(self, happened: Sequence[Happened]) -> None:
-        """The journal of the member's former life has this, in the order in which it happened. What was told
-        of it was told in that order, but perhaps not all.
+        """The journal of the member's former life has these events, in their order. They were reported before in this
+        order, but perhaps not all.
         """
         ...
 
     def begun(self, own: int) -> None:
-        """The member has another engine, which goes on after its own message number `own`."""
+        """The member has a new engine, which continues after its own message number `own`."""
         ...
 
     def taken(self, happened: Sequence[Happened]) -> None:
-        """This is about to be synced, in the order in which it happened."""
+        """These events are about to be synced, in their order."""
         ...
 
     def synced(self) -> None:
-        """It is. Nothing that depends on it has left yet."""
+        """The events are synced. No message that depends on them has left yet."""
         ...
 
     def ended(self) -> None:
-        """What was taken and not synced never happened."""
+        """Events that were taken and not synced never happened."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a journal says of its member's former life.
+    """A member's former life, from its journal.
 
-    saved: as it was at the end; the application's state is that of the last snapshot. since: what
-    has happened to the application after that. happened: to the member after that. damage: see
-    `crdtcast.journal.Recovered`.
+    saved: its state at the end, with the application's state of the last snapshot.
+    since: what has happened to the application after that snapshot.
+    happened: what has happened to the member after that snapshot.
+    damage: see `crdtcast.journal.Recovered`.
     """
 
     saved: Saved
@@ -80,8 +81,10 @@ class Resumed:
 class MemberJournal:
     """One member's journal.
 
-    parked: says what the member has to send again. spill: where payloads go beyond a limit. compact_bytes: see
-    `COMPACT_BYTES`. observer: follows all of it.
+    parked: returns what the member must send again.
+    spill: where payloads beyond a limit are stored.
+    compact_bytes: see `COMPACT_BYTES`.
+    observer: follows all changes.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class MemberJournal:
         self._spill = spill
         self._store = NotingStore(spill)
         self._engine: GroupEngine | None = None
-        self._is_over = False  # the incarnation that the journal holds; a process that starts from it joins anew
+        self._is_over = False  # whether the incarnation is over: a new process joins again then
         self._asked: tuple[str, ...] = ()
         self._resumed: Resumed | None = None
         self._kept = ""  # the incarnation whose state the journal holds
@@ -118,19 +121,19 @@ class MemberJournal:
         self._failure: JournalError | None = None
         self._is_running = False
         self.closed: trio.Event = trio.Event()
-        """Set when the journal is nobody's any more."""
+        """Set when the journal is released."""
 
     # Before it runs
 
     def new_engine(self, me: str, state: GroupState) -> GroupEngine:
-        """One whose store tells this journal what happens from now on."""
+        """Make an engine whose store notifies this journal of changes from now on."""
         engine, self._store = noted(me, state, spill=self._spill)
         return engine
 
     def load(self) -> Resumed | None:
-        """The former life; None if there is none. Reads all of it, and blocks meanwhile.
+        """Return the former life; None if there is none. Reads all of it, and blocks meanwhile.
 
-        Raises what `Journal.load` raises; ConfigurationError for another member's journal.
+        Raises what `Journal.load` raises, and ConfigurationError if the journal belongs to another member.
         """
         try:
             return self._load()
@@ -139,7 +142,7 @@ class MemberJournal:
             raise
 
     async def load_aside(self) -> Resumed | None:
-        """`load`, while everybody else goes on, if the journal may take long."""
+        """Like `load`, but in a thread if the journal may take long, so that other tasks continue."""
         return await trio.to_thread.run_sync(self.load) if self._journal.blocks else self.load()
 
     def _load(self) -> Resumed | None:
@@ -174,27 +177,27 @@ class MemberJournal:
         return resumed
 
     def close(self) -> None:
-        """It is not used any more, or never was. (While it runs, it closes itself.)"""
+        """Close a journal that is not running. (While it runs, it closes itself.)"""
         if not self._is_running:
             self._journal.close()
 
     def start(self) -> None:
-        """From here on nothing leaves that is not durable."""
+        """Start: from now on only durable data leaves."""
         if not self._is_running:
             self._is_running = True
             self._channel.hold = True
             self._channel.on_held = self.wake
             self._channel.shared.spawn(self._run)
 
-    # What is to be kept
+    # What the journal keeps
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Bases under which this member has asked to be let in, without becoming a member so far."""
+        """Bases under which this member has asked to join, without becoming a member so far."""
         return self._asked
 
     async def asks(self, base: str) -> None:
-        """Return when it is durable that `base` will be asked to be let in."""
+        """Return when it is durable that this member will ask to join as `base`."""
         if base not in self._asked:
             self._asked += (base,)
             self._snapshot_due |= self._changes is None
@@ -202,7 +205,7 @@ class MemberJournal:
             await self.synced()
 
     def begin_anew(self, engine: GroupEngine, *, is_over: bool = False) -> None:
-        """The member has another engine: all of it is to be written. is_over: its incarnation `ends` at once."""
+        """Write everything, because the member has a new engine. is_over: its incarnation `ends` at once."""
         self._engine, self._is_over = engine, is_over
         self._changes = None
         self._snapshot_due = True
@@ -221,16 +224,16 @@ class MemberJournal:
             observer.begun(own)
 
     def ends(self) -> None:
-        """The incarnation is over: a process that starts from this journal joins anew."""
+        """The incarnation is over: a process that starts from this journal joins as a new one."""
         self._is_over = True
         self.wake()
 
     def is_member(self) -> None:
-        """It was let in: what it has asked before is settled."""
+        """The member was admitted: its earlier requests are settled."""
         self._asked = ()
 
     def later(self, send: Callable[[], None]) -> None:
-        """Do that when all that is known now is durable."""
+        """Call `send` when all that is known now is durable."""
         self._later.append(send)
         self.wake()
 
@@ -249,11 +252,11 @@ class MemberJournal:
             )
 
     def wake(self) -> None:
-        """Something may have to be written, or to leave."""
+        """There may be something to write, or to send."""
         self._dirty.set()
 
     def finish(self, *, keeps: bool) -> None:
-        """The member has left: there is nothing to go on from; or only what it `keeps` to send again."""
+        """The member has left: write an empty journal; or, if it `keeps` some messages to send again, only these."""
         self._finished = True
         self._keeps = keeps
         self.wake()
@@ -268,7 +271,7 @@ class MemberJournal:
                     self._dirty = trio.Event()
                     await self._commit()
             except trio.Cancelled:
-                if not self._snapshot_due:  # the application may have failed, and is not asked
+                if not self._snapshot_due:  # the application may have failed: do not ask it
                     with trio.CancelScope(shield=True):
                         await self._commit()
                 raise
@@ -286,7 +289,7 @@ class MemberJournal:
                 waiting.set()
 
     async def _commit(self) -> None:
-        """One sync, and all that waits for it."""
+        """Run one sync, and everything that waits for it."""
         steps = self._to_write()
         engine = self._channel.engine
         effects = [] if engine is None else engine.take_outbox()
@@ -315,13 +318,13 @@ class MemberJournal:
         if not self._journal.blocks:
             work()
             return
-        # Never left out: the next record begins where this one ends.
+        # Must not be skipped: the next record begins where this one ends.
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(work)
 
     def _to_write(self) -> Sequence[Callable[[], None]]:
-        """What is to be done, one after the other. All of it is as of now."""
-        # What is not stable would be in the snapshot, too, and nothing gained.
+        """The writes to do, one after the other, all as of now."""
+        # Unstable messages would be in the snapshot, too, so it would save nothing.
         held = 0 if self._engine is None else 2 * self._engine.held_bytes
         limit = max(self._compact_at, 2 * self._snapshot_bytes, held)
         if self._snapshot_due or self._journal.grown > limit:
@@ -336,8 +339,8 @@ class MemberJournal:
         return (partial(self._write_batch, batch),)
 
     def _rewrite(self) -> Sequence[Callable[[], None]]:
-        """A snapshot. It keeps no order, so an observer has to have been told of everything before, or whoever
-        starts from this journal has to be able to tell it.
+        """The writes for a snapshot. It has no order of events. So an observer must get all events before, or a process
+        that starts from this journal must be able to report them.
         """
         saved, happened = self._snapshot()
         write = partial(self._write_snapshot, saved)
@@ -346,7 +349,7 @@ class MemberJournal:
             return (write,)
         self._observer.taken(happened)
         if not goes_on:
-            self._observer.synced()  # without this snapshot nobody starts as this incarnation
+            self._observer.synced()  # without this snapshot no process starts as this incarnation
         if not goes_on or not happened:
             return (write,)
         outline = replace(saved.state, unstable=())
@@ -354,13 +357,13 @@ class MemberJournal:
         return partial(self._write_batch, batch), write
 
     def _snapshot(self) -> tuple[Saved, Sequence[Happened]]:
-        """All of the member, and what has happened since that was last written."""
+        """The whole member, and what has happened since the last write."""
         channel, engine = self._channel, self._engine
         self._snapshot_due = False
         life = self._life()
         if engine is None:
             return Saved(channel.group, channel.name, life=life), ()
-        # First, as it may let the application say something.
+        # First, because it may make the application send a message.
         state = self._application.state()
         parked = self._parked()
         happened = self._store.take_happened()

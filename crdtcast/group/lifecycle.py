@@ -1,5 +1,5 @@
-"""The lives of one member: how it comes into its group, goes on from a journal, ends, and comes back under a
-new incarnation. `crdtcast.group.phase` is the table of it.
+"""The lives of one member: how it comes into its group, continues from a journal, ends, and comes back under a new
+incarnation. The table is `crdtcast.group.phase`.
 """
 
 import logging
@@ -55,11 +55,11 @@ _SEEN = {
     (MemberPhase.EVICTED, Standing.EVICTED): MemberEvent.OVER,
     (MemberPhase.EVICTED, Standing.LEFT): MemberEvent.OVER,
 }
-"""What it means for a member in a phase that its engine has come to a standing."""
+"""The event for a member in a phase when its engine reaches a standing."""
 
 
 class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
-    """Moves one member from phase to phase. `Member` is what programs see of it."""
+    """Moves one member from phase to phase. `Member` is its public side."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         )
         self.bound: Bound = Bound(limits or Limits(), _logger)
         self.changed: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
-        """Wakes who waits for other members, or another phase or standing."""
+        """Wakes tasks that wait for other members, or for another phase or standing."""
         self.looked: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
-        """Wakes who waits for anything that the engine may have got on with."""
+        """Wakes tasks that wait for any progress of the engine."""
         self.journal: MemberJournal | None = None
         self._founding: GroupFounding | None = None
         self._join_client = JoinClient(channel, _logger)
@@ -94,10 +94,10 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         )
         self._join_scope = trio.CancelScope()
         self._leaves = False
-        """Whether `leave` was called. An eviction comes between: who is back is to leave."""
+        """Whether `leave` was called. If an eviction comes first, the member leaves once it is back."""
         self._members: tuple[str, ...] = ()
         self._change_told = ""
-        self._standing = Standing.MEMBER  # as it was seen last
+        self._standing = Standing.MEMBER  # as last seen
         channel.on_work = self._wake
         channel.on_asked = self._asked
         channel.on_gone = self._gone
@@ -127,7 +127,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     @property
     def engine(self) -> GroupEngine:
-        """Of its incarnation now, or of its last one. Raises what `refusal` returns while it never had one."""
+        """The engine of the current or last incarnation. Raises the error of `refusal` if there never was one."""
         engine = self.application.engine
         if engine is None:
             raise self.refusal()
@@ -135,7 +135,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     @property
     def parked(self) -> Parked | None:
-        """What it has to send again."""
+        """The messages that it must send again."""
         return self.reissue.parked
 
     @property
@@ -144,13 +144,13 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         return self._join_client.kept_out if self.phase is MemberPhase.REJOINING else None
 
     def refusal(self) -> CrdtcastError:
-        """Why nothing can be sent in this phase, which is not MEMBER."""
+        """The error of sending in this phase, which is not MEMBER."""
         if self.phase is MemberPhase.FOUNDING and self._founding is not None:
             return self._founding.why_not()
         return self._refusal(self.phase)
 
     def put_out(self) -> CrdtcastError:
-        """Why nothing can be sent in phase MEMBER, where the engine knows already that it was evicted."""
+        """The error of sending in phase MEMBER when the engine already knows that it was evicted."""
         return self._refusal(MemberPhase.EVICTED)
 
     def _refusal(self, phase: MemberPhase) -> CrdtcastError:
@@ -159,7 +159,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         return refusal(phase, name=self.name, group=self.group, me=me)
 
     def move(self, event: MemberEvent) -> MemberPhase:
-        """See `Lifecycle.move`; wakes who waits for that."""
+        """See `Lifecycle.move`; also wakes waiting tasks."""
         try:
             phase = super().move(event)
         except TransitionError as error:
@@ -279,7 +279,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     @property
     def _may_go(self) -> bool:
-        """Whether it is a member that wants to leave, has said all that it has to, and has not asked for it yet."""
+        """Whether this is a member that wants to leave, has sent all that it must, and has not asked to leave yet."""
         if not self.engine.standing.can_send:
             return False
         if self.phase is MemberPhase.WITHDRAWING:
@@ -289,7 +289,9 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether those whom it has put out are there and on their way back, and nobody else could let them in."""
+        """Whether members that this one has evicted are linked and on their way back, and no other member could admit
+        them.
+        """
         engine = self.engine
         gone = {*engine.wants.victims, *engine.tombs}
         for who in engine.going_on():
@@ -313,7 +315,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         )
 
     def _begin(self, event: MemberEvent) -> None:
-        """Take part as this incarnation."""
+        """Start to take part as this incarnation."""
         self.move(event)
         if self._leaves and self.phase is MemberPhase.MEMBER:
             self.move(MemberEvent.LEAVE)
@@ -326,7 +328,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self.application.wake()
 
     async def _enter(self, replaces: tuple[str, ...], *, for_ever: bool = False) -> None:
-        """Be let in, in the place of these; nothing, if it is closed meanwhile."""
+        """Join in place of these incarnations; do nothing more if this is closed meanwhile."""
         application = self.application
         if self.phase in ENDED:
             return
@@ -338,8 +340,8 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
                 await self._become(copy, entry)
 
     async def _become(self, copy: bytes, entry: JoinerEntry) -> None:
-        """Be a member as the contact has said, with its application's state; or leave at once, if the
-        application does not take that.
+        """Become the member that the contact has admitted, with its application's state. Leave at once if the
+        application does not accept that state.
         """
         self.move(MemberEvent.ADMIT)
         self._join_server.clear()
@@ -355,7 +357,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self._begin(MemberEvent.BEGIN)
 
     async def _withdraw(self, error: Exception) -> None:
-        """The group has let this member in, and must not wait for it."""
+        """Leave at once: the group has admitted this member, and must not wait for it."""
         _logger.error(
             "%s leaves group %s: its state machine failed on the group's state: %s",
             self.engine.me,
@@ -363,18 +365,18 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             error,
         )
         self._begin(MemberEvent.FAIL)
-        self.application.machine = None  # what comes is taken nevertheless, or it could not leave
+        self.application.machine = None  # events are still taken: otherwise it could not leave
         if self.journal is not None:
             self.journal.ends()
         with (
-            suppress(EndedError),  # its links are closed meanwhile
+            suppress(EndedError),  # its links may be closed meanwhile
             trio.move_on_after(self.channel.options.handshake_timeout, shield=True),
         ):
             await self.leave()
 
     def _resume(self, journal: MemberJournal, resumed: Resumed | None) -> bool:
-        """Go on from the journal: as the same incarnation, or as a new one if that one is not all
-        there. Whether it holds a former life.
+        """Continue from the journal: as the same incarnation, or as a new one if the journal is incomplete. Returns
+        whether it holds a former life.
         """
         if resumed is None or not resumed.saved.incarnation:
             return False
@@ -411,7 +413,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         return True
 
     def _renounce(self, engine: GroupEngine, reason: str) -> None:
-        """This incarnation may not say anything any more: something of it is missing here."""
+        """Stop this incarnation from sending: some of its data is missing."""
         engine.renounce()
         if reason:
             _logger.error(
@@ -427,7 +429,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self._end_incarnation(parks=True)
 
     def _end_incarnation(self, *, parks: bool) -> None:
-        """It is over: what it has to send again is put aside, before anything else happens."""
+        """End the incarnation: first park what it must send again."""
         self.move(MemberEvent.OVER)
         engine = self.engine
         self._join_server.clear()
@@ -439,7 +441,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self.channel.shared.spawn(self._come_back)
 
     async def _come_back(self) -> None:
-        """Join again under a new incarnation that replaces this one; then send again."""
+        """Join again as a new incarnation that replaces this one; then send the parked messages again."""
         replaces: tuple[str, ...] = (self.engine.me,)
         if self.journal is not None:
             replaces += self.journal.asked
@@ -464,7 +466,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self.looked.unpark_all()
 
     def _close(self) -> None:
-        """Have nothing more to do with the others, once they know what is known here."""
+        """Close the channel, after sending the others what this member knows."""
         if self.channel.closed or self.phase is MemberPhase.CLOSED:
             return
         if self.phase is MemberPhase.LEFT and self.journal is not None:
@@ -473,7 +475,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self.channel.close()
         self.end()
 
-    # What has the engine made of what it got?
+    # Progress of the engine
 
     def _wake(self) -> None:
         self.application.wake()
@@ -481,13 +483,13 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self.look()
 
     def tell(self) -> None:
-        """The engine has got on by what the application or an operator did."""
+        """Send and act on progress that the application or an operator has caused."""
         self.channel.flush()
         self.waits.check()
         self.look()
 
     def look(self) -> None:
-        """Act on what the engine has come to."""
+        """Act on the engine's new state."""
         engine = self.engine
         if (wanted := change_wanted(engine)) != self._change_told:
             self._change_told = wanted
@@ -516,7 +518,8 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             for line in turnover(engine, self._members, self.group):
                 _logger.info("%s", line)
         self._members = members
-        # Who was cut off by force may have done the same: somebody has to dial, to find that out.
+        # A member that was cut off by force may have done the same to us: only a link shows that, so one side must
+        # dial.
         forced = {name_of(who) for who, cut in engine.tombs.items() if cut.how is How.FORCED}
         for name in before - names - forced:
             self.channel.shared.unwant(name)
@@ -563,4 +566,4 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         if self.journal is None:
             send()
         else:
-            self.journal.later(send)  # what it tells of may not be durable yet
+            self.journal.later(send)  # its content may not be durable yet

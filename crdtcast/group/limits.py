@@ -1,4 +1,4 @@
-"""How much a member holds of what is not stable yet: warnings long before the most, and what to do then."""
+"""Limits for unstable data of a member: warnings long before the limit, and what happens at it."""
 
 import enum
 import logging
@@ -11,14 +11,14 @@ from crdtcast.exceptions import ConfigurationError, CrdtcastError, StoreFullErro
 
 _WARNINGS = (0.5, 0.75, 0.9, 1.0)
 _AGAIN_BELOW = 0.4
-"""Of the most: below it, the warnings begin anew."""
+"""Share of the limit below which the warnings start again."""
 
 
 class WhenFull(enum.Enum):
     """What happens at `Limits.most_bytes`.
 
     REFUSE: this member sends nothing until others acknowledge, or the operator evicts them.
-    EVICT: unreachable members that hold stability back are evicted first (by a majority, as always).
+    EVICT: unreachable members that delay stability are evicted first (by a majority, as always).
     """
 
     REFUSE = "refuse"
@@ -29,7 +29,7 @@ class WhenFull(enum.Enum):
 class Limits:
     """Bounds for the unstable data of a member.
 
-    memory_bytes: payloads in memory; further ones go to disk, if the journal is on disk.
+    memory_bytes: payloads in memory; more are stored on disk, if the journal is on disk.
     most_bytes: all unstable data, in memory and on disk, with 1 KiB for each message in addition to its payload.
     when_full: what happens at `most_bytes`.
     """
@@ -46,7 +46,7 @@ class Limits:
 
 
 class Bound:
-    """Watches one member's engine."""
+    """Watches the unstable data of one member's engine."""
 
     def __init__(self, limits: Limits, logger: logging.Logger) -> None:
         self.limits = limits
@@ -54,7 +54,7 @@ class Bound:
         self._warned = 0
         self._linked: set[str] = set()
         self.attends_from: float = 0.0
-        """Bytes from which on `check` or `warns` may say something."""
+        """Bytes from which `check` or `warns` may respond."""
         self._attend()
 
     def _attend(self) -> None:
@@ -62,7 +62,7 @@ class Bound:
         self.attends_from = share * self.limits.most_bytes
 
     def check(self, engine: GroupEngine) -> None:
-        """Raise StoreFullError if there is no room for one more message."""
+        """Raises StoreFullError if there is no room for one more message."""
         if engine.held_bytes >= self.limits.most_bytes:
             raise StoreFullError(
                 f"{engine.me} cannot store more: it holds {engine.held_bytes:,} bytes of unstable "
@@ -75,7 +75,7 @@ class Bound:
         return self._warned < len(_WARNINGS) and engine.held_bytes >= self.attends_from
 
     def look(self, engine: GroupEngine, linked: set[str]) -> list[str]:
-        """Warn if it is time to; whom to evict now. linked: names of those who can be reached."""
+        """Warn if it is time to. Returns the members to evict now. linked: names of members within reach."""
         held, most = engine.held_bytes, self.limits.most_bytes
         self._linked = linked
         if held < _AGAIN_BELOW * most:
@@ -104,7 +104,7 @@ class Bound:
         ]
 
     def evicts(self, engine: GroupEngine, holders: Sequence[str]) -> None:
-        """Ask the group to put them out, if that can be."""
+        """Ask the group to evict the holders, if possible."""
         names = ", ".join(holders)
         try:
             engine.evict(*holders)
@@ -118,7 +118,9 @@ class Bound:
             )
 
     def _holders(self, engine: GroupEngine) -> str:
-        """Those out of reach, if there are any: something is on its way to the others all the time."""
+        """Names of the unreachable holders, if any, otherwise of all: messages to reachable ones are always under
+        way.
+        """
         holders = set(map(name_of, engine.held_back_by()))
         return (
             ", ".join(sorted(holders - self._linked - {name_of(engine.me)} or holders))

@@ -1,5 +1,5 @@
-"""One member of a group, as programs see it. `crdtcast.group.lifecycle` moves it, `crdtcast.group.application` has its
-events, and what the group agrees on is `GroupEngine`'s matter.
+"""One member of a group, as programs see it. `crdtcast.group.lifecycle` moves it through its phases,
+`crdtcast.group.application` has its events, and `GroupEngine` decides what the group agrees on.
 
 With a journal (`crdtcast.group.journaling`) it survives its process.
 """
@@ -33,13 +33,13 @@ _MEMBER = MemberPhase.MEMBER
 
 class Member:
     """One member: causal broadcast (`tcbroadcast`, `tcdeliver`, `tcstable`), and its place in the group. Iterate over
-    it for events (one task at a time), or give it a machine; all of it belongs to the Trio thread.
+    it for events (one task at a time), or give it a machine. Use it in the Trio thread only.
     """
 
     def __init__(self, life: MemberLife) -> None:
         self.channel: Channel = life.channel
         self.refused_writes: int = 0
-        """Since it began, because it is not, or no more, in a place to send."""
+        """Writes refused since the start because the member could not send at that time."""
         self._life = life
         self._application = life.application
 
@@ -58,32 +58,34 @@ class Member:
 
     @property
     def engine(self) -> GroupEngine:
-        """Of its incarnation now. NotReadyError, EndedError: it is in no group yet, or never was."""
+        """The engine of the current incarnation. Raises NotReadyError if it is in no group yet, EndedError if it never
+        was.
+        """
         return self._life.engine
 
     @property
     def incarnation(self) -> str:
-        """This member's id now. It changes when it comes back from an eviction."""
+        """This member's current id. It changes when it comes back from an eviction."""
         return self.engine.me
 
     @property
     def phase(self) -> MemberPhase:
-        """Where it is in its life."""
+        """The phase of its life."""
         return self._life.phase
 
     @property
     def standing(self) -> Standing:
-        """What this incarnation is, as far as it knows."""
+        """The standing of this incarnation, as far as it knows."""
         return self.engine.standing
 
     @property
     def witness(self) -> bool:
-        """Whether it votes and stores, and holds no state."""
+        """Whether this member votes and stores messages, and holds no state."""
         return self._application.witness
 
     @property
     def parked(self) -> Parked | None:
-        """What it has to send again after an eviction."""
+        """The messages that it must send again after an eviction."""
         return self._life.parked
 
     @property
@@ -103,10 +105,10 @@ class Member:
     # Coming and going
 
     def found(self, founders: Collection[str] = (), progress: Progress | None = None) -> None:
-        """Found a new group, with these others; or go on, if there is a journal with a former life.
+        """Found a new group, with these others; or continue, if a journal holds a former life.
 
-        Where there are others this returns before the group has begun: see `begun`. If the group has begun without this
-        process, it joins that in its name's place, and tells `progress` how much of the state is copied.
+        With other founders this returns before the group has started: see `begun`. If the group has started without
+        this process, it joins in place of the founder of its name, and calls `progress` as `join` does.
         """
         self._life.found(founders, progress)
 
@@ -117,17 +119,16 @@ class Member:
         replaces: Iterable[str] = (),
         progress: Progress | None = None,
     ) -> None:
-        """Join the group through any of its members that is linked; return when this is a member. With
-        a journal that holds a former life, go on from that.
+        """Join the group through any of its linked members; return when this is a member. If a journal holds a former
+        life, continue from that.
 
-        replace: take the place of a member of the same name, which is evicted: an earlier life of
-            this node. replaces: of these members, by name or incarnation id, which are lost, by the
-            operator's word; one that is alive is not replaced. progress: called with the bytes that
-            are copied, and of how many.
+        replace: replace the member of the same name, an earlier life of this node; that one is evicted.
+        replaces: replace these lost members, by name or incarnation id, by the operator's word. Living members are not
+            replaced.
+        progress: called with the bytes of the state that are copied, and their total.
 
-        Raises HandshakeError if no member lets this one in, with the reason; EndedError if it has
-        left, or its links are closed; what the machine raises when it is given the group's state:
-        this member has left the group again then.
+        Raises HandshakeError, with the reason, if no member admits this one; EndedError if it has left, or its links
+        are closed; the machine's error if it fails on the group's state: this member has left the group again then.
         """
         await self._life.join(replace=replace, replaces=replaces, progress=progress)
 
@@ -139,7 +140,7 @@ class Member:
         await self._life.begun()
 
     async def ready(self) -> None:
-        """Return when this member can send: at once, unless its group has not begun, or it is joining again after an
+        """Return when this member can send: at once, unless its group has not started, or it is joining again after an
         eviction.
 
         Raises EndedError if it has left.
@@ -147,15 +148,15 @@ class Member:
         await self._life.ready()
 
     async def leave(self) -> None:
-        """Leave the group, in order: return when enough others have all that this member has, the group has decided
-        it, and a majority of those who vote from then on knows that.
+        """Leave the group properly: return when enough others have all that this member has, the group has decided that
+        it leaves, and a majority of the remaining voters knows that.
 
-        Nothing can be sent from the call on. What it still has to send again after an eviction goes out first, and the
-        last member lets those in again whom it has put out, if they are there.
+        From the call on nothing can be sent. Messages that it must send again after an eviction go out first. The last
+        member admits those again that it has evicted, if they are linked.
 
-        Those it waits for may be gone for good, so give it a `trio.move_on_after`. If that ends it, `has_left` says
-        whether it was decided. If not, the others take this member for dead; what only it had is in its journal, from
-        which the next start sends it again under a new id, or lost.
+        Members that it waits for may never come back, so use `trio.move_on_after`. If that ends the call, `has_left`
+        says whether the group has decided. If not, the others consider this member dead. What only it had is in its
+        journal, and the next start sends it again under a new id; without a journal it is lost.
         """
         await self._life.leave()
 
@@ -165,15 +166,15 @@ class Member:
         return self._life.has_left
 
     def end(self) -> None:
-        """End without leaving: its host is closed, so nothing comes and nothing can be sent."""
+        """End without leaving: its host is closed, so nothing is received or sent any more."""
         self._life.end()
 
-    # Who is in the group
+    # The members of the group
 
     @property
     def members(self) -> dict[str, MemberInfo]:
-        """The members by name, as of the messages delivered here; this one included until it leaves. Of a member that
-        is about to be replaced, only its successor is named.
+        """The members by name, as of the messages delivered at this member; includes this one until it leaves. A member
+        that is about to be replaced is not listed, only its successor.
         """
         found: dict[str, MemberInfo] = {}
         for incarnation, member in sorted(self.engine.members.items()):
@@ -192,7 +193,9 @@ class Member:
         await life.changed.park()
 
     async def wait_established(self) -> None:
-        """Return when every member's join is stable here, so that all know each other, and each has a vote."""
+        """Return when every member's join is stable at this member, so that all know each other, and each has a
+        vote.
+        """
         await self.wait_until(
             lambda: self.engine.established == self.engine.members.keys() == self.engine.view.voters
         )
@@ -272,8 +275,7 @@ class Member:
         """Return when everything that this member has sent and delivered so far is in its journal, so that it survives
         a power loss of this machine.
 
-        Raises LocalProtocolError if there is no journal, and JournalError if it fails; the member
-        ends then.
+        Raises LocalProtocolError if there is no journal, JournalError if the journal fails; the member ends then.
         """
         if self._life.journal is None:
             raise LocalProtocolError(
@@ -285,13 +287,13 @@ class Member:
     # Causal broadcast
 
     def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
-        """Send `payload` to all; never waits. It counts as delivered here when this returns.
+        """Send `payload` to all; never waits. It counts as delivered at this member when this returns.
 
-        after: explicit causality; None means after everything delivered or sent here so far.
+        after: explicit causality; None means after everything delivered or sent at this member so far.
 
-        LocalProtocolError: no bytes, or longer than `channel.max_payload`. EndedError: this incarnation leaves, has
-        left or was evicted (see `ready`). NotReadyError: its group has not begun, or its machine is being given the
-        past of the group. StoreFullError: see `Limits`. Nothing was sent then.
+        Raises LocalProtocolError if `payload` is not bytes, or longer than `channel.max_payload`; EndedError if this
+        incarnation is leaving, has left or was evicted (see `ready`); NotReadyError if its group has not started, or
+        its machine is receiving the state of the group; StoreFullError: see `Limits`. Nothing was sent then.
         """
         life, application, channel = self._life, self._application, self.channel
         engine = application.engine
@@ -314,7 +316,7 @@ class Member:
         except (NotReadyError, EndedError, StoreFullError) as error:
             self.refused_writes += 1
             if life.phase is _MEMBER and isinstance(error, EndedError):
-                raise life.put_out() from None  # so the engine says, at which nobody has looked yet
+                raise life.put_out() from None  # the engine knows it already, the phase does not yet
             raise
         try:
             application.delivered(payload, tag)
@@ -325,61 +327,60 @@ class Member:
         return tag
 
     async def wait_delivered(self, tag: Tag, *, count: int) -> None:
-        """Return when `count` members, this one included, have taken the message, as far as they
-        have acknowledged it here. From then on it survives the loss of any `count` - 1 of them;
-        concurrent messages may still come, from any member.
+        """Return when `count` members, including this one, have taken the message, by their acknowledgements. From then
+        on it survives the loss of any `count` - 1 of them. Concurrent messages may still come, from any member.
 
-        LocalProtocolError: so many members are not there.
+        Raises LocalProtocolError if there are fewer members.
         """
         await self._life.waits.wait(tag, Notion.DELIVERED, count)
 
     async def wait_quorum_stable(self, tag: Tag, *, count: int) -> None:
-        """Return when there are `count` members, this one included, from none of which a message
-        concurrent with `tag`'s can be delivered here any more. From the others it still can, so
-        keep the metadata that tells the message from concurrent ones.
+        """Return when, for `count` members including this one, none of their messages concurrent with `tag`'s can be
+        delivered at this member any more. Messages of other members still can, so keep the metadata that tells the
+        message from concurrent ones.
 
-        LocalProtocolError: so many members are not there.
+        Raises LocalProtocolError if there are fewer members.
         """
         await self._life.waits.wait(tag, Notion.QUORUM_STABLE, count)
 
     async def wait_stable(self, tag: Tag) -> None:
-        """Return when no message concurrent with `tag`'s can be delivered here any more: all
-        members have taken it. The notice (`Stable`, `tcstable`) may come a moment later.
+        """Return when no message concurrent with `tag`'s can be delivered at this member any more: all members have
+        taken it. The notice (`Stable`, `tcstable`) may come a moment later.
         """
         await self._life.waits.wait(tag, Notion.STABLE)
 
     @property
     def waiting(self) -> int:
-        """Waits that have not returned yet."""
+        """The number of waits that have not returned yet."""
         return len(self._life.waits)
 
     async def run(self, machine: StateMachine) -> None:
         """Let `machine` take all events of this member, until cancelled.
 
-        Messages that this member has sent before are not delivered to it again. LocalProtocolError if it has a machine
-        already.
+        Messages that this member has sent before are not delivered to it again. Raises LocalProtocolError if it has a
+        machine already.
         """
         await self._application.run(machine)
 
     def next_event(self) -> Event | None:
-        """Return the next event if there is one now."""
+        """Return the next event, if there is one now."""
         return self._application.next_event()
 
     def __aiter__(self) -> "Member":
         return self
 
     async def __anext__(self) -> Event:
-        """The next event; waits for it. Ends when this member has left its group, and by
-        cancellation when the node is closed.
+        """Wait for the next event. Ends when this member has left its group, and by cancellation when the node is
+        closed.
         """
         application = self._application
-        # One a delivery: mostly there is one, and nothing to wait for.
+        # Called for each delivery: usually there is an event, and no need to wait.
         event = application.at_hand() if application.machine is None else None
         if event is None and (event := await application.next()) is None:
             raise StopAsyncIteration
         return event
 
-    # What runs on it
+    # For the state machine
 
     def look_again(self) -> None:
         """Ask the state machine again for the messages that it was not ready to `reissue`."""

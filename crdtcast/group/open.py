@@ -1,7 +1,7 @@
-"""Several independent groups over one set of links: `open_host`; and one alone: `open_member`.
+"""Several independent groups over one set of links: `open_host`; and a single one: `open_member`.
 
-Groups know nothing of each other: each has its own members, its own engine, its own causality. Two
-processes have one connection, whatever groups they have in common.
+Groups are independent: each has its own members, engine, and causality. Two processes share one connection, whatever
+groups they have in common.
 """
 
 import logging
@@ -44,10 +44,10 @@ AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
 
 class HostOptions(LinkOptions, total=False):
-    """Of a process that others link with.
+    """Options of a process that others link with.
 
-    listen: `host:port`; port 0 takes a free one. advertise: host and port where others reach this process, if it
-    listens on a wildcard.
+    listen: `host:port`; port 0 takes a free one.
+    advertise: host and port where others reach this process, if it listens on a wildcard.
     """
 
     listen: str
@@ -56,14 +56,15 @@ class HostOptions(LinkOptions, total=False):
 
 
 class KeptOptions(TypedDict, total=False):
-    """What a member keeps.
+    """Options for what a member stores.
 
-    journal: the path of a directory, or a `crdtcast.journal.Journal`: what this member has sent, delivered and said is
-        durable before anything leaves that depends on it, and a process that starts again goes on from there
-        (docs/journal.md). compact_bytes: a snapshot is taken when it has grown by so much.
-    limits: what may be held of messages that are not stable yet, and what happens beyond.
-    event_logs: a directory for event logs (`crdtcast check`), whose lines are written when what they tell of is
-        durable. rotation: of its files.
+    journal: the path of a directory, or a `crdtcast.journal.Journal`. What this member has sent, delivered and promised
+        is durable before anything leaves that depends on it. A process that starts again continues from it
+        (docs/journal.md).
+    compact_bytes: the journal takes a snapshot when it has grown by this much.
+    limits: bounds for unstable messages, and what happens beyond them.
+    event_logs: a directory for event logs (`crdtcast check`). A line is written once what it reports is durable.
+    rotation: of the event logs' files.
     """
 
     journal: AnyJournal | None
@@ -74,15 +75,17 @@ class KeptOptions(TypedDict, total=False):
 
 
 class MemberOptions(HostOptions, KeptOptions, total=False):
-    """Of one member of a group.
+    """Options of one member of a group.
 
-    founders: all who found the group, the same names at each of them, name -> where it listens; None: it dials us, or
-        others tell where it is. The group begins when all have been up at the same time; until then nothing can be
-        sent. Who starts again later comes back in its own place. `listen` is by default this member's address in it.
+    founders: all processes that found the group, the same names at each of them: name -> where it listens; None if it
+        dials us, or others give its address. The group starts when all have been up at the same time; until then
+        nothing can be sent. A founder that starts again later comes back in its own place. `listen` is by default this
+        member's address in it.
     join: where a member can be dialled, any one, as "host:port" or its `address`; several to be safe. The own address
-        among them does not count, so that all members may be given the same ones.
+        among them is ignored, so all members may get the same list.
     found: be the first member of a new group, alone.
-    group: the group's name. replace, replaces, progress: see `Host.join`.
+    group: the group's name.
+    replace, replaces, progress: see `Host.join`.
     """
 
     founders: Mapping[str, str | Address | None] | None
@@ -206,7 +209,7 @@ class Host:
         return Channel(self.shared, group)
 
     def _end(self) -> None:
-        """The links are gone, and the groups with them."""
+        """End all groups: the links are closed."""
         self._over = True
         for member in self._opened.values():
             member.end()
@@ -229,7 +232,7 @@ async def open_host(
     check_known(f"node {name!r}", options, (*HostOptions.__annotations__, "peers", "network"))
     logger, advertise = options.pop("logger", None), options.pop("advertise", None)
     listen = options.pop("listen", "127.0.0.1:0")
-    links: LinkOptions = options  # what is left of them
+    links: LinkOptions = options  # the remaining options
     node_options = NodeOptions(
         name=name,
         listen=parse_address(listen),
@@ -266,9 +269,8 @@ async def open_member(
     One of `founders`, `join` and `found` is needed, unless the journal holds a former life. With `founders` the call
     returns before the group has started; wait for `ready`.
 
-    Raises ConfigurationError for impossible options, and, inside the block, if the founders' lists differ;
-    HandshakeError, with the reason, if no member admits this one. While no process answers at these addresses it waits,
-    and logs that.
+    Raises ConfigurationError for invalid options, and, inside the block, if the founders' lists differ; HandshakeError,
+    with the reason, if no member admits this one. While no process answers at these addresses it waits, and logs that.
     """
     check_known(f"node {name!r}", options, (*MemberOptions.__annotations__, "machine", "witness"))
     founders, found = options.pop("founders", None), options.pop("found", False)
@@ -306,7 +308,7 @@ async def open_member(
             f"node {name!r}: replace= and replaces= are for members that join: leave them out, or set join= instead of "
             "founders= and found="
         )
-    host: HostOptions = options  # what is left of them
+    host: HostOptions = options  # the remaining options
     async with open_host(name, peers=contacts, network=group, **host) as opened:
         if found or founders is not None:
             member = opened.found(

@@ -7,17 +7,18 @@ from crdtcast.exceptions import EndedError, LocalProtocolError, NotReadyError
 
 
 class MemberPhase(StrEnum):
-    """Where a member is in its life.
+    """The phases of a member's life.
 
     OUTSIDE: opened, neither founding nor joining yet.
     FOUNDING: waits for the other founders.
     JOINING: asks to be admitted.
     CATCHING_UP: its state machine receives the state of the group, or that of its own journal.
     MEMBER: can send.
-    LEAVING: leaves by its own will, until the others know.
+    LEAVING: leaves as its program wants, until the others know.
     WITHDRAWING: was admitted, but its state machine has failed on the group's state: it leaves at once. Unlike in
-        LEAVING there is nothing to send again, its journal says that its incarnation is over, and an eviction will do.
-    EVICTED: evicted (or had left before it was restarted), and goes on until the others know.
+        LEAVING there is nothing to send again, its journal says that its incarnation is over, and an eviction is
+        enough.
+    EVICTED: evicted (or had left before it was restarted), and continues until the others know.
     REJOINING: its incarnation is over; asks to be admitted under a new id.
     LEFT: has left for good, and the others know.
     CLOSED: its host is closed, or it has given up leaving.
@@ -37,12 +38,12 @@ class MemberPhase(StrEnum):
 
 
 class MemberEvent(StrEnum):
-    """What moves a member from phase to phase.
+    """Events that move a member from phase to phase.
 
     FOUND, JOIN: begins to wait for founders, or to ask for admission.
     RESUME: its journal holds a former life.
     ADMIT: was admitted.
-    BEGIN: is a member from here on.
+    BEGIN: is a member from now on.
     FAIL: its state machine fails on the group's state.
     LEAVE: its program wants to leave.
     PUT_OUT: the group has decided its end; others may not know yet.
@@ -70,7 +71,7 @@ TRANSITIONS: Mapping[tuple[MemberPhase, MemberEvent], MemberPhase] = {
     (MemberPhase.OUTSIDE, MemberEvent.RESUME): MemberPhase.CATCHING_UP,
     (MemberPhase.OUTSIDE, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.FOUNDING, MemberEvent.BEGIN): MemberPhase.MEMBER,
-    # The others have begun without it.
+    # The others have started without it.
     (MemberPhase.FOUNDING, MemberEvent.JOIN): MemberPhase.JOINING,
     (MemberPhase.FOUNDING, MemberEvent.STOP): MemberPhase.CLOSED,
     (MemberPhase.JOINING, MemberEvent.ADMIT): MemberPhase.CATCHING_UP,
@@ -87,7 +88,7 @@ TRANSITIONS: Mapping[tuple[MemberPhase, MemberEvent], MemberPhase] = {
     (MemberPhase.MEMBER, MemberEvent.PUT_OUT): MemberPhase.EVICTED,
     (MemberPhase.MEMBER, MemberEvent.OVER): MemberPhase.REJOINING,
     (MemberPhase.MEMBER, MemberEvent.STOP): MemberPhase.CLOSED,
-    # To leave then.
+    # It leaves once it is back.
     (MemberPhase.LEAVING, MemberEvent.OVER): MemberPhase.REJOINING,
     (MemberPhase.LEAVING, MemberEvent.GONE): MemberPhase.LEFT,
     (MemberPhase.LEAVING, MemberEvent.STOP): MemberPhase.CLOSED,
@@ -100,7 +101,7 @@ TRANSITIONS: Mapping[tuple[MemberPhase, MemberEvent], MemberPhase] = {
     (MemberPhase.REJOINING, MemberEvent.STOP): MemberPhase.CLOSED,
 }
 ENDED = frozenset({MemberPhase.LEFT, MemberPhase.CLOSED})
-"""The phases that nothing follows."""
+"""The final phases."""
 
 
 _AGAIN = (

@@ -1,7 +1,7 @@
-"""What a member sends again when it is back after an eviction: its own messages that the group does
-not have, in order; then it says that this was all (`settle`).
+"""Sends messages again when a member is back after an eviction: its own messages that the group lacks, in order; then a
+message that these were all (`settle`).
 
-Each is noted under its new dot before that leaves. See `crdtcast.engine.reissue`.
+Each new dot is noted before its message leaves. See `crdtcast.engine.reissue`.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,11 @@ _TURN = 32
 
 
 class Reissue:
-    """Sends again for one member. `look` is to be called whenever the engine may have got on.
+    """Sends messages again for one member. Call `look` whenever the engine may have made progress.
 
-    tell: lets out what is sent, and looks at what has come of it. lost: called with a former incarnation and the number
-    of its messages that the group has, and with the error of those that wait for others.
+    tell: sends what is in the outbox, and acts on the results.
+    lost: called with a former incarnation, the number of its messages that the group has, and the error for waits on
+        the others.
     """
 
     def __init__(
@@ -34,8 +35,8 @@ class Reissue:
         lost: Callable[[str, int, Exception], None],
     ) -> None:
         self.parked: Parked | None = None
-        """What there is to be sent again. With a journal, it is durable before what has changed it leaves: both go into
-        one sync.
+        """The messages to send again. With a journal, a change of them is durable before the messages that caused it
+        leave: both go into one sync.
         """
         self._channel = channel
         self._application = application
@@ -44,17 +45,17 @@ class Reissue:
         self._progress = trio.lowlevel.ParkingLot()
 
     def park(self, engine: GroupEngine) -> None:
-        """This incarnation is over: put aside what may have to be sent again."""
+        """Park what may have to be sent again: this incarnation is over."""
         self.parked = Parked.of(engine.state(), engine.me, self.parked)
 
     def look(self, engine: GroupEngine) -> None:
-        """Something may be decided, or stable; or the machine may be ready for what it was not."""
+        """Look again: more may be decided or stable, or the machine may be ready now."""
         if self.parked is not None:
             self.parked = self.parked.meeting(engine)
         self._progress.unpark_all()
 
     async def send_again(self, engine: GroupEngine) -> None:
-        """Until nothing is left to be said; or until that incarnation is over."""
+        """Send again until nothing is left, or until this incarnation is over."""
         while engine.standing.can_send:
             parked = self.parked
             if parked is None:
@@ -98,7 +99,7 @@ class Reissue:
             self.parked = replace(parked, operations=left)
             return
         tag = engine.send(payload)
-        self.parked = parked.reissued(operation, tag.dot)  # before anybody is told of it
+        self.parked = parked.reissued(operation, tag.dot)  # before any member gets it
         self._application.delivered(payload, tag)
         self._tell()
 

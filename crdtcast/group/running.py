@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 async def running(
     node: "Endpoint", *others: Callable[[], Awaitable[None]]
 ) -> AsyncIterator["Endpoint"]:
-    """Run `node` (and other tasks) in the background of a `with` block; it listens when that
-    begins.
+    """Run `node` (and other tasks) in the background of a `with` block; it listens when the block begins.
 
-    Errors come out as they are, not in an ExceptionGroup: the block's own, or the one that ended
-    the node (the block is cancelled then).
+    Errors are raised unchanged, not in an ExceptionGroup: the block's own, or the one that ended the node (the block is
+    cancelled then).
     """
     failure: Exception | None = None
 

@@ -1,4 +1,4 @@
-"""A replicated state machine on the causal broadcast: what happens to it, as callbacks."""
+"""A replicated state machine on the causal broadcast, with its events as callbacks."""
 
 from abc import ABC, abstractmethod
 
@@ -17,23 +17,22 @@ class StateMachine(ABC):
 
     @abstractmethod
     def tcdeliver(self, payload: bytes, tag: Tag) -> None:
-        """A message, in causal order, exactly once. Own messages, too: inside `tcbroadcast`."""
+        """A message, in causal order, exactly once. Own messages are included: they come inside `tcbroadcast`."""
 
     def tcstable(self, tag: Tag) -> None:  # noqa: B027 (to be overridden by those who need it)
-        """This member can no longer deliver a message concurrent with `tag`'s. In causal order."""
+        """This member can no longer deliver a message concurrent with `tag`'s. Called in causal order."""
 
     def get_state(self) -> bytes:
-        """Return the state after all messages delivered so far, for a member that joins here. The tags that are not
-        stable
-        yet go with it: include all data that distinguishes them from concurrent ones.
+        """Return the state after all messages delivered so far, for a member that joins through this one. Unstable tags
+        go with it, so include all data that distinguishes them from concurrent ones.
         """
         return b""
 
     def set_state(self, state: bytes) -> None:  # noqa: B027
-        """Replace the present state by one that another member's `get_state` has returned."""
+        """Replace the current state by one that another member's `get_state` has returned."""
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
-        """Return what to send in the place of an own message that the group does not have, or None for nothing.
+        """Return what to send instead of an own message that the group lacks, or None for nothing.
 
         This member was evicted, and is back with the group's state (`set_state` came before). `dot` is the message's
         former dot. By default the payload is sent unchanged. Raise NotReadyError to be asked again later; further
@@ -43,7 +42,7 @@ class StateMachine(ABC):
 
 
 def checked(machine: StateMachine | None, node: str) -> StateMachine | None:
-    """`machine`, if it can be one. Raises ConfigurationError."""
+    """`machine`, if it is valid. Raises ConfigurationError if it is not."""
     if machine is None or isinstance(machine, StateMachine):
         return machine
     if isinstance(machine, type):
@@ -58,7 +57,7 @@ def checked(machine: StateMachine | None, node: str) -> StateMachine | None:
 
 
 def already_taken(name: str) -> LocalProtocolError:
-    """The error of a second taker."""
+    """The error of iterating over events, or running a machine, when there is a machine already."""
     return LocalProtocolError(
         f"the state machine of node {name!r} receives its events: open the member without one to "
         "iterate over it"

@@ -1,5 +1,5 @@
-"""The state of one member as a value, the same for nodes, groups and gateways; `as_json` makes text of it. And
-what a member's log says of the others that come and go.
+"""The state of one member as a value, the same for nodes, groups and gateways; `as_json` makes it JSON. Also the lines
+in a member's log about others that join and leave.
 
 Durations are seconds, sizes bytes, everything as of now.
 """
@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """One member, this one included. incarnation: None while none of that name is known. votes: it has a vote; one that
-    has joined gets it a moment later. established: its join is stable here. unheard: it was let in, and nothing has
-    come of it. evicting: it is to go, or has gone and some of what counts of it is not here yet. reads: the lowest and
-    the highest format level that its program reads, as it said last; None where the members are fixed.
+    """One member, which may be this one.
+
+    incarnation: None while no incarnation of that name is known.
+    votes: it has a vote; one that has joined gets it a moment later.
+    established: its join is stable at this member.
+    unheard: it was admitted, and no message has come from it.
+    evicting: it is to be removed, or was, and some of its messages that count have not arrived.
+    reads: the lowest and highest format level that its program reads, by its last message; None where the members are
+        fixed.
     """
 
     name: str
@@ -54,7 +59,7 @@ class SuspectStatus:
 
 @dataclass(frozen=True, slots=True)
 class HolderStatus:
-    """Somebody who has not acknowledged something for so many seconds."""
+    """A member that has not acknowledged a message for `since` seconds."""
 
     name: str
     incarnation: str | None
@@ -63,7 +68,7 @@ class HolderStatus:
 
 @dataclass(frozen=True, slots=True)
 class WaitingStatus:
-    """Of somebody's messages so many wait here for what is missing, with so many bytes."""
+    """Messages of one member that wait at this one for missing messages: their number and bytes."""
 
     name: str
     incarnation: str
@@ -73,7 +78,7 @@ class WaitingStatus:
 
 @dataclass(frozen=True, slots=True)
 class BlameStatus:
-    """Somebody has sent what cannot be, so often; text: what it was, the last time. Nothing of it was applied."""
+    """A member has sent invalid messages, `times` often. text: the last error. None of them was applied."""
 
     name: str
     incarnation: str
@@ -83,8 +88,13 @@ class BlameStatus:
 
 @dataclass(frozen=True, slots=True)
 class RepairStatus:
-    """Totals. repeated: messages sent again. duplicates: messages that came again. digests, and those
-    of them that ask, sent; digests that came.
+    """Totals of repair.
+
+    repeated: messages sent again.
+    duplicates: messages received again.
+    digests_sent: digests sent.
+    digests_received: digests received.
+    asked: sent digests that ask for messages.
     """
 
     repeated: int
@@ -96,8 +106,10 @@ class RepairStatus:
 
 @dataclass(frozen=True, slots=True)
 class FormatStatus:
-    """level: that may be used. agreed: the most that this member has promised to read. Of gateways with fixed members
-    both are the operator's.
+    """Format levels. With fixed members of gateways, both are the operator's.
+
+    level: the level that may be used.
+    agreed: the highest one that this member has promised to read.
     """
 
     level: int
@@ -106,8 +118,12 @@ class FormatStatus:
 
 @dataclass(frozen=True, slots=True)
 class ChangeStatus:
-    """What the group is about to decide. by: the name of the member that asks for it. text: what, in words. since:
-    seconds for which this view has had an open change. waits_for: names of those who have not answered.
+    """A change that the group is about to decide.
+
+    by: the name of the member that asks for it.
+    text: the change, in words.
+    since: seconds for which this view has had an open change.
+    waits_for: names of members that have not answered.
     """
 
     by: str
@@ -118,9 +134,14 @@ class ChangeStatus:
 
 @dataclass(frozen=True, slots=True)
 class WantStatus:
-    """What this member is to bring about, by its operator's word or a policy. evict: names; forced: those of them that
-    may go without a majority. leave: itself. level: of the format. since: seconds for which it has wanted just that.
-    waits_for: names.
+    """A change that this member asks for, by its operator's word or a policy.
+
+    evict: names of members to evict.
+    forced: those of them that may be evicted without a majority.
+    leave: whether this member leaves.
+    level: the format level to raise to.
+    since: seconds for which it has wanted exactly this.
+    waits_for: names of members that it waits for.
     """
 
     evict: tuple[str, ...]
@@ -133,8 +154,10 @@ class WantStatus:
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """Who decides on members. epoch, name: of the view; members in the same view have the same name for it. voters,
-    learners: names of those with and without a vote.
+    """The members that decide on changes of the members.
+
+    epoch, name: those of the view; members in the same view have the same name for it.
+    voters, learners: names of members with and without a vote.
     """
 
     epoch: int
@@ -147,10 +170,15 @@ class ViewStatus:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonStatus:
-    """Of a gateway, which compares its keys with other members'. found, put_right: keys that were changed past a
-    gateway, since start. differing: keys that differ now. disputed: keys that are refused, since nothing tells who is
-    right. rounds: whole ones. since: the end of the last one; keys, left_out: compared in it, and left out of it.
-    not_replicated: what its server holds that stays there, by type.
+    """A gateway's comparison of its keys with those of other members.
+
+    found, put_right: keys changed directly in a server, found and repaired since start.
+    differing: keys that differ now.
+    disputed: keys that are refused because nothing shows which copy is right.
+    rounds: complete ones.
+    since: seconds since the end of the last one.
+    keys, left_out: keys compared in it, and left out of it.
+    not_replicated: keys in its server that are not replicated, by type.
     """
 
     found: int
@@ -166,19 +194,26 @@ class ComparisonStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """See the fields' classes. refused: connections that this process would not have, by reason.
+    """The status of one member; see also the classes of its fields.
 
-    caught_up: nothing waits here, and of every member that is not suspect all that it has told is
-    delivered here. store_bytes: of payloads that are not stable, in memory; spilled_bytes: on disk.
-    held_bytes: of both, of what is kept of each message beside, and of what waits; most_bytes: the most that may be
-    held, None without a limit. waiting: what waits for something that is missing, by origin. blamed: who has sent what
-    no member may send.
-    links: with all members of all groups here, whoever is linked, and whoever is being dialled; not with
-    those who are gone. view: None where the members are fixed.
-    stability_lag: age of the oldest message that is not stable here. vector: what is
-    delivered, by incarnation. refused_writes: since the start, for any reason that is not the operation's own.
-    clock_drift_refused: time stamps of others that were too far ahead.
-    journal: what the journal says of itself; None in memory. comparison: None but at gateways.
+    refused: connections that this process has refused, by reason.
+    caught_up: no message waits at this member, and it has delivered all messages reported by members that are not
+        suspects.
+    store_bytes: unstable payloads in memory.
+    spilled_bytes: unstable payloads on disk.
+    held_bytes: both, plus the overhead of each message, and waiting messages.
+    most_bytes: the limit of held_bytes, None without one.
+    waiting: messages that wait for missing ones, by origin.
+    blamed: members that have sent messages which no member may send.
+    links: with all members of all groups of this process, all linked processes, and those being dialled; not with
+        members that have ended.
+    view: None where the members are fixed.
+    stability_lag: age of the oldest message that is not stable at this member.
+    vector: delivered messages, by incarnation.
+    refused_writes: writes refused since the start, for any reason other than the operation itself.
+    clock_drift_refused: timestamps of others that were too far ahead.
+    journal: the journal's own report; None in memory.
+    comparison: None except at gateways.
     """
 
     node: str
@@ -223,7 +258,7 @@ def status(
     level: int | None = None,
     comparison: ComparisonStatus | None = None,
 ) -> Status:
-    """Of the member that runs there. Looks at all members, and copies the vector.
+    """The status of the member of `runtime`. Looks at all members, and copies the vector.
 
     level: the operator's format level, where the members are fixed.
     """
@@ -289,7 +324,7 @@ def status(
 
 
 def is_caught_up(engine: Core, suspects: Mapping[str, object]) -> bool:
-    """See `Status.caught_up`. suspects: by name; nobody waits for those."""
+    """See `Status.caught_up`. suspects: by name; they are not waited for."""
     if not _standing(engine).can_send:
         return False
     if engine.has_deliverable() or waiting(engine):
@@ -298,8 +333,8 @@ def is_caught_up(engine: Core, suspects: Mapping[str, object]) -> bool:
 
 
 def waiting(engine: Core) -> int:
-    """How many messages wait here for others; without those of members that have sent what cannot be: nobody has to
-    wait for what a liar has made up.
+    """How many messages wait at this member for others; without those of members that have sent invalid messages,
+    because their missing messages may be made up.
     """
     held = engine.waiting
     lies = engine.blamed.keys() & held.keys()
@@ -307,8 +342,8 @@ def waiting(engine: Core) -> int:
 
 
 def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:
-    """Names of those of whom something is lacking here; not of suspects, nor of victims, of whom nothing more is taken,
-    nor of former lives of this member, which will say nothing any more.
+    """Names of members whose messages are missing at this one. Not suspects; not victims, from which no more messages
+    are accepted; not former lives of this member, which will send no more.
     """
     victims = engine.victims if isinstance(engine, GroupEngine) else frozenset()
     found = {name_of(who) or who for who in ahead(engine) - victims}
@@ -316,7 +351,7 @@ def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:
 
 
 def as_json(value: Any) -> dict[str, Any]:
-    """A status, or another such value, as what `json` takes; fractions to the millisecond."""
+    """A status, or a similar value, in the form for `json`; fractions to the millisecond."""
     shown: dict[str, Any] = _rounded(asdict(value))
     return shown
 
@@ -450,7 +485,9 @@ def turnover(engine: GroupEngine, before: Collection[str], group: str) -> Iterat
 
 
 def change_wanted(engine: GroupEngine) -> str:
-    """What somebody asks the group to decide, if this member has promised it, and more is at stake than votes."""
+    """The change that a member asks the group to decide, if this one has promised it, and it is about more than
+    votes.
+    """
     proposal = engine.open_change
     if proposal is None or not proposal.needs_all:
         return ""
@@ -458,7 +495,7 @@ def change_wanted(engine: GroupEngine) -> str:
 
 
 def in_words(proposal: Proposal) -> str:
-    """What it would change, as one asks to do it."""
+    """What a proposal would change, in words after "asks to"."""
     others = set(proposal.victims) - ({proposal.ballot.proposer} if proposal.leaves else set())
     replaced = sorted(map(name_of, others & set(proposal.word.replaced)))
     evicted = sorted(map(name_of, others - set(proposal.word.replaced)))

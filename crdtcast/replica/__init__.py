@@ -1,1 +1,1 @@
-"""Replicated objects by name: what applications read and write."""
+"""Replicated objects by name, which applications read and write."""

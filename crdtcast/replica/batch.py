@@ -1,6 +1,6 @@
-"""Operations on several objects that travel in one message, and so take effect together everywhere.
+"""Operations on several objects that are sent in one message, and so take effect together everywhere.
 
-Nobody sees a part of a batch: a replica applies a message between two turns of the other tasks.
+No reader sees a part of a batch: a replica applies a message between two turns of the other tasks.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from crdtcast.replica.objects import Key, Objects, checked_name
 
 
 class BatchTarget(Protocol):
-    """What a batch needs of the replica that its message is to come from."""
+    """The replica that sends a batch, as the batch sees it."""
 
     revision: int
     """Rises with each message that takes effect."""
@@ -25,7 +25,7 @@ class BatchTarget(Protocol):
     def held(self) -> Objects: ...
 
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        """Know the type from now on."""
+        """Register the type."""
 
     def commit(self, entries: Sequence[list[Any]]) -> Tag:
         """Tag, apply and send prepared entries as one message."""
@@ -33,7 +33,7 @@ class BatchTarget(Protocol):
 
 @dataclass(slots=True)
 class _Item:
-    """An operation as it was called, and as it was prepared; or the deletion of a name."""
+    """An operation as called and as prepared; or the deletion of a name."""
 
     key: Key
     call: tuple[str, tuple[Any, ...]] | None
@@ -41,7 +41,7 @@ class _Item:
 
 
 class _Plan:
-    """Prepares operations one behind the other, as if those before had taken effect."""
+    """Prepares operations one after the other, as if the earlier ones had taken effect."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -74,9 +74,9 @@ class _Plan:
 class Batch(TypedBatch):
     """A `with` block that collects operations and sends them as one message at its end.
 
-    An exception in the block, or a refusal at its end, sends nothing and changes nothing. Nothing
-    in the block changes what objects are worth; but each operation is judged as one behind those
-    before it. `tag` is that of the message, None if there was nothing to send.
+    An exception in the block, or a refusal at its end, sends nothing and changes nothing. Values of objects do not
+    change inside the block; but each operation is checked as if the earlier ones had taken effect. `tag` is that of the
+    message, None if there was nothing to send.
     """
 
     def __init__(self, replica: BatchTarget) -> None:
@@ -88,17 +88,15 @@ class Batch(TypedBatch):
         self._open = True
 
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        """Know the type from now on, as `Replica.require`."""
+        """Register the type, as `Replica.require`."""
         self._replica.require(crdt_type)
 
     def delete(self, name: str) -> None:
-        """Delete the object called `name`, as `Replica.delete`; operations that follow make it
-        anew.
-        """
+        """Delete the object called `name`, as `Replica.delete`; later operations create it again."""
         self._append(_Item((checked_name(name), ""), None))
 
     def append(self, key: Key, operation: str, args: tuple[Any, ...]) -> None:
-        """Add an operation. InvalidOperationError: refused, and not in the batch."""
+        """Add an operation. Raises InvalidOperationError if it is refused; it is not in the batch then."""
         self._append(_Item(key, (operation, args)))
 
     def _append(self, item: _Item) -> None:
@@ -109,7 +107,7 @@ class Batch(TypedBatch):
 
     def _entries(self) -> list[list[Any]]:
         if self._replica.revision != self._revision:
-            # Something else took effect since: what was allowed then need not be now.
+            # Other operations took effect since: what was allowed then may be refused now.
             plan = _Plan(self._replica.held)
             for item in self._items:
                 plan.add(item)

@@ -1,10 +1,10 @@
-"""Whether all replicas are worth the same, compared while everybody goes on writing. Pure.
+"""Compares the values of all replicas while writes continue. Pure.
 
-Three kinds of causal messages. Somebody *asks*. Whoever delivers that notes the digests of its objects
-and *tells* them. Whoever has delivered what all others told has delivered, by causality, all operations
-that any of those digests stood for; it then *confirms*, with the objects that have been touched at it
-since its own digests. An object that nobody has touched had the same operations everywhere, so its
-digests must be equal; one that somebody has touched is left for the next time.
+There are three kinds of causal messages. One member *asks*. Each member that delivers the question notes the digests of
+its objects and *tells* them. A member that has delivered what all others told has also delivered, by causality, all
+operations behind these digests. It then *confirms*, with the objects that operations have touched at this member since
+its own digests. An object that was touched nowhere had the same operations everywhere, so its digests must be equal; a
+touched one is left for the next time.
 """
 
 from collections import OrderedDict
@@ -18,17 +18,22 @@ from crdtcast.exceptions import LocalProtocolError
 Digests = Mapping[str, str]
 """Object -> digest of its value, or `UNKNOWN`."""
 UNKNOWN = "?"
-"""The digest of an object that a member's program does not understand all of."""
+"""The digest of an object that a member's program does not fully understand."""
 _MOST = 16
-"""Comparisons under way; beyond, the oldest one is forgotten: whoever asked may have died."""
+"""Most comparisons under way. Beyond that, the oldest one is forgotten: its asker may have died."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome. objects: of all members. compared: those that nobody was writing to. changing: those
-    that somebody was. unknown: those of the rest that some member has to be upgraded for.
-    different: object -> member -> digest, "" where there is no such object. silent: members that did
-    not answer in time, of whose objects nothing is known. members: who was asked.
+    """The outcome of a comparison.
+
+    objects: how many objects all members have.
+    compared: those without writes meanwhile.
+    changing: those with writes.
+    unknown: the rest, for which some member must be upgraded.
+    different: object -> member -> digest, "" where the object is missing.
+    silent: members that did not answer in time, so nothing is known about their objects.
+    members: who was asked.
     """
 
     objects: int
@@ -41,13 +46,17 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Nothing differs, and everybody has answered."""
+        """No object differs, and all members have answered."""
         return not self.different and not self.silent
 
 
 @dataclass(slots=True)
 class _Round:
-    """members: who is asked. touched: here, since the own digests."""
+    """A comparison under way.
+
+    members: who is asked.
+    touched: objects touched at this member since its own digests.
+    """
 
     members: frozenset[str]
     touched: set[str] = field(default_factory=set)
@@ -59,9 +68,10 @@ class _Round:
 class Comparing:
     """One member's part in all comparisons.
 
-    digests: of the objects here, now. say: broadcasts a message of ours, which is delivered here, too,
-    before it returns. Whoever cannot say anything now is silent in the comparisons of others; its own
-    `ask` raises what `say` does.
+    digests: those of this member's objects, now.
+    say: broadcasts a message of this class; it is delivered at this member, too, before the call returns.
+
+    A member that cannot send now is silent in the comparisons of others; its own `ask` raises what `say` does.
     """
 
     def __init__(
@@ -72,25 +82,25 @@ class Comparing:
         self._say = say
         self._rounds: OrderedDict[str, _Round] = OrderedDict()
         self.on_news: Callable[[str], None] = lambda number: None
-        """Called with the number of a comparison that has got on."""
+        """Called with the number of a comparison that has made progress."""
 
     def ask(self, number: str, members: Iterable[str]) -> None:
-        """Begin a comparison among these members, this one included."""
+        """Start a comparison among these members, including this one."""
         self._say(["ask", number, sorted(members)])
 
     def _answer(self, message: list[Any]) -> None:
-        # Who cannot speak now, since it leaves, is full or has to catch up, is silent.
+        # A member that cannot send now (it leaves, is full or must catch up) is silent.
         with suppress(LocalProtocolError):
             self._say(message)
 
     def touched(self, objects: Iterable[str]) -> None:
-        """Operations on these take effect here."""
+        """Operations on these objects take effect at this member."""
         for each in self._rounds.values():
             if not each.is_confirmed:
                 each.touched.update(objects)
 
     def delivered(self, message: list[Any]) -> None:
-        """A message of ours. Nothing happens for one that is none, or of a comparison that is over."""
+        """Take a message of this class. Ignores invalid ones, and those of comparisons that are over."""
         match message:
             case ["ask", str(number), [*members]] if self._name in members and _are_texts(members):
                 self._rounds[number] = _Round(frozenset(members))
@@ -118,17 +128,17 @@ class Comparing:
             self._answer(["confirm", number, self._name, sorted(current.touched)])
 
     def missing(self, number: str) -> frozenset[str]:
-        """Who has not answered yet."""
+        """The members that have not answered yet."""
         current = self._rounds.get(number)
         if current is None:
             return frozenset()
-        # Nobody can confirm before all have told.
+        # No member can confirm before all have told.
         return current.members - current.told.keys() or current.members - current.confirmed.keys()
 
     def end(self, number: str) -> Comparison:
-        """The outcome, as far as the answers are there. All others forget the comparison.
+        """The outcome, as far as members have answered. Lets all others forget the comparison.
 
-        LocalProtocolError: this member has forgotten it, since it goes on from another state.
+        Raises LocalProtocolError if this member has forgotten it, because it continues from another state.
         """
         current = self._rounds.get(number)
         if current is None:
@@ -154,7 +164,7 @@ class Comparing:
         return Comparison(*counts, different, (), members)
 
     def forget(self) -> None:
-        """This member goes on from another state: what was noted here says nothing any more."""
+        """Forget all comparisons: this member continues from another state."""
         self._rounds.clear()
 
 

@@ -1,7 +1,7 @@
-"""Under which dots and indices own operations were sent again after an eviction.
+"""The dots and indices under which own operations were sent again after an eviction.
 
-The dots are parked (`crdtcast.engine.reissue`). Indices stay what they were, unless an operation before it in the
-message has yielded, or has become several: then the copy says itself which operation each of its own stands for.
+The dots are parked (`crdtcast.engine.reissue`). Indices stay the same, unless an earlier operation in the message has
+yielded or became several ones: then the copy says for each of its operations which one it stands for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 from crdtcast.causality.tags import Dot
 
 Sources: TypeAlias = tuple[int, ...]
-"""Of each operation of a copy, the index of the one it stands for in the first message."""
+"""For each operation of a copy, the index of the one that it stands for in the first message."""
 
 
 class Copies:
-    """What the copies of one member's messages say of themselves."""
+    """The sources that the copies of one member's messages give."""
 
     def __init__(self) -> None:
         self._sources: dict[Dot, Sources] = {}
@@ -23,42 +23,42 @@ class Copies:
         return bool(self._sources)
 
     def delivered(self, dot: Dot, sources: Sequence[Any]) -> None:
-        """An own message says this, for each of its operations. What makes no sense is passed over."""
+        """Note the sources of an own message, one for each operation. Invalid ones are ignored."""
         if all(type(source) is int for source in sources):
             self._sources[dot] = tuple(sources)
 
     def forget(self) -> None:
-        """All that was sent again is stable."""
+        """Forget the sources: all that was sent again is stable."""
         self._sources.clear()
 
     def source(self, dot: Dot, index: int) -> int:
-        """Which operation of the first message operation `index` of a copy stands for; -1 if there is none."""
+        """The operation of the first message that operation `index` of a copy stands for; -1 if there is none."""
         sources = self._sources.get(dot)
         if sources is None:
             return index
         return sources[index] if index < len(sources) else -1
 
     def index(self, dot: Dot, source: int) -> int | None:
-        """Where a copy has that operation of the first message: the first of several; None if it has yielded."""
+        """The index of that operation of the first message in a copy: the first of several; None if it has yielded."""
         sources = self._sources.get(dot)
         if sources is None:
             return source
         return sources.index(source) if source in sources else None
 
     def packed(self) -> list[Any]:
-        """For `load`."""
+        """The data for `load`."""
         return [[*dot, list(sources)] for dot, sources in sorted(self._sources.items())]
 
     def load(self, packed: Iterable[Any]) -> None:
-        """Go on from what a former life of this member has packed."""
+        """Continue from what a former life of this member has packed."""
         for origin, counter, sources in packed:
             self._sources[Dot(origin, counter)] = tuple(sources)
 
 
 class Renaming:
-    """New dots and indices for those by which own operations name each other.
+    """New dots and indices for the old ones by which own operations name each other.
 
-    parked: first dot -> dots of the copies, as it is when this is made; `renamed` is given what it is by then.
+    parked: first dot -> dots of the copies, at construction; `renamed` gets the current ones.
     """
 
     def __init__(self, copies: Copies, parked: Mapping[Dot, Sequence[Dot]]) -> None:
@@ -68,7 +68,7 @@ class Renaming:
     def renamed(
         self, parked: Mapping[Dot, Sequence[Dot]], dot: Dot, index: int
     ) -> tuple[Dot, int] | None:
-        """Where operation `index` of an own message is now; None if it was not sent again."""
+        """The place of operation `index` of an own message now; None if it was not sent again."""
         first = self._firsts.get(dot, dot)
         source = index if first == dot else self._copies.source(dot, index)
         dots = parked.get(first)

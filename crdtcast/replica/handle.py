@@ -1,6 +1,6 @@
-"""What a program holds of an object: on a replica, and within a batch.
+"""Handles, through which a program uses an object: on a replica, and within a batch.
 
-The handles of this package's types have their operations as methods: `crdtcast.replica.handles` and
+The handles of this package's types have the types' operations as methods: `crdtcast.replica.handles` and
 `crdtcast.replica.batch_handles`, which are generated from the types (`crdtcast.replica.handle_source`).
 """
 
@@ -20,7 +20,7 @@ C_co = TypeVar("C_co", bound=PureOpCRDT[Any], covariant=True)
 
 
 class ObjectOwner(Protocol):
-    """What a handle asks of its replica."""
+    """The replica, as a handle sees it."""
 
     @property
     @abstractmethod
@@ -34,11 +34,11 @@ class ObjectOwner(Protocol):
 
     @abstractmethod
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        """Know the type from now on."""
+        """Register the type."""
 
     @abstractmethod
     async def begun(self) -> None:
-        """Return when the group has begun."""
+        """Return when the group has started."""
 
     @abstractmethod
     def perform(self, key: Key, operation: str, *args: Any) -> Tag:
@@ -53,11 +53,11 @@ class Handle(Generic[C_co]):
     """One object of a replica: `perform` issues its operations. `AWSetHandle` and the others have a method for each.
 
     `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its `Tag`. Once the group
-    has started, it never waits for other replicas. If it is cancelled, nothing has happened.
+    has started, it never waits for other replicas. If the call is cancelled, nothing has happened.
 
     Raises InvalidOperationError if the operation is refused; nothing was sent. Raises TypeClashError if the name has
-    another type, here or by a concurrent creation that won. Raises EndedError or StoreFullError if this member cannot
-    send (now); nothing has changed.
+    another type, which may come from a concurrent creation that won. Raises EndedError or StoreFullError if this member
+    cannot send (now); nothing has changed.
 
     A subclass can have such methods for your own type: `PollHandle(replica, "lunch", Poll)` (docs/replica.md).
     """
@@ -77,7 +77,7 @@ class Handle(Generic[C_co]):
     @property
     def crdt(self) -> C_co:
         """The object itself, to look at (`len`, `in`, `log_size`) but not to change. After a deletion or an upgrade it
-        is another one. If the object has lost its name to another type, its content is still available here.
+        is another one. An object that has lost its name to another type is still available from this property.
         """
         crdt: Any = self._replica.held.crdt(self._key)
         found: C_co = crdt
@@ -85,13 +85,13 @@ class Handle(Generic[C_co]):
 
     @property
     def value(self: "Handle[PureOpCRDT[V]]") -> V:
-        """The present value of the object at this replica; that of a new object if there is none."""
+        """The current value of the object at this replica; that of a new object if it does not exist."""
         self._replica.held.check_type(self._key)
         return self.crdt.value
 
     @property
     def exists(self) -> bool:
-        """Whether there is an operation on the object that was not deleted."""
+        """Whether the object has an operation that was not deleted."""
         return self._replica.held.get(self._key) is not None
 
     @property
@@ -101,23 +101,21 @@ class Handle(Generic[C_co]):
         return 0 if held is None else held.unread
 
     async def changed(self) -> None:
-        """Return when an operation on the object was applied, own or other, or the object was deleted; or when all
-        objects were replaced, since this member was evicted and is back.
-
-        `while not condition(): await handle.changed()` misses no change.
+        """Return when an operation on the object was applied, local or remote, or the object was deleted; or when all
+        objects were replaced, because this member is back after an eviction.
         """
         await self._replica.object_changed(self._key)
 
     async def perform(self, operation: str, *args: object) -> Tag:
         """Issue an operation by its name: the same as the method of that name."""
-        # Cancelled before it has happened, or not at all: somebody may repeat it.
+        # Can be cancelled only before it has happened: so the caller may repeat it.
         await self._replica.begun()
         tag = self._replica.perform(self._key, operation, *args)
-        # Other tasks get their turn, however fast somebody writes in a loop.
+        # Other tasks get their turn, even if a task writes in a tight loop.
         await trio.lowlevel.cancel_shielded_checkpoint()
         return tag
 
-    if not TYPE_CHECKING:  # to a type checker, any name would be an attribute then
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
         def __getattr__(self, name: str) -> Any:
             raise _no_method(self, name)
@@ -127,11 +125,11 @@ class Handle(Generic[C_co]):
 
 
 class BatchOwner(Protocol):
-    """What a handle within a batch asks of the batch."""
+    """The batch, as a handle within it sees it."""
 
     @abstractmethod
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        """Know the type from now on."""
+        """Register the type."""
 
     @abstractmethod
     def append(self, key: Key, operation: str, args: tuple[Any, ...]) -> None:
@@ -149,7 +147,7 @@ class BatchHandle:
         self._key = (checked_name(name), crdt_type.TYPE)
 
     def perform(self, operation: str, *args: object) -> None:
-        """An operation by its name. InvalidOperationError: refused, and not in the batch."""
+        """Add an operation by its name. Raises InvalidOperationError if it is refused; it is not in the batch then."""
         self._batch.append(self._key, operation, args)
 
     if not TYPE_CHECKING:
@@ -169,6 +167,6 @@ def _no_method(handle: object, name: str) -> AttributeError:
 def nearest(
     crdt_type: type[Any], handles: Mapping[type[Any], type[H]], general: type[H]
 ) -> type[H]:
-    """The handle class of a type: that of the nearest of its base classes that has one."""
-    bases = getattr(crdt_type, "__mro__", ())  # what is no type is refused by the general handle
+    """The handle class of a type: that of its nearest base class with one."""
+    bases = getattr(crdt_type, "__mro__", ())  # the general handle refuses what is not a type
     return next((handles[base] for base in bases if base in handles), general)

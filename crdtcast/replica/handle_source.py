@@ -1,7 +1,7 @@
-"""Writes the handle classes of data types, from what the types say of their operations.
+"""Writes the handle classes of data types, from the operations that the types declare.
 
-`python -m crdtcast.replica.handle_source` writes `handles.py` and `batch_handles.py` anew, for the types of this
-package. `python -m crdtcast.replica.handle_source my.module:Poll` prints handle classes of a type of your own.
+`python -m crdtcast.replica.handle_source` rewrites `handles.py` and `batch_handles.py`, for the types of this package.
+`python -m crdtcast.replica.handle_source my.module:Poll` prints handle classes for your own type.
 """
 
 import sys
@@ -51,7 +51,7 @@ IN_BATCH: Final = HandleKind(BatchHandle, False, "def", "None", "self.perform")
 
 @dataclass
 class Imports:
-    """What the classes written so far need."""
+    """The imports that the classes written so far need."""
 
     names: set[tuple[str, str]] = field(default_factory=set)
 
@@ -69,7 +69,7 @@ class Imports:
         return self.name("crdtcast.datatypes" if public else value.__module__, name)
 
     def annotation(self, accepts: Any) -> str:
-        """A type as it is written: by its public alias, if it has one."""
+        """The source of a type: its public alias, if it has one."""
         for name, value in _ALIASES:
             if accepts == value:
                 return self.name("crdtcast.datatypes", name)
@@ -115,7 +115,7 @@ def quoted(value: object) -> str:
 
 
 def handle_class(crdt: CRDT, kind: HandleKind, imports: Imports) -> str:
-    """The source of one class. Raises ValueError for an operation whose name a handle uses itself."""
+    """The source of one class. Raises ValueError if an operation has a name that a handle uses itself."""
     type_name = imports.of(crdt)
     base = imports.name(kind.base.__module__, kind.suffix)
     head = f"class {crdt.__name__}{kind.suffix}({base}{f'[{type_name}]' if kind.generic else ''}):"
@@ -144,7 +144,7 @@ def _method(name: str, operation: Operation, kind: HandleKind, imports: Imports)
 
 
 def laid_out(begin: str, items: Sequence[str], end: str) -> list[str]:
-    """What stands in parentheses, on as many lines as it needs, as the formatter has it."""
+    """Items in parentheses, on as many lines as needed, in the formatter's style."""
     line = f"{begin}({', '.join(items)}){end}"
     if len(line) <= WIDTH:
         return [line]
@@ -258,7 +258,7 @@ def own_handles(crdts: Iterable[CRDT]) -> str:
 
 
 def main(names: Sequence[str]) -> None:
-    """Write the handles of this package, or print those of the types that are named."""
+    """Write the handles of this package, or print those of the named types."""
     if names:
         crdts = []
         for name in names:

@@ -1,8 +1,8 @@
-"""Objects on a group's causal broadcast, as a `StateMachine`: how operations travel, what a joiner gets, what is sent
+"""Objects on a group's causal broadcast, as a `StateMachine`: how operations are sent, what a joiner gets, what is sent
 again after an eviction.
 
-What operations do to objects is `crdtcast.replica.objects`. This file waits for nobody; who does:
-`crdtcast.replica.replica`.
+`crdtcast.replica.objects` defines what operations do to objects. This file never waits: `crdtcast.replica.replica`
+does.
 """
 
 import logging
@@ -31,7 +31,7 @@ _COMPARISON = 1
 
 
 class Sender(Protocol):
-    """What a shelf needs of its member."""
+    """The member, as the object machine sees it."""
 
     @property
     def incarnation(self) -> str: ...
@@ -43,11 +43,14 @@ class Sender(Protocol):
 class ObjectMachine(StateMachine):
     """The objects of one member. Give it to `open_member`, then let it `speak_for` the member.
 
-    clock_ms: wall clock. types: beside those of this package. on_news: called with the objects on which operations
-    have taken effect; with none of them when something has become stable; with None when all are others.
+    clock_ms: wall clock.
+    types: data types in addition to those of this package.
+    on_news: called with the objects on which operations have taken effect; with an empty collection when a message has
+        become stable; with None when all objects were replaced.
 
-    Rights of bounded counters belong to an incarnation: wherever it goes on, from a journal, all that it has ever done
-    is known. The next one begins with none, so that nobody spends what the former one may have spent.
+    Rights of bounded counters belong to an incarnation: where it continues, from a journal, all that it has ever done
+    is known. The next incarnation starts without rights, so that it cannot spend what the former one may have spent
+    already.
     """
 
     def __init__(
@@ -62,18 +65,20 @@ class ObjectMachine(StateMachine):
         self.name = name
         self.clock: HLC = HLC(clock_ms)
         self.unreadable: int = 0
-        """Operations that are none, for this program and all older ones."""
+        """Operations that no version up to ours can decode; every replica skips them."""
         self.yielded: int = 0
         """Own operations that were not sent again after an eviction: see `reissue`."""
         self.torn: bool = False
-        """A type has failed amid an operation, so that something may be half applied. Nobody gets that."""
-        self._site = Site("", self.clock)  # nothing is issued before there is a member
+        """A data type has failed in the middle of an operation, which may be half applied. This state is never saved or
+        sent.
+        """
+        self._site = Site("", self.clock)  # no operations before there is a member
         self.objects: Objects = Objects(types, self._site)
         self._pasts = ObjectPasts(name)
         self._home = ObjectPasts(name)
-        """Of the incarnation before, which was evicted."""
+        """The pasts of the former incarnation, which was evicted."""
         self._left: Objects | None = None
-        """What it has left: its objects, until all is sent again."""
+        """The objects of the former incarnation, until all is sent again."""
         self._copies = Copies()
         self._rebasing: Rebasing | None = None
         self._said = ""
@@ -92,12 +97,12 @@ class ObjectMachine(StateMachine):
     # The application's side
 
     def packed(self, entries: Sequence[list[Any]]) -> bytes:
-        """These prepared operations as a message, for `send`."""
+        """A message with these prepared operations, for `send`."""
         return _packed(_OPERATIONS, entries)
 
     def send(self, payload: bytes) -> Tag:
-        """Broadcast, and apply here. Raises what the member's `tcbroadcast` does: nothing has changed then; what a type
-        raises: the shelf is `torn`.
+        """Broadcast the message, and apply it. Raises what the member's `tcbroadcast` raises: nothing has changed then.
+        If a data type raises an error, this machine is `torn`.
         """
         if self._member is None:
             raise LocalProtocolError(
@@ -114,7 +119,7 @@ class ObjectMachine(StateMachine):
             for held in self.objects
         }
 
-    # What happens (StateMachine)
+    # The interface of StateMachine
 
     def tcdeliver(self, payload: bytes, tag: Tag) -> None:
         """See `StateMachine`."""
@@ -156,7 +161,7 @@ class ObjectMachine(StateMachine):
             self._copies.forget()
 
     def get_state(self) -> bytes:
-        """See `StateMachine`. LocalProtocolError if it is torn."""
+        """See `StateMachine`. Raises LocalProtocolError if this machine is torn."""
         if self.torn:
             raise LocalProtocolError(
                 f"cannot save or transfer the objects of {self.name!r}: a data type failed in the "
@@ -173,7 +178,7 @@ class ObjectMachine(StateMachine):
         return joined(latest, self.objects.image(), *rest)
 
     def set_state(self, state: bytes) -> None:
-        """See `StateMachine`. An empty state is that of a group which has said nothing yet."""
+        """See `StateMachine`. An empty state is that of a group without any messages yet."""
         if next(iter(self.objects), None) is not None:
             self._left = self.objects
         self.objects = Objects(self.objects.types, self._site)
@@ -192,7 +197,7 @@ class ObjectMachine(StateMachine):
         self.unreadable += self.objects.load(packed)
         for origin, counter, keys in touched:
             self.objects.touched[Dot(origin, counter)] = [(name, kind) for name, kind in keys]
-        # Of a former life of this node, whose messages are its own.
+        # From a former life of this node: it owns these messages.
         if own and own[0] == self.name:
             _, *pasts, copies = own
             self._pasts.load(*pasts[:2])
@@ -200,12 +205,12 @@ class ObjectMachine(StateMachine):
             self._copies.load(copies)
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
-        """What its operations still mean behind all that the group has done: see
-        `crdtcast.datatypes.rebasing`. Those that take something away yield where the group has
-        changed it since, with a line in the log, or where nobody knows what it was: a large object. What only adds
-        never does.
+        """What the message's operations still mean after all that the group has done: see
+        `crdtcast.datatypes.rebasing`.
 
-        NotReadyError: of a type that this program does not know yet.
+        Operations that only add are always sent again. Operations that remove something yield, with a line in the log,
+        if the group has changed it since. They also yield if its former state is unknown, as for a large object. Raises
+        NotReadyError if this program does not know a type yet.
         """
         kind, entries, _ = _unpacked(payload)
         if kind != _OPERATIONS:
@@ -236,7 +241,7 @@ class ObjectMachine(StateMachine):
 
     @property
     def _parked(self) -> Mapping[Dot, Sequence[Dot]]:
-        """First dot -> those of its copies."""
+        """First dot -> dots of its copies."""
         parked = None if self._member is None else self._member.parked
         return {} if parked is None else parked.copies
 
@@ -266,8 +271,8 @@ def _packed(kind: int, body: Sequence[Any], *sources: Sequence[int]) -> bytes:
 
 
 def _unpacked(payload: bytes) -> tuple[int, list[Any], list[Any]]:
-    """Kind, body, and what a copy says of its operations (`crdtcast.replica.copies`); no kind of ours for what is no
-    message of a shelf.
+    """Kind, body, and the sources of a copy's operations (`crdtcast.replica.copies`). The kind is -1 if this is not a
+    message of an object machine.
     """
     try:
         match unpacked_within(payload, MOST_PARTS):

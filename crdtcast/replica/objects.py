@@ -1,10 +1,9 @@
-"""The objects of one replica, by name and type: what a message's operations do to them, which type
-a name has, what this program does not understand yet.
+"""The objects of one replica, by name and type: what a message's operations do to them, which type a name has, and
+which operations this program does not understand yet.
 
-This file knows no network and no clock. A message is a list of operations, [name, type, operation,
-argument, …] or, for a deletion, [name, None]. The type is its name, or [name, version] above
-version 1. An operation that a newer program has sent is stored, with all that comes after it at
-its object, and takes effect when this program knows it.
+This file knows no network and no clock. A message is a list of operations, [name, type, operation, argument, …] or, for
+a deletion, [name, None]. The type is its name, or [name, version] above version 1. An operation of a newer program is
+stored, with all later ones on its object, and takes effect once this program knows it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,12 +36,12 @@ CRDT: TypeAlias = PureOpCRDT[Any]
 
 
 def known_types() -> dict[str, type[CRDT]]:
-    """The types that come with this package, by the name they have on the wire."""
+    """The types of this package, by their name in messages."""
     return dict(CATALOGUE)
 
 
 def checked_name(name: str) -> str:
-    """The name of an object; InvalidOperationError if it could not travel."""
+    """The name of an object. Raises InvalidOperationError if it cannot be sent."""
     try:
         checked: str = datatypes.text(name)
     except ValueError as refusal:
@@ -51,7 +50,7 @@ def checked_name(name: str) -> str:
 
 
 def check_data_type(crdt_type: type[CRDT]) -> None:
-    """Raise LocalProtocolError for what objects cannot be of."""
+    """Raises LocalProtocolError if this is not a data type for objects."""
     if (
         not isinstance(crdt_type, type)
         or not issubclass(crdt_type, PureOpCRDT)
@@ -65,9 +64,9 @@ def check_data_type(crdt_type: type[CRDT]) -> None:
 
 
 _MOST_KEPT = 4096
-"""Bytes of an object's image that is kept."""
+"""Largest image of an object to keep, in bytes."""
 
-# What happens to an object, kept for later where it cannot be understood now.
+# Steps of an object, kept for later if this program cannot understand them now.
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """A deletion arrives: what came before it goes."""
+    """A deletion arrives: it removes what came before it."""
 
     tag: Tag
     index: int
@@ -138,17 +137,17 @@ def _unpacked_step(packed: list[Any]) -> Step:
 
 
 class Presence:
-    """Whether some operation on an object has not been deleted: an enable-wins flag that operations
-    set and deletions, by what they have seen, clear.
+    """Whether some operation on an object has not been deleted: an enable-wins flag. Operations set it, and deletions
+    clear what they have seen.
     """
 
     __slots__ = ("latest", "settled")
 
     def __init__(self) -> None:
         self.latest: dict[str, tuple[int, int]] = {}
-        """Origin -> counter and index of its newest operation, while that is not stable."""
+        """Origin -> counter and index of its newest operation, until that is stable."""
         self.settled: bool = False
-        """A stable operation is there; every later deletion has seen it."""
+        """There is a stable operation; every later deletion has seen it."""
 
     def __bool__(self) -> bool:
         return self.settled or bool(self.latest)
@@ -171,7 +170,7 @@ class Presence:
 
 
 class HeldObject:
-    """One object: its state as far as this program understands it, and what it does not."""
+    """One object: its state as far as this program understands it, and the steps that it does not understand."""
 
     __slots__ = (
         "_image",
@@ -189,19 +188,19 @@ class HeldObject:
         self.key: tuple[str, str] = key
         self.presence: Presence = Presence()
         self.crdt: CRDT | None = None
-        """None: of a type, or in a version, that this program does not know."""
+        """None if this program does not know its type or version."""
         self.base: bytes | None = None
-        """Snapshot that `backlog` goes on from; None: from nothing."""
+        """Snapshot from which `backlog` continues; None: from nothing."""
         self.version: int = 1
-        """Of the type when `base` was taken."""
+        """Version of the type when `base` was taken."""
         self.backlog: list[Step] = []
-        """Everything since the first operation of a newer program, or all of an unknown type."""
+        """All steps since the first operation of a newer program, or all steps of an unknown type."""
         self.unread: int = 0
         """Operations in `backlog` that only a newer program understands."""
         self._waiting: set[Dot] = set()
         """Messages in `backlog` that are not stable."""
         self._image: bytes | None = None
-        """`packed` as bytes, as long as nothing happens to it, if that is not much."""
+        """`packed` as bytes, until the next change, if it is small."""
 
     @property
     def behind(self) -> bool:
@@ -209,14 +208,15 @@ class HeldObject:
 
     @property
     def needed(self) -> bool:
-        """Whether anything that may still arrive could ask for this state. What was deleted may
-        have to stay until that is stable: a list's dead positions, to which others may refer.
+        """Whether a message that may still arrive could need this state. Deleted parts may have to stay until their
+        deletion is
+        stable: for instance a list's dead positions, to which others may refer.
         """
         if self.presence or self._waiting:
             return True
         crdt = None if self.behind else self.crdt
         if crdt is None:
-            return False  # whatever its operations were, all of them have been deleted
+            return False  # all of its operations have been deleted, whatever they were
         return bool(crdt.log_size) or not crdt.untouched
 
     def _keep(self, step: Step) -> None:
@@ -228,8 +228,8 @@ class HeldObject:
             self._waiting.add(step.tag.dot)
 
     def take(self, step: Step) -> None:
-        """Raises RemoteProtocolError, nothing changed, for an operation that no program knows: every replica skips it,
-        whatever its version.
+        """Take a step. Raises RemoteProtocolError, and changes nothing, if no program knows the operation: every
+        replica skips it, whatever its version.
         """
         self._image = None
         crdt = self.crdt
@@ -246,8 +246,8 @@ class HeldObject:
             self._keep(step)
 
     def understand(self, crdt_type: type[CRDT], site: Site | None) -> int:
-        """Go over to another class of the type: from the base, through the backlog. The number of
-        operations that it had to skip.
+        """Change to another class of the type: from the base, through the backlog. Returns the number of operations
+        skipped.
         """
         self._image = None
         base, backlog = self.base, self.backlog
@@ -274,7 +274,7 @@ class HeldObject:
         return [*self.key, presence, self.presence.settled, version, base, steps]
 
     def image(self) -> bytes:
-        """`packed`, as bytes. Costs next to nothing if nothing has happened since the last time."""
+        """`packed`, as bytes. Costs almost nothing if nothing has changed since the last call."""
         if self._image is not None:
             return self._image
         image = packed(self.packed())
@@ -303,10 +303,10 @@ class HeldObject:
 class ObjectInfo:
     """One line of a listing.
 
-    visible: whether the name means this object; another type's, created concurrently under the same
-        name, has won otherwise.
-    unknown: operations that are stored until this program is upgraded. `known` is False if that is
-        all there is of it.
+    visible: whether the name means this object; otherwise an object of another type, created concurrently under the
+        same name, has won.
+    known: whether this program understands any of it.
+    unknown: operations that are stored until this program is upgraded.
     unstable: entries in its log.
     """
 
@@ -326,7 +326,7 @@ class Objects:
     def __init__(self, types: Iterable[type[CRDT]] = (), site: Site | None = None) -> None:
         self.site = site
         self.touched: dict[Dot, list[Key]] = {}
-        """Message -> objects that are to be told when it is stable."""
+        """Message -> objects to notify when it is stable."""
         self._types = known_types()
         for crdt_type in types:
             check_data_type(crdt_type)
@@ -336,7 +336,7 @@ class Objects:
     # Types
 
     def check_upgrade(self, crdt_type: type[CRDT]) -> None:
-        """Raise LocalProtocolError if another class has the type's name, in this version or a newer one."""
+        """Raises LocalProtocolError if another class has the type's name, in this version or a newer one."""
         known = self._types.get(crdt_type.TYPE)
         if known not in (None, crdt_type) and known.VERSION >= crdt_type.VERSION:
             raise LocalProtocolError(
@@ -346,9 +346,10 @@ class Objects:
             )
 
     def learn(self, crdt_type: type[CRDT]) -> int:
-        """Know a type from now on, or a newer version of it; what was stored for it takes effect.
+        """Register a type, or a newer version of it; operations stored for it take effect.
 
-        The number of operations that turned out to be no operations. Raises what `check_upgrade` does.
+        Returns the number of operations that turned out to be invalid. Raises LocalProtocolError as `check_upgrade`
+        does.
         """
         if self.knows(crdt_type):
             return 0
@@ -368,7 +369,7 @@ class Objects:
 
     @property
     def types(self) -> tuple[type[CRDT], ...]:
-        """All that this program knows."""
+        """All types that this program knows."""
         return tuple(self._types.values())
 
     def knows(self, crdt_type: type[CRDT]) -> bool:
@@ -377,10 +378,10 @@ class Objects:
     def type_named(self, type_name: str) -> type[CRDT] | None:
         return self._types.get(type_name)
 
-    # Looking
+    # Reading
 
     def __iter__(self) -> Iterator[HeldObject]:
-        """What there is, by name and type."""
+        """All existing objects, by name and type."""
         return (held for held in self._all() if held.presence)
 
     def _all(self) -> Iterator[HeldObject]:
@@ -389,7 +390,7 @@ class Objects:
             yield from (types[type_name] for type_name in sorted(types))
 
     def named(self, name: str) -> list[HeldObject]:
-        """What there is of that name, by type, and what is left of what was deleted."""
+        """All objects of that name, by type, including what is left of deleted ones."""
         types = self._names.get(name, {})
         return [types[type_name] for type_name in sorted(types)]
 
@@ -408,14 +409,14 @@ class Objects:
         ]
 
     def visible_type(self, name: str) -> str | None:
-        """The type that a name has. Of several, created concurrently, the least in the alphabet:
-        which ones there are is the same at every replica that has delivered the same.
+        """The type that a name has. Of several, created concurrently, the first in the alphabet: replicas that have
+        delivered the same have the same ones.
         """
         held = self._names.get(name, {}).values()
         return min((each.key[1] for each in held if each.presence), default=None)
 
     def check_type(self, key: Key) -> None:
-        """Raise TypeClashError if the name has another type."""
+        """Raises TypeClashError if the name has another type."""
         name, type_name = key
         types = self._names.get(name)
         if types is None or (len(types) == 1 and type_name in types):
@@ -431,16 +432,16 @@ class Objects:
             )
 
     def get(self, key: Key) -> HeldObject | None:
-        """The object, if there is one."""
+        """The object, if it exists."""
         held = self._find(key)
         return held if held is not None and held.presence else None
 
     def _find(self, key: Key) -> HeldObject | None:
-        """The same, or what is left of one that was deleted."""
+        """The object, or what is left of a deleted one."""
         return self._names.get(key[0], {}).get(key[1])
 
     def crdt(self, key: Key) -> CRDT:
-        """The object's state; a new one if there is none. Raises LocalProtocolError if this program
+        """The object's state; that of a new object if it does not exist. Raises LocalProtocolError if this program
         cannot understand it.
         """
         held = self._find(key)
@@ -454,12 +455,12 @@ class Objects:
         return held.crdt
 
     def understands(self, key: Key) -> bool:
-        """Whether `crdt` gives that object's state."""
+        """Whether `crdt` can return that object's state."""
         held = self._find(key)
         return key[1] in self._types if held is None else held.crdt is not None
 
     def fresh(self, key: Key) -> CRDT:
-        """A new object, as it is at once after a deletion."""
+        """A new object, as directly after a deletion."""
         crdt_type = self._types.get(key[1])
         if crdt_type is None:
             raise LocalProtocolError(f"this program does not know type {key[1]!r}")
@@ -470,7 +471,9 @@ class Objects:
     def prepare(
         self, key: Key, operation: str, args: Sequence[Any], after: Sequence[Sequence[Any]] = ()
     ) -> list[Any]:
-        """What to send for an operation; raises InvalidOperationError, TypeClashError."""
+        """What to send for an operation. Raises InvalidOperationError if it is refused, TypeClashError if the name has
+        another type.
+        """
         checked_name(key[0])
         self.check_type(key)
         held = self._find(key)
@@ -483,21 +486,21 @@ class Objects:
         return crdt.prepare(operation, *args, after=after)
 
     def entry(self, key: Key, prepared: Sequence[Any]) -> list[Any]:
-        """A prepared operation as it stands in a message."""
+        """The form of a prepared operation in a message."""
         name, type_name = key
         version = self._types[type_name].VERSION
         return [name, type_name if version == 1 else [type_name, version], *prepared]
 
-    # What arrives
+    # Messages
 
     def deliver(self, entries: Sequence[Any], tag: Tag) -> tuple[list[Key], list[str]]:
-        """Apply a message's operations, here or elsewhere issued. The objects concerned, and what
-        was wrong with operations that are none; every replica skips the same.
+        """Apply a message's operations, local or remote. Returns the objects concerned, and errors of invalid
+        operations; every replica skips the same ones.
         """
         keys: list[Key] = []
         wrong: list[str] = []
         operations = [read_entry(entry) for entry in entries]
-        # Of a name's deletions in one message, the last one deletes all that those before it would.
+        # Of a name's deletions in one message, the last one includes the earlier ones.
         deleted = {
             read.name: at for at, read in enumerate(operations) if read and read.type is None
         }
@@ -538,7 +541,7 @@ class Objects:
         return [held.key for held in deleted]
 
     def _review(self, held: HeldObject) -> None:
-        """Let go of what was deleted and is not needed any more."""
+        """Drop a deleted object that is not needed any more."""
         if held.needed:
             return
         name, type_name = held.key
@@ -548,7 +551,7 @@ class Objects:
             del self._names[name]
 
     def stable(self, tag: Tag) -> list[Key]:
-        """A message is stable. The objects concerned."""
+        """Note that a message is stable. Returns the objects concerned."""
         keys = self.touched.pop(tag.dot, [])
         for key in keys:
             held = self._find(key)
@@ -565,12 +568,12 @@ class Objects:
         return [held.packed() for held in self._all()]
 
     def image(self) -> bytes:
-        """`packed`, as bytes. What has not changed since the last time is not packed again."""
+        """`packed`, as bytes. Unchanged objects are not packed again."""
         return joined(*(held.image() for held in self._all()))
 
     def load(self, packed: Sequence[Any]) -> int:
-        """Go on from what `packed` gave; the caller restores `touched`. The number of operations that turned out to be
-        invalid. UnusableInputError: it is damaged.
+        """Continue from a result of `packed`; the caller restores `touched`. Returns the number of operations that
+        turned out to be invalid. Raises UnusableInputError if the data is damaged.
         """
         skipped = 0
         try:
@@ -586,8 +589,8 @@ class Objects:
 
 
 class Read(NamedTuple):
-    """An operation of a message taken apart: on an object of a type, in the version of it that the sender has; or (no
-    type) the deletion of what has the name.
+    """A parsed operation of a message: on an object of a type, in the sender's version of it; or (no type) the deletion
+    of a name.
     """
 
     name: str
@@ -597,7 +600,7 @@ class Read(NamedTuple):
 
 
 def read_entry(entry: Any) -> Read | None:
-    """An operation of a message; None if it is none, for every replica."""
+    """Parse an operation of a message; None if it is invalid, for every replica."""
     match entry:
         case [str(name), None]:
             return Read(name, None, 1, [])
@@ -610,18 +613,18 @@ def read_entry(entry: Any) -> Read | None:
 
 
 MOST_PARTS = 2**18
-"""Lists and dictionaries in one message, operations among them: an empty one is a byte that becomes sixty."""
+"""Lists and dictionaries in one message, including operations: an empty one is one byte that becomes sixty."""
 
 
 def are_operations(entries: Any) -> bool:
-    """Whether this is a list of lists: else no replica looks at any of it."""
+    """Whether this is a list of lists: otherwise every replica ignores all of it."""
     return isinstance(entries, list) and all(type(entry) is list for entry in entries)
 
 
 def check_parts(payload: bytes) -> None:
-    """Refuse to send what no replica would unpack. Raises InvalidOperationError."""
+    """Raises InvalidOperationError if no replica would unpack this."""
     if len(payload) <= MOST_PARTS:
-        return  # each takes a byte at least
+        return  # each takes at least a byte
     try:
         unpacked_within(payload, MOST_PARTS)
     except TooManyError as error:
@@ -629,7 +632,7 @@ def check_parts(payload: bytes) -> None:
 
 
 def joined(*images: bytes) -> bytes:
-    """The list of what these are the packed bytes of, packed."""
+    """The packed list of items, given the packed bytes of each."""
     header: bytes = msgpack.Packer().pack_array_header(len(images))
     return header + b"".join(images)
 

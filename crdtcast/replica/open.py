@@ -23,15 +23,15 @@ async def open_replica(
 
     name: unique in the group.
     types: your own data types, in addition to those of `crdtcast.datatypes`.
-    options: see `MemberOptions`. Use `founders={name: "host:port", …}` on all who found the group together,
+    options: see `MemberOptions`. Use `founders={name: "host:port", …}` on all replicas that found the group together,
         `join="host:port"` on later members, and `found=True` on a first member alone. With `journal=PATH` the replica's
         data survives a crash of its process or machine; a journal that holds a former life overrides these options.
 
     With `founders` the call returns when the replica listens. Operations wait until all founders have been up at the
     same time once; `Replica.ready` returns then.
 
-    Raises, also inside the block, ConfigurationError for impossible options, founders' lists that differ, or an address
-    in use; HandshakeError, with the reason, if no member admits this one; JournalError when the disk fails.
+    Raises, also inside the block, ConfigurationError for invalid options, different lists of founders, or an address in
+    use; HandshakeError, with the reason, if no member admits this one; JournalError if the disk fails.
     """
     check_known(f"replica {name!r}", options, (*MemberOptions.__annotations__, "types", "clock_us"))
     logger = options.get("logger")

@@ -1,7 +1,7 @@
-"""What objects were before own operations, until those are stable.
+"""States of objects before own operations, until those are stable.
 
-A member that is evicted meanwhile, and comes back, compares it with what the group has by then, and sends again what an
-operation still means: see `crdtcast.datatypes.rebasing`, which this does one operation at a time.
+A member that is evicted meanwhile, and comes back, compares them with the group's current states, and sends again what
+an operation still means: see `crdtcast.datatypes.rebasing`, which this file calls for one operation at a time.
 """
 
 from collections import deque
@@ -29,7 +29,9 @@ from crdtcast.replica.objects import (
 
 MOST_BYTES = 2**12
 MOST_ELEMENTS = 100
-"""Of an object of which a copy is kept; of a larger one nothing is known, and its operations go by `rebase_blind`."""
+"""Most elements of an object that is copied. Of a larger one nothing is known, and its operations use
+`rebase_blind`.
+"""
 MOST_STEPS = 10_000
 
 
@@ -44,7 +46,7 @@ _ALL: Vector = _AllBefore()
 
 
 def keys_of(entries: Iterable[Sequence[Any]]) -> Iterator[Key]:
-    """The objects that a message's operations are on, but for deletions."""
+    """The objects of a message's operations, except deletions."""
     for entry in entries:
         read = read_entry(entry)
         if read is not None and read.type is not None:
@@ -52,21 +54,21 @@ def keys_of(entries: Iterable[Sequence[Any]]) -> Iterator[Key]:
 
 
 class ObjectPast:
-    """One object before an own operation, and everything that has happened to it since."""
+    """One object before an own operation, and every step since."""
 
     def __init__(self, packed: list[Any]) -> None:
         self._packed = packed
-        self._floor: HeldObject | None = None  # restored when it is needed, which may be never
+        self._floor: HeldObject | None = None  # restored when needed, which may be never
         self.own: set[Dot] = set()
-        """Own operations among `steps` that are not stable."""
+        """Unstable own operations among `steps`."""
         self.steps: deque[Step] = deque()
 
     def settle(self, tag: Tag, objects: Objects) -> None:
-        """A message is stable: let the floor take what no own operation needs any more."""
+        """A message is stable: move into the floor the steps that no own operation needs any more."""
         self.own.discard(tag.dot)
         self.steps.append(Settle(tag))
         if not self.own:
-            return  # it is needed no more
+            return  # this past is not needed any more
         while self.steps[0].tag.dot not in self.own:
             if self._floor is None:
                 self._floor = _restored(self._packed, objects)
@@ -78,20 +80,20 @@ class ObjectPast:
 
 
 class ObjectPasts:
-    """Those of one member's objects."""
+    """The pasts of one member's objects."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._pasts: dict[Key, ObjectPast] = {}
         self._large: set[Key] = set()
         self._remembered: dict[Dot, dict[int, Any]] = {}
-        """Of own operations on large objects: what their types want to know of these."""
+        """For own operations on large objects: what their types want to remember."""
 
     def __len__(self) -> int:
         return len(self._pasts)
 
     def delivers(self, entries: Iterable[Sequence[Any]], tag: Tag, objects: Objects) -> None:
-        """These operations are about to be applied."""
+        """Note operations that are about to be applied."""
         own = name_of(tag.dot.origin) == self._name
         for index, entry in enumerate(entries):
             read = read_entry(entry)
@@ -123,7 +125,7 @@ class ObjectPasts:
             past.own.add(step.tag.dot)
         if len(past.steps) > MOST_STEPS:
             del self._pasts[key]
-            self._large.add(key)  # what comes next would not know what was before
+            self._large.add(key)  # for later operations the state before would be unknown
 
     def _remember(self, key: Key, step: Effect, objects: Objects) -> None:
         with suppress(CrdtcastError):  # an operation that this program does not understand
@@ -132,11 +134,11 @@ class ObjectPasts:
                 self._remembered.setdefault(step.tag.dot, {})[step.index] = remembered
 
     def remembered(self, dot: Dot, index: int) -> Any:
-        """What the type of a large object has remembered before that operation."""
+        """What the type of a large object remembered before that operation."""
         return self._remembered.get(dot, {}).get(index)
 
     def stable(self, tag: Tag, keys: Iterable[Key], objects: Objects) -> None:
-        """A message that concerned these objects is stable."""
+        """Note that a message on these objects is stable."""
         self._remembered.pop(tag.dot, None)
         for key in keys:
             past = self._pasts.get(key)
@@ -147,12 +149,12 @@ class ObjectPasts:
                 del self._pasts[key]
 
     def dots(self, key: Key) -> set[Dot]:
-        """The messages that have happened to that object since the past of it begins."""
+        """The messages on that object since the start of its past."""
         past = self._pasts.get(key)
         return set() if past is None else {step.tag.dot for step in past.steps}
 
     def before(self, key: Key, first: Dot, objects: Objects) -> HeldObject | None:
-        """That object without the own operations from that one on; None if that is not known."""
+        """That object without the own operations from `first` on; None if it is unknown."""
         incarnation, counter = first
         past = self._pasts.get(key)
         if past is None or not any(step.tag.dot.origin == incarnation for step in past.steps):
@@ -165,14 +167,14 @@ class ObjectPasts:
         return base
 
     def named(self, name: str) -> set[Key]:
-        """Those of that name."""
+        """Objects with a past, of that name."""
         return {key for key in self._pasts if key[0] == name}
 
     def __bool__(self) -> bool:
         return bool(self._pasts or self._remembered)
 
     def packed(self) -> tuple[list[Any], list[Any]]:
-        """For `load`: the pasts, and what is remembered instead."""
+        """The data for `load`: the pasts, and what is remembered instead."""
         packed = []
         for _, past in sorted(self._pasts.items()):
             steps = [step.packed() for step in past.steps]
@@ -183,7 +185,7 @@ class ObjectPasts:
         return packed, remembered
 
     def load(self, packed: Iterable[Any], remembered: Iterable[Any] = ()) -> None:
-        """Go on from what a former life of this member has packed; others' is no concern of it."""
+        """Continue from what a former life of this member has packed."""
         for origin, counter, known in remembered:
             self._remembered[Dot(origin, counter)] = dict(known)
         for each in packed:
@@ -198,9 +200,9 @@ class ObjectPasts:
 class Rebasing:
     """What own operations of one ended incarnation still mean, one after the other.
 
-    pasts: as they were in the end.
-    first: the first of them that the group does not have.
-    home: all objects as they were in the end; None after a restart.
+    pasts: those at the incarnation's end.
+    first: the first operation that the group does not have.
+    home: all objects at the incarnation's end; None after a restart.
     renamed: see `Former`.
     """
 
@@ -223,13 +225,13 @@ class Rebasing:
         self._noted: dict[Key, dict[Any, Any]] = {}
 
     def goes_on(self, dot: Dot) -> bool:
-        """Whether that message comes behind those that were asked for. One that is asked for again could not be sent:
-        then a new `Rebasing` begins with it.
+        """Whether that message comes after those handled so far. A message that comes again could not be sent: then a
+        new `Rebasing` starts with it.
         """
         return dot.origin == self._latest.origin and dot.counter > self._latest.counter
 
     def again(self, entry: list[Any], dot: Dot, index: int) -> list[list[Any]]:
-        """What to send instead of this operation, which is number `index` of a message; nothing if it yields."""
+        """What to send instead of this operation, number `index` of a message; nothing if it yields."""
         self._latest = dot
         read = read_entry(entry)
         try:
@@ -248,8 +250,8 @@ class Rebasing:
             return []
 
     def _check_past(self, key: Key, dot: Dot) -> None:
-        """A past that begins behind an operation that the group does not have, either, is of no use: a restart has
-        forgotten that the object was large.
+        """A past is useless if it begins after an operation that the group lacks, too: a restart has forgotten that the
+        object was large.
         """
         if key not in self._dots:
             self._dots[key] = self._pasts.dots(key)
@@ -278,7 +280,7 @@ class Rebasing:
         return issued
 
     def _delete(self, entry: list[Any], dot: Dot, index: int) -> list[list[Any]]:
-        """It takes all that its name means: only where that is what it was."""
+        """Send a deletion again only if all objects of the name are unchanged, because it deletes all of them."""
         name = entry[0]
         present = {held.key for held in self._objects.named(name) if held.presence}
         keys = self._pasts.named(name) | present
@@ -296,7 +298,7 @@ class Rebasing:
         return bool(base == theirs and at_home == self._objects.crdt(key))
 
     def _compared(self, key: Key) -> tuple[HeldObject, HeldObject, HeldObject] | None:
-        """Base, home so far, and theirs as they were when this was first asked."""
+        """Base, home so far, and the group's state, as of the first call."""
         if key not in self._known:
             base = self._pasts.before(key, self._first, self._objects)
             theirs = _packed(self._objects, key)
@@ -309,17 +311,17 @@ class Rebasing:
 
 
 def _take(held: HeldObject, step: Step) -> None:
-    with suppress(RemoteProtocolError):  # no operation: the object has skipped it, too
+    with suppress(RemoteProtocolError):  # an invalid operation: the object has skipped it, too
         held.take(step)
 
 
 def _understood(held: HeldObject) -> CRDT:
-    assert held.crdt is not None  # or `_packed` would have said so
+    assert held.crdt is not None  # otherwise `_packed` would have returned None
     return held.crdt
 
 
 def _packed(objects: Objects, key: Key) -> list[Any] | None:
-    """An object as it is; None if it is large, or not understood."""
+    """The packed state of an object; None if it is large, or not understood."""
     held = objects.get(key)
     if held is None:
         if objects.type_named(key[1]) is None:

@@ -1,7 +1,7 @@
-"""Replicated objects by name: what a program reads and writes at one member.
+"""Replicated objects by name, which a program reads and writes at one member.
 
-What a message's operations mean is `crdtcast.replica.objects`; how they travel, and what of them survives, is its
-member's matter and that of `crdtcast.replica.object_machine`. Here is who waits for them.
+`crdtcast.replica.objects` defines what a message's operations mean; the member and `crdtcast.replica.object_machine`
+send and store them. This file is for tasks that wait for them.
 """
 
 import logging
@@ -41,11 +41,11 @@ from crdtcast.transport.peers import LinkStatus
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The values of all objects at one cut of the group's history: with a message all messages before it, of a batch
-    all or nothing.
+    """The values of all objects at one cut of the group's history. A cut includes all messages before each of its
+    messages, and a batch as a whole or not at all.
 
     vector: the cut. Two replicas at the same cut have the same `values` and `digest`, if both know all types.
-    values: of the visible objects, by name.
+    values: those of the visible objects, by name.
     unknown: names of objects that this program cannot show.
     """
 
@@ -59,12 +59,12 @@ class Snapshot:
 class Replica(TypedObjects):
     """The objects of one member of a group. Made by `open_replica`; use it in the Trio thread only.
 
-    `member` is its member of the group: the other members, `leave`, `evict`, waiting until k members have a message.
-    While the member cannot send (it leaves, or returns from an eviction) operations raise `EndedError` and change
-    nothing; `ready` returns when it can. After its `async with` block, or after the member has left, values can still
-    be read; everything else raises `EndedError`.
+    `member` is its member of the group: use it for the other members, `leave`, `evict`, and waiting until k members
+    have a message. While the member cannot send (it leaves, or returns from an eviction) operations raise `EndedError`
+    and change nothing; `ready` returns when it can. After its `async with` block, or after the member has left, values
+    can still be read; everything else raises `EndedError`.
 
-    To have a replica on an open host, pass its `machine` to `Host.found` or `Host.join`, and call `speak_for` with the
+    For a replica on an open host, pass its `machine` to `Host.found` or `Host.join`, and call `speak_for` with the
     member that these return.
     """
 
@@ -77,7 +77,7 @@ class Replica(TypedObjects):
         logger: logging.Logger | None = None,
     ) -> None:
         self.revision: int = 0
-        """Rises with each message that takes effect here."""
+        """Rises with each message that takes effect at this replica."""
         self._logger = logger or logging.getLogger("crdtcast.replica")
         self._news = trio.lowlevel.ParkingLot()
         self._watched: dict[Key, trio.lowlevel.ParkingLot] = {}
@@ -149,7 +149,7 @@ class Replica(TypedObjects):
 
     @property
     def unreadable(self) -> int:
-        """The number of operations delivered here that no program up to this one can decode."""
+        """The number of delivered operations that no program up to this one can decode."""
         return self.machine.unreadable
 
     @property
@@ -159,8 +159,8 @@ class Replica(TypedObjects):
     # Objects
 
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        """Know the type from now on. Raises LocalProtocolError if its name stands for another class, or if it is not a
-        data type.
+        """Register the type. Raises LocalProtocolError if its name belongs to another class, or if it is not a data
+        type.
         """
         check_data_type(crdt_type)
         if self.held.type_named(crdt_type.TYPE) is None:
@@ -174,8 +174,8 @@ class Replica(TypedObjects):
             )
 
     def upgrade(self, *types: type[PureOpCRDT[Any]]) -> None:
-        """Know new types, or newer versions of known ones, while the replica runs. Stored operations that were unknown
-        are applied. Raises LocalProtocolError as `require` does.
+        """Register new types, or newer versions of known ones, while the replica runs. Stored operations that were
+        unknown are applied. Raises LocalProtocolError as `require` does.
         """
         for crdt_type in types:
             check_data_type(crdt_type)
@@ -191,8 +191,8 @@ class Replica(TypedObjects):
             self._member.look_again()
 
     def objects(self, prefix: str = "") -> list[ObjectInfo]:
-        """List all objects, in the order of their names; also those that have lost their name to another type, or that
-        this program does not know.
+        """List all objects, in the order of their names, including those that have lost their name to another type, or
+        that this program does not know.
         """
         return self.held.listing(prefix)
 
@@ -206,7 +206,7 @@ class Replica(TypedObjects):
         return tag
 
     def batch(self) -> Batch:
-        """Collect operations on several objects, which travel as one message and are applied together.
+        """Collect operations on several objects, which are sent as one message and applied together.
 
         `with replica.batch() as batch:`, then `batch.object(name, Type).add(…)`, without `await`. Raises NotReadyError
         before the group has started, and sends nothing.
@@ -250,8 +250,8 @@ class Replica(TypedObjects):
     async def token(self) -> Token:
         """Return what this replica has seen, for a client to show at other replicas.
 
-        A replica that is `at_least` there shows the client everything that it has read and written here. So the client
-        reads its own writes, never goes back in time, and its writes stay in order.
+        A replica that is `at_least` there shows the client everything that it has read and written at this one. So the
+        client reads its own writes, never goes back in time, and its writes stay in order.
         """
         await self.begun()
         return self._token()
@@ -305,9 +305,9 @@ class Replica(TypedObjects):
         engine = self.member.engine
         if covers(engine.vector, dot):
             return True
-        # Of those who have ended no counters are kept. One that was evicted sends again what the group did not have of
-        # it, and then settles: so when that is over, whatever there is of it has been seen. Somebody new is not taken
-        # for one of them: whoever lets members in is known everywhere.
+        # No counters are kept of ended incarnations. An evicted one sends again what the group did not have of it, and
+        # then settles: once that is over, all that exists of it has been seen. A new incarnation cannot be taken for an
+        # ended one: every replica knows the members that admit others.
         fate = engine.fate(dot.origin)
         if fate is Fate.SETTLED:
             return True
@@ -316,7 +316,7 @@ class Replica(TypedObjects):
     async def verify(self, seconds: float = 30.0) -> Comparison:
         """Compare all replicas while writes go on. Objects that do not change meanwhile must be equal.
 
-        seconds: how long the others have to answer. The result names those that do not, and then says nothing of the
+        seconds: how long the others have to answer. The result names those that did not; then it says nothing about the
             objects.
 
         Raises LocalProtocolError if this member was evicted meanwhile and is back (ask again), EndedError if it has
@@ -332,7 +332,7 @@ class Replica(TypedObjects):
                 self._check_open()
         return comparing.end(number)
 
-    # What is issued
+    # Own operations
 
     def perform(self, key: Key, operation: str, *args: Any) -> Tag:
         """Prepare, tag, apply and send one operation, without waiting for anything."""
@@ -340,7 +340,7 @@ class Replica(TypedObjects):
         return self.commit([self.held.entry(key, prepared)])
 
     def commit(self, entries: Sequence[list[Any]]) -> Tag:
-        """(For handles and batches.) Tag, apply and send prepared entries as one message."""
+        """Tag, apply and send prepared entries as one message."""
         self._check_open()
         return self._send(entries)
 
@@ -355,7 +355,7 @@ class Replica(TypedObjects):
 
     def _send(self, entries: Sequence[list[Any]]) -> Tag:
         if not self._has_begun:
-            _ = self._engine  # NotReadyError, which says who is missing
+            _ = self._engine  # raises NotReadyError, which names the missing founders
             self._begin()
         most = self.member.channel.max_payload
         payload = self._fitting(self.machine.packed(entries), entries, most)
@@ -371,10 +371,10 @@ class Replica(TypedObjects):
         if isinstance(error, Exception):
             self.member.machine_failed(error)
 
-    # What has happened
+    # Events
 
     def _touch(self, keys: Iterable[Key]) -> None:
-        """A message has taken effect on these."""
+        """A message has taken effect on these objects."""
         self.revision += 1
         for key in keys:
             lot = self._watched.pop(key, None)
@@ -382,7 +382,7 @@ class Replica(TypedObjects):
                 lot.unpark_all()
 
     def _all_changed(self) -> None:
-        """Whoever waits for anything should look."""
+        """Wake all waiting tasks."""
         self.revision += 1
         watched, self._watched = self._watched, {}
         for lot in watched.values():
@@ -396,7 +396,7 @@ class Replica(TypedObjects):
             self._logger.warning("skipped %d stored operations that are invalid", operations)
 
     def end(self) -> None:
-        """(For `open_replica`.) Nothing is issued here any more, and nothing arrives."""
+        """End the replica: no more operations, local or remote."""
         self._ended = True
         self._all_changed()
 

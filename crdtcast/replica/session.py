@@ -1,8 +1,8 @@
 """Session tokens: what a client has seen, small enough for a cookie.
 
-Terry, Demers and others, "Session guarantees for weakly consistent replicated data" (1994). A
-replica that has delivered the maximal messages of a causal past has delivered all of it; so a token
-names those only, and one test gives all four guarantees.
+Terry, Demers and others, "Session guarantees for weakly consistent replicated data" (1994). A replica that has
+delivered the maximal messages of a causal past has delivered all of it. So a token names only those, and one test gives
+all four guarantees.
 """
 
 import base64
@@ -61,7 +61,7 @@ class Token:
 
 
 def token(group: str, dots: Iterable[Dot]) -> Token:
-    """The token for these dots, of each origin the last."""
+    """The token for these dots: the last one of each origin."""
     last: dict[str, int] = {}
     for origin, counter in dots:
         last[origin] = max(counter, last.get(origin, 0))

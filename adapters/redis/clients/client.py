@@ -1,8 +1,8 @@
-"""One client of the gateway: its bytes to requests, its answers to bytes, strictly in the order of
-its requests.
+"""One client of the gateway: turns its bytes into requests and its answers into bytes, strictly in the order of the
+requests.
 
-What is not answered yet is bounded by pausing the reading. Whatever the client does wrong ends it
-alone, after one clear error. This file knows no command's meaning.
+Unanswered requests are bounded by pausing the reading. A client that breaks the protocol is closed alone, after one
+clear error. This file knows no command's meaning.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from crdtcast.exceptions import LocalProtocolError
 _READ_SIZE = 64 * 1024
 _READ_LARGE = 1024 * 1024
 UNREAD_PAUSE = 1024 * 1024
-"""Bytes of unread replies of a client above which no more of its requests are read or carried out."""
+"""Bytes of a client's unread replies above which no more of its requests are read or executed."""
 _LINGER_BYTES = 64 * 1024 * 1024
 
 NO_REPLY = Raw(b"")
@@ -51,13 +51,13 @@ _UNRESOLVED = Command("", CommandKind.SESSION, -1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Bounds that keep clients from each other's memory. Sizes in bytes.
+    """Bounds that stop one client from using the memory of all. Sizes in bytes.
 
-    Above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
-    together, reading pauses until answers have gone out; nobody is refused for it. A client that
-    leaves more than `output` bytes of replies unread is closed, and one that leaves more than `output_soft` bytes
-    unread for `output_soft_seconds` on end; 0 bytes: no such limit. `queued_bytes` is what all clients together
-    may have queued in transactions that are not executed yet.
+    Reading pauses above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
+    together, until answers have gone out; no client is refused for it. A client that leaves more than `output` bytes of
+    replies unread is closed. So is one that leaves more than `output_soft` bytes unread for `output_soft_seconds`
+    without a break; 0 bytes: no such limit. All clients together may queue `queued_bytes` in transactions that are not
+    executed yet.
 
     timeout: seconds after which a client without a request is closed; 0 never closes one.
     keepalive: seconds after which the kernel probes a silent client and ends it if it is dead; 0: the system's default.
@@ -79,15 +79,15 @@ class ClientLimits:
 
     @property
     def unnoticed(self) -> int:
-        """So many bytes of one client are never too much."""
+        """Bytes of one client that never reach a limit."""
         return min(self.unanswered, self.unanswered_bytes, self.total_bytes // self.clients)
 
 
 class Request:
     """One command of one client, to be answered once.
 
-    `args` is what the client sent, the name first and as written; `command` its entry in the table;
-    `protocol` what the client spoke when it sent this (it may change behind it, by HELLO).
+    `args` is what the client sent, the name first and as written; `command` its entry in the table; `protocol` the
+    client's protocol when it sent this (a later HELLO may change it).
     """
 
     __slots__ = ("answered", "args", "begun", "client", "command", "has_begun", "protocol", "value")
@@ -104,20 +104,20 @@ class Request:
         self.has_begun: bool = False
 
     def encoded(self) -> bytes:
-        """The reply as it goes out, or what is left of it."""
+        """The encoded reply, or the rest of it."""
         reply = encode(self.value, self.protocol)
         return self.take_begun() + reply if self.has_begun else reply
 
     def take_begun(self) -> bytes:
-        """What has been passed on of the reply, since the last call."""
+        """The part of the reply that was passed on since the last call."""
         begun = b""
         if self.has_begun:
             begun, self.begun = self.begun, begun
         return begun
 
     def pass_on(self, piece: bytes) -> None:
-        """Send a piece of the reply, encoded; `answer` gives the rest. It goes out like an answer, with those that
-        are left from earlier calls before it.
+        """Send an encoded piece of the reply; `answer` gives the rest. Pieces that have not gone out yet go before
+        it.
         """
         client = self.client
         if client.closed:
@@ -129,10 +129,9 @@ class Request:
             client.touch(client)
 
     def answer(self, value: object) -> None:
-        """Fix the reply: any value that `resp.encode` takes. It goes out with the next `flush`, in
-        its turn.
+        """Set the reply: any value that `resp.encode` takes. It goes out with the next `flush`, in its turn.
 
-        A second answer is a LocalProtocolError. An answer for a client that is gone is ignored.
+        Raises LocalProtocolError if the request is answered already. Ignored if the client is gone.
         """
         if self.answered:
             raise LocalProtocolError(f"a request ({self.command.name}) was answered twice")
@@ -144,7 +143,7 @@ class Request:
             client.touch(client)
 
     def forget(self) -> None:
-        """Free the memory of the reply, which nothing needs any more."""
+        """Free the memory of the reply."""
         self.value = NO_REPLY
 
     @property
@@ -154,59 +153,59 @@ class Request:
 
     @property
     def publishes(self) -> bool:
-        """Whether it may send a message, which nothing takes back."""
+        """Whether it may send a message, which cannot be taken back."""
         return self.command.publishes
 
     @property
     def parts(self) -> Iterable[Request]:
-        """The requests that the core has to answer for it."""
+        """The requests that the core must answer for it."""
         return (self,)
 
 
 class SilentRequest(Request):
-    """A request that the client wants no reply to. It keeps its place among the others."""
+    """A request for which the client wants no reply. It keeps its place among the others."""
 
     __slots__ = ()
 
     def pass_on(self, piece: bytes) -> None:
-        """Drop it."""
+        """Drop the piece."""
 
     def answer(self, value: object) -> None:
-        """Note that it is done."""
+        """Mark the request as done."""
         super().answer(NO_REPLY)
 
 
 class Pushed(Request):
-    """What a client gets without having asked. It keeps its place among the answers."""
+    """A message that a client gets without a request. It keeps its place among the answers."""
 
     __slots__ = ()
 
 
 class RequestHandler(Protocol):
-    """What the session does for a client."""
+    """The session, as a client sees it."""
 
     def handle(self, request: Request) -> None:
-        """Answer a request, refuse it, or submit it after all."""
+        """Answer a request, refuse it, or submit it to the core."""
 
 
 class ClientHost(Protocol):
-    """What a client needs of the front that serves it: where its requests go, and what all clients share."""
+    """The front, as a client sees it: where its requests go, and what all clients share."""
 
     bytes_in: int
-    """Of all clients since the start."""
+    """Bytes received from all clients since the start."""
     bytes_out: int
     answered: int
-    """Of `bytes_in`, those whose requests need no answer any more."""
+    """The part of `bytes_in` whose requests need no answer any more."""
     queued: int
-    """Bytes in transactions that are not executed yet, of all clients."""
+    """Bytes in unexecuted transactions of all clients."""
 
     @property
     def received(self) -> int:
-        """Bytes of requests that may still be without an answer, of all clients."""
+        """Bytes of possibly unanswered requests of all clients."""
 
     @property
     def now(self) -> float:
-        """Monotonic seconds, brought forward once a second."""
+        """Monotonic seconds, updated once a second."""
 
     @property
     def limits(self) -> ClientLimits: ...
@@ -222,11 +221,11 @@ class ClientHost(Protocol):
     def fast_reader(self) -> FastReader: ...
     @property
     def find(self) -> Callable[[bytes, Command], Command]:
-        """The command of a name, or the other one."""
+        """The command of a name, or the default given."""
 
     @property
     def submit(self) -> Callable[[Request], None]:
-        """Takes what the session does not answer itself."""
+        """Takes requests that the session does not answer itself."""
 
     @property
     def session(self) -> RequestHandler: ...
@@ -290,7 +289,7 @@ class Client:
     def __init__(self, front: ClientHost, sock: socket.socket, address: str, number: int) -> None:
         self.id: int = number
         self.name: bytes = b""
-        self.info: dict[str, bytes] = {}  # what CLIENT SETINFO told
+        self.info: dict[str, bytes] = {}  # from CLIENT SETINFO
         self.protocol: int = 2
         self.address: str = address
         self.local_address: str = shown_address(sock.getsockname())
@@ -310,17 +309,17 @@ class Client:
         self.unread: bytearray = bytearray()  # encoded replies that the kernel has not taken
         self._events = READ
         self._paused = False
-        self._ending = False  # close when everything pending is answered and sent
+        self._ending = False  # close once everything pending is answered and sent
         self._lingered = -1  # bytes thrown away since the last reply; -1 unless lingering
         self._closed = False
-        self._pushed = 0  # bytes of what was pushed behind requests that are not answered
+        self._pushed = 0  # bytes pushed after requests that are not answered
         self._received = 0  # bytes since nothing was pending
         self.authenticated: bool = False
-        self.db: int = 0  # that it has selected
-        self.next_db: int = 0  # what its next command is for: another one while a SELECT is queued
-        self.held: list[Request] | None = None  # while it is not known what the next command is for
+        self.db: int = 0  # the selected one
+        self.next_db: int = 0  # the one of its next command: differs while a SELECT is queued
+        self.held: list[Request] | None = None  # while the database of the next command is unknown
         self.is_high: bool = (
-            False  # whether a key that it has named may need another name: see `databases`
+            False  # whether a key that it used may need another name: see `databases`
         )
         self.phase: ConnectionPhase = ConnectionPhase.OPEN
         self.replies: Replies = Replies.ON
@@ -328,17 +327,17 @@ class Client:
         self.subscribed: Subscribed | None = None  # what it has subscribed to, if it ever has
         self.watch: Watch | None = None  # what its next EXEC depends on
         self.direct: bool = (
-            False  # whether reads and writes go to the core without the session's look
+            False  # whether reads and writes go to the core without passing the session
         )
 
     def trust(self, authenticated: bool) -> None:
-        """Whether the client may use commands, and send requests of the full size."""
+        """Set whether the client may use commands, and send requests of the full size."""
         self.authenticated = authenticated
         self.stand(self.phase, self.replies)
         self._parser.limits = self._front.limits.request if authenticated else UNAUTHENTICATED
 
     def stand(self, phase: ConnectionPhase, replies: Replies) -> None:
-        """Note what the client's next command means, and whether it is answered."""
+        """Set what the client's next command means, and whether it is answered."""
         self.phase, self.replies = phase, replies
         self.direct = (
             self.authenticated
@@ -349,17 +348,17 @@ class Client:
         )
 
     def select(self, db: int) -> None:
-        """Its commands are for this database from here on."""
+        """Use this database from now on."""
         self.db = self.next_db = db
         self.stand(self.phase, self.replies)
 
     def hold(self) -> None:
-        """Keep what it sends from here on: a transaction under way may select a database, or be refused."""
+        """Keep all further requests: a transaction under way may select a database, or be refused."""
         self.held = []
         self.stand(self.phase, self.replies)
 
     def release(self) -> Iterator[Request]:
-        """What was kept, in order, as far as it is to be carried out; one of them may hold those behind it again."""
+        """The kept requests to be executed, in order. One of them may hold the later ones again."""
         held, self.held = self.held or [], None
         self.stand(self.phase, self.replies)
         was_ending = self._ending  # it may still want the replies
@@ -381,7 +380,7 @@ class Client:
 
     @property
     def subscriptions(self) -> int:
-        """How many names it has subscribed to."""
+        """The number of names that it has subscribed to."""
         return 0 if self.subscribed is None else sum(map(len, self.subscribed.names.values()))
 
     @property
@@ -390,15 +389,15 @@ class Client:
         return self.subscribed is not None and self.protocol == 2 and self.subscriptions > 0
 
     def note_queued(self, size: int) -> bool:
-        """Bytes have come into the client's transaction, or what it watches; below 0: they have left it.
+        """Count bytes added to the client's transaction or watches; below 0: removed.
 
-        Returns whether all clients' fit into the limit.
+        Returns whether the bytes of all clients fit the limit.
         """
         self._front.queued += size
         return self._front.queued <= self._front.limits.queued_bytes
 
     def take_queue(self) -> Queue | None:
-        """The client is in MULTI no longer, or its transaction is lost."""
+        """Remove and return the queue: the client is no longer in MULTI, or its transaction is lost."""
         self.next_db = self.db
         queue, self.queue = self.queue, None
         if queue is not None:
@@ -406,23 +405,23 @@ class Client:
         return queue
 
     def take_watch(self) -> Watch | None:
-        """What it watches ends, or is an EXEC's from now on."""
+        """Remove and return the watch: it ends, or belongs to an EXEC from now on."""
         watch, self.watch = self.watch, None
         return watch
 
     def replace(self, request: Request, other: Request) -> None:
-        """Put another request into the place of one that has come."""
+        """Replace a pending request by another."""
         pending = self.pending
         pending[-1 if pending[-1] is request else pending.index(request)] = other
 
     def charge(self, size: int) -> None:
-        """Count bytes of requests that had been answered, and have to be kept after all."""
+        """Count bytes of answered requests that must be kept after all."""
         self._received += size
         self._front.answered -= size
 
     @property
     def closed(self) -> bool:
-        """Whether nothing reaches it any more."""
+        """Whether the client is closed."""
         return self._closed
 
     def end(self) -> None:
@@ -480,7 +479,7 @@ class Client:
                 self.flush()
 
     def on_error(self, _error: Exception) -> None:
-        """The poller's report (already logged) that handling this client failed."""
+        """Close the client: handling it failed (the poller has logged the error)."""
         self.close()
 
     def _pause_if_too_much(self) -> None:
@@ -511,8 +510,8 @@ class Client:
             self.last_command = request.command
 
     def _take_singly(self, chunk: bytes) -> None:
-        """As long as a client is a stranger: the limits of a request depend on whether the one
-        before was an AUTH.
+        """Take requests one at a time, before authentication: the limits of a request depend on whether the one before
+        was an AUTH.
         """
         commands = self._parser.feed(chunk)
         while commands and not self._ending:
@@ -520,7 +519,7 @@ class Client:
             commands = self._parser.resume()
 
     def _refuse(self, text: str) -> None:
-        """Answer with one error, behind what is pending, and end."""
+        """Answer with one error, after what is pending, and end."""
         self._front.log.warning("client %s (%s): %s", self.id, self.address, text)
         request = Request(self, [], _UNRESOLVED)
         self.pending.append(request)
@@ -529,7 +528,7 @@ class Client:
         self.end()
 
     def push(self, message: Raw) -> None:
-        """Send what answers no request, behind what it has asked for so far."""
+        """Send a message that answers no request, after the requests so far."""
         if self._ending:
             return
         if self.pending:
@@ -541,7 +540,7 @@ class Client:
         pushed.answer(message)
 
     def _exceeds_output(self) -> bool:
-        """Close it if what waits for it, and was pushed, is too much."""
+        """Close the client if too much pushed data waits for it. Returns whether it did."""
         self._pushed = sum(len(r.encoded()) for r in self.pending if type(r) is Pushed)
         limit = self._front.limits.output
         if len(self.unread) + self._pushed <= limit:
@@ -597,7 +596,7 @@ class Client:
             self._settle()
 
     def _look_at_backlog(self, added: int) -> None:
-        """It has grown by replies of so many bytes: close the client, or note when that began, if it is too much."""
+        """The backlog has grown by `added` bytes of replies: if it is too large, close the client, or note the time."""
         limits = self._front.limits
         size = len(self.unread)
         if added > limits.output > 0:
@@ -631,7 +630,7 @@ class Client:
         self._settle()
 
     def close_as_slow(self, limit: str) -> None:
-        """Close it, since it leaves too much unread."""
+        """Close the client because it leaves too much unread."""
         self._front.log.warning(
             "client %s (%s) is closed: it reads too slowly, %d bytes of replies are waiting (%s)",
             self.id,
@@ -642,7 +641,7 @@ class Client:
         self.close()
 
     def _settle(self) -> None:
-        """After something went out: go on reading, or come to the end."""
+        """After bytes went out: resume reading, or finish."""
         if self._ending and not self.pending and not self.unread:
             self._finish()
             return
@@ -660,8 +659,7 @@ class Client:
         if self._lingered < 0:
             self.close()
             return
-        # A socket closed with unread bytes in it takes the error back from a client that is still
-        # sending.
+        # Closing a socket with unread bytes discards the error before a client that is still sending has read it.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         self._front.linger(self)
@@ -697,7 +695,7 @@ class Client:
             self._front.poller.modify(self._socket, events)
 
     def close(self) -> None:
-        """Close now. Requests that are still with the core stay there; their answers go nowhere."""
+        """Close now. Requests that the core still has stay there; their answers are dropped."""
         if self._closed:
             return
         self._closed = True
@@ -717,7 +715,7 @@ class Client:
 
 
 def shown_address(address: object) -> str:
-    """A socket address as people write it."""
+    """A socket address for people."""
     match address:
         case (str(host), int(port), *_):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,6 +1,6 @@
-"""What a client has begun and not ended yet: a transaction, keys that it watches, names that it has subscribed to.
+"""Unfinished state of a client: a transaction, keys that it watches, names that it has subscribed to.
 
-All of it counts in what all clients together may have queued.
+All of it counts towards what all clients together may have queued.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from crdtcast.adapters.redis.server.resp import Raw, ReplyError
 from crdtcast.adapters.redis.store.effects import NEVER
 
 MAX_CALLS = 16_384
-"""Commands of one transaction; each key that one removes counts as one. One turn of the gateway and one EXEC carry all
-of them.
+"""Commands of one transaction; each key of a removal counts as one. One turn of the gateway and one EXEC execute all of
+them.
 """
 MAX_ARGUMENTS = 1 << 20
 
 
 class Queue:
-    """The commands of a transaction that is open. size: bytes of arguments; steps: commands, or keys of a removal."""
+    """The commands of an open transaction.
+
+    size: bytes of arguments.
+    steps: commands, or keys of a removal.
+    """
 
     __slots__ = ("_arguments", "calls", "size", "steps")
 
@@ -35,7 +39,7 @@ class Queue:
         self._arguments = 0
 
     def add(self, args: Args, command: Command) -> ReplyError | None:
-        """Keep one command. Returns why the transaction has become too large, if it has."""
+        """Keep one command. Returns an error if the transaction is too large now."""
         self.calls.append((args, command))
         self.size += size_of(args)
         self.steps += len(args) - 1 if command.removes_keys else 1
@@ -57,26 +61,26 @@ def _too_large(limit: str) -> ReplyError:
 
 
 class Marks(Protocol):
-    """Who tells a watch that a key of it has been written."""
+    """Marks a watch when one of its keys has been written."""
 
     def forget(self, watch: Watch) -> None:
-        """It has ended."""
+        """The watch has ended."""
 
 
 NOT_YET = (-1, 0)
-"""Where a key is watched from while its WATCH is on its way."""
+"""The start of a watched key while its WATCH is under way."""
 
 
 class Watch:
-    """What one client watches. `marked`: whether EXEC will answer null. It takes its share of what may be queued."""
+    """The keys that one client watches. `marked`: EXEC will answer null. Its size counts towards what may be queued."""
 
     __slots__ = ("_note_queued", "ended", "keys", "marked", "registered", "size", "until")
 
     def __init__(self, note_queued: Callable[[int], object]) -> None:
-        """note_queued: counts bytes that come into it, or leave it."""
+        """note_queued: counts bytes added, or removed."""
         self._note_queued = note_queued
         self.keys: dict[bytes, tuple[int, int]] = {}
-        """Round and place in its plan from which on a write of the key marks; `NOT_YET` while WATCH is on its way."""
+        """Round, and place in its plan, from which a write of the key marks; `NOT_YET` while WATCH is under way."""
         self.size: int = 0
         self.marked: bool = False
         self.ended: bool = False
@@ -85,7 +89,7 @@ class Watch:
         self.registered: Marks | None = None
 
     def end(self) -> None:
-        """EXEC is decided, or the client has given it up."""
+        """End the watch: EXEC is decided, or the client has given it up."""
         if not self.ended:
             self.ended = True
             self._note_queued(-self.size)
@@ -94,7 +98,7 @@ class Watch:
 
 
 class Family(Enum):
-    """What names stand for: the command that begins it, the one that ends it, and what brings a message."""
+    """A kind of names: the command that subscribes, the one that unsubscribes, and the type of its messages."""
 
     CHANNELS = (b"subscribe", b"unsubscribe", b"message")
     PATTERNS = (b"psubscribe", b"punsubscribe", b"pmessage")
@@ -110,24 +114,24 @@ class Subscriber(Protocol):
     @property
     def protocol(self) -> int: ...
     def note_queued(self, size: int) -> bool:
-        """Count bytes that come into its subscriptions, or leave them. Returns whether all clients' fit."""
+        """Count bytes added to its subscriptions, or removed. Returns whether the bytes of all clients fit."""
 
     def push(self, message: Raw) -> None:
-        """Send what answers no request."""
+        """Send a message that answers no request."""
 
 
 class Hub(Protocol):
-    """Who has the names subscribed at the server."""
+    """Subscribes to names at the server."""
 
     def add(self, subscribed: Subscribed, family: Family, name: bytes) -> object:
         """A client subscribes."""
 
     def drop(self, subscribed: Subscribed, family: Family, name: bytes) -> object:
-        """A client subscribes no longer."""
+        """A client unsubscribes."""
 
 
 class Subscribed:
-    """What one client has subscribed to."""
+    """The subscriptions of one client."""
 
     __slots__ = ("_hub", "client", "names")
 
@@ -137,17 +141,17 @@ class Subscribed:
         self.names: Names = {family: {} for family in Family}
 
     def count(self, family: Family) -> int:
-        """As the server tells it: channels and patterns together."""
+        """The count as the server gives it: channels and patterns together."""
         if family is Family.SHARDS:
             return len(self.names[family])
         return len(self.names[Family.CHANNELS]) + len(self.names[Family.PATTERNS])
 
     def copy(self) -> Names:
-        """To be given to `restore`."""
+        """A copy for `restore`."""
         return {family: dict(names) for family, names in self.names.items()}
 
     def restore(self, before: Names | None) -> None:
-        """Have it as it was; None: nothing."""
+        """Restore the subscriptions of a copy; None: no subscriptions."""
         before = before or {family: {} for family in Family}
         for family, names in self.names.items():
             for name in [name for name in names if name not in before[family]]:
@@ -156,5 +160,5 @@ class Subscribed:
                 self._hub.add(self, family, name)
 
     def end(self) -> None:
-        """The client has gone, or begins anew."""
+        """Drop all subscriptions: the client has gone, or starts again."""
         self.restore(None)

@@ -1,4 +1,6 @@
-"""Each command of a connection in its context: carried out, queued, or refused with what it rests on (`dialogue`)."""
+"""Each command of a connection in its context: executed, queued, or refused together with what it depends on
+(`connection_phases`).
+"""
 
 from collections.abc import Callable
 
@@ -58,15 +60,17 @@ _BEFORE_SELECT = "; this connection executes nothing before another SELECT, or R
 _SUBSCRIBING = BEGINNING.keys() | ENDING.keys()
 _WHILE_SUBSCRIBED = _SUBSCRIBING | {"PING", "QUIT", "RESET"}
 _CHANGES_CONNECTION = _SUBSCRIBING | {"HELLO", "CLIENT SETNAME", "CLIENT SETINFO", "SELECT"}
-"""Carried out when EXEC comes, and taken back if it is refused after all."""
+"""Executed when EXEC comes, and reverted if EXEC is refused after all."""
 
 
 class Conversation:
     """Takes the requests of all connections, each in the order in which they come.
 
-    `carry_out` answers a request, or gives it to the function that it gets with it. `refuse_growth` tells why writes
-    that need memory are refused, if they are; `refuse_elsewhere` why keys of other databases than 0 are. `submit`
-    takes what is for the core. `hang_up` closes a connection that carries another protocol's requests.
+    carry_out: answers a request, or gives it to the function that it gets with it.
+    refuse_growth: returns why writes that need memory are refused, if they are.
+    refuse_elsewhere: returns why keys of other databases than 0 are refused, if they are.
+    submit: takes requests for the core.
+    hang_up: closes a connection that carries requests of another protocol.
     """
 
     def __init__(
@@ -87,9 +91,9 @@ class Conversation:
         self._refuse_growth = refuse_growth
 
     def handle(self, request: Request) -> None:
-        """Answer, refuse, queue or submit one request: the first of its client that was not yet."""
+        """Answer, refuse, queue or submit one request, in the order of its client."""
         client = request.client
-        if client.held is not None:  # what comes before it tells in which database it is
+        if client.held is not None:  # earlier requests decide its database
             client.held.append(request)
             return
         command = self._table.resolve(request.args)
@@ -132,7 +136,7 @@ class Conversation:
             self._take_step(request, event, error)
 
     def _only_listens(self, command: Command) -> ReplyError:
-        """What the server says to a command of a client that has subscribed in RESP2."""
+        """The server's error for a command of a client that has subscribed in RESP2."""
         kin = "(P|S)" if b"SSUBSCRIBE" in self._table.by_name else "(P)"
         error = ReplyError(
             f"ERR Can't execute '{command.shown}': only {kin}SUBSCRIBE / {kin}UNSUBSCRIBE / PING / QUIT / RESET are "
@@ -143,7 +147,7 @@ class Conversation:
     def _classify(
         self, command: Command, request: Request
     ) -> tuple[ConnectionEvent, ReplyError | None]:
-        """What kind of command it is, and its own error if it cannot be carried out."""
+        """The kind of command, and its error if it cannot be executed."""
         name = command.name
         is_inside = request.client.phase in IN_MULTI
         if is_inside and ("no_multi" in command.flags or name == "CLIENT REPLY"):
@@ -275,7 +279,7 @@ class Conversation:
 
     @staticmethod
     def _silenced(request: Request, name: str) -> Request:
-        """The request in the form in which it is answered while replies are not wanted. name: what it calls."""
+        """The request in the form for a client that may not want replies. name: the name of its command."""
         client = request.client
         is_heard = name in _SUBSCRIBING or (name == "RESET" and client.replies is Replies.OFF)
         if client.replies is Replies.SKIP:

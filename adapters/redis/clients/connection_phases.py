@@ -1,11 +1,11 @@
-"""What a connection has been told so far, and what that makes of its next command: one table.
+"""The phase of a connection, and what it makes of the next command: one table.
 
-Two rules. A refused command must not let its context go on: what a client sends behind a refused SELECT or MULTI rests
-on it, so it is refused as well, until the client says that it goes on without. (Behind a refused WATCH, EXEC answers
-null.) And MULTI is answered as the server answers it: a command that cannot be queued makes EXEC discard the whole
+Two rules. First, a refused command must end its context: what a client sends after a refused SELECT or MULTI depends on
+it. So that is refused, too, until the client shows that it continues without. (After a refused WATCH, EXEC answers
+null.) Second, MULTI is answered as a server answers it: a command that cannot be queued makes EXEC discard the whole
 transaction.
 
-This file knows no sockets and no texts; `clients/command_context.py` classifies the commands and says what is answered.
+This file knows no sockets and no texts; `clients/command_context.py` classifies the commands and chooses the texts.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ from crdtcast.exceptions import LocalProtocolError
 
 
 class ConnectionPhase(Enum):
-    """Where a connection stands. In a phase `…_MULTI`, a MULTI was refused because of what was refused before it."""
+    """The phase of a connection. In a phase `…_MULTI`, a MULTI was refused because of an earlier refusal."""
 
     OPEN = "open"
     QUEUING = "in MULTI"
@@ -27,11 +27,11 @@ class ConnectionPhase(Enum):
 IN_MULTI = frozenset(
     (ConnectionPhase.QUEUING, ConnectionPhase.ABORTING, ConnectionPhase.DATABASE_REFUSED_MULTI)
 )
-"""Phases in which the client has begun a transaction, as far as it knows."""
+"""Phases in which the client is in a transaction, as far as it knows."""
 
 
 class ConnectionEvent(Enum):
-    """What kind of command comes."""
+    """The kind of a command."""
 
     COMMAND = "a command that can be carried out"
     REJECTED = "a command that cannot: unknown, malformed, or refused"
@@ -47,7 +47,7 @@ class ConnectionEvent(Enum):
 
 
 class Answer(Enum):
-    """What becomes of the command."""
+    """What happens to the command."""
 
     CARRY_OUT = "it is carried out"
     OK = "OK"
@@ -125,7 +125,7 @@ TRANSITIONS: dict[ConnectionPhase, dict[ConnectionEvent, ConnectionStep]] = {
         ConnectionEvent.SELECT_OURS: ConnectionStep(Answer.ERROR, ConnectionPhase.DATABASE_REFUSED),
         ConnectionEvent.RESET: ConnectionStep(Answer.CARRY_OUT, ConnectionPhase.OPEN),
     },
-    # Nothing but the end of the transaction has a meaning.
+    # Only the end of the transaction has a meaning.
     ConnectionPhase.DATABASE_REFUSED_MULTI: {
         event: ConnectionStep(Answer.REFUSE, ConnectionPhase.DATABASE_REFUSED_MULTI)
         for event in ConnectionEvent
@@ -142,7 +142,7 @@ TRANSITIONS: dict[ConnectionPhase, dict[ConnectionEvent, ConnectionStep]] = {
 
 
 def ends_watch(phase: ConnectionPhase, event: ConnectionEvent, following: ConnectionPhase) -> bool:
-    """Whether what the client watches ends with this step: EXEC takes it along, all else gives it up."""
+    """Whether this step ends the client's watch: EXEC takes it over, any other step gives it up."""
     if phase in IN_MULTI:
         return following not in IN_MULTI
     return event is ConnectionEvent.RESET or (
@@ -151,7 +151,7 @@ def ends_watch(phase: ConnectionPhase, event: ConnectionEvent, following: Connec
 
 
 def step(phase: ConnectionPhase, event: ConnectionEvent) -> ConnectionStep:
-    """The cell of the table. Raises LocalProtocolError if there is none."""
+    """The cell of the table. Raises LocalProtocolError if it does not exist."""
     try:
         return TRANSITIONS[phase][event]
     except KeyError:

@@ -1,6 +1,6 @@
-"""Requests of other protocols at the clients' port: a browser or a mail client was made to send them.
+"""Requests of other protocols at the clients' port, which a browser or a mail client was tricked into sending.
 
-A page can have a browser POST to any port of its user's machine; the body would be carried out line by line. So the
+A web page can make a browser POST to any port of its user's machine; the body would be executed line by line. So the
 connection is closed at the first line that can only come from such a program, as a native server does at `POST` and
 `Host:`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _VERBS = frozenset({b"POST", b"EHLO", b"HELO", b"LHLO", b"MAIL", b"RCPT", b"STARTTLS"})
-"""First words that browsers and mail clients send, and that no server of ours knows as a command."""
+"""First words that browsers and mail clients send, and that are not commands of Redis or Valkey."""
 _VERSIONS = (b"HTTP/", b"RTSP/", b"SIP/")
 
 

@@ -1,7 +1,7 @@
-"""INFO: what the gateway knows of itself over what its server told last.
+"""INFO: the gateway's own figures, added to the last ones of its server.
 
 The server's figures (memory, persistence, keyspace, CPU) are at most a second old. Paths and addresses of the server
-are left out: they are not the clients' business.
+are left out: clients have no need to know them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.clients.listener import Front
 
 _ON_REQUEST = frozenset({"commandstats"})
-"""Sections that INFO alone does not show."""
+"""Sections that a plain INFO does not show."""
 _PRIVATE = ("executable", "config_file", "listener", "process_supervised", "slave")
 _LINKS_OF_THE_SERVER = ("total_net_", "instantaneous_", "client_", "io_threaded_", "acl_")
-"""Figures of the server's connections: the gateway is its client, ours are not."""
+"""Prefixes of figures about the server's connections: the gateway is that client, ours are not."""
 
 Fields = Mapping[str, object]
 
 
 class Info:
-    """Answers INFO. identity: name and versions of the server; status: the values of section `crdtcast`."""
+    """Answers INFO.
+
+    identity: name and versions of the server.
+    status: the values of section `crdtcast`.
+    """
 
     def __init__(
         self, table: Table, *, identity: Callable[[], Fields], status: Callable[[], Fields]
     ) -> None:
         self.server: Sections = {}
-        """What the server told last."""
+        """The server's last figures."""
         self.databases: Databases = Databases(USUAL, USUAL - 1)
         self.front: Front | None = None
         self._table = table
@@ -58,14 +62,16 @@ class Info:
         }
 
     def look(self, sections: Sections) -> None:
-        """Take in what the server has just told, and count the commands since the last time."""
+        """Take in new figures of the server, and count the commands since the last time."""
         self.server = sections
         now, calls = time.monotonic(), self._total_calls()
         self._rate = round((calls - self._calls) / max(now - self._counted_at, 0.001))
         self._calls, self._counted_at = calls, now
 
     def text(self, wanted: Iterable[bytes]) -> bytes:
-        """The sections of these names (in any case); none: the usual ones, `all` and `everything`: every one."""
+        """The sections of these names (in any case); without names the default ones; for `all` and `everything` every
+        one.
+        """
         names = {name.lower().decode("utf-8", "replace") for name in wanted}
         everything = bool(names & {"all", "everything"})
         usual = not names or "default" in names
@@ -124,7 +130,7 @@ class Info:
         return {name: value for name, value in told.items() if name in names}
 
     def _commandstats(self) -> Fields:
-        """Calls are the gateway's; the time of one is the server's mean for a command of that name."""
+        """Calls are the gateway's; the time per call is the server's mean for that command."""
         native = self.server.get("commandstats", {})
         lines: dict[str, object] = {}
         for command in self._table.commands():

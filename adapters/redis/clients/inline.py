@@ -17,11 +17,11 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
 def split_line(line: bytes) -> list[bytes]:
-    r"""The words of a line without its line feed; none for an empty one.
+    r"""The words of a line without its line feed; none if it is empty.
 
-    `"…"` knows `\n \r \t \b \a \xHH` and `\` before any other byte; `'…'` knows only `\'`. Parts without a blank
-    between them are one word (Redis refuses that, Valkey 9 does not). Raises RemoteProtocolError for unbalanced quotes,
-    and for control bytes: another protocol is spoken.
+    `"…"` allows `\n \r \t \b \a \xHH` and `\` before any other byte; `'…'` allows only `\'`. Parts without a blank
+    between them are one word (Redis refuses that, Valkey 9 does not). Raises RemoteProtocolError if quotes are
+    unbalanced, or for control bytes: they show another protocol.
     """
     if control := _CONTROL.search(line):
         raise RemoteProtocolError(

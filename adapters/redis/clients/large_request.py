@@ -1,8 +1,8 @@
-"""One request with very many arguments, out of bytes, by hiredis: thirty times as fast as in Python.
+"""Parses one request with very many arguments by hiredis: thirty times as fast as in Python.
 
-hiredis makes room for as many arguments as a header says; so it gets the arguments without their header, and nothing
-that looks like another header of that kind. Memory then stays in proportion to what the client has really sent, and
-each chunk costs what it holds.
+hiredis allocates as many arguments as a header says. So it gets the arguments without their header, and nothing that
+looks like another header of that kind. Memory then stays in proportion to what the client has really sent, and each
+chunk costs only what it holds.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from crdtcast.adapters.redis.store.many_slots import ManySlots, SlotFolding, wor
 from crdtcast.exceptions import RemoteProtocolError
 
 MANY = 1000
-"""Arguments from which on a request is read like this."""
+"""A request with at least this many arguments is read in this way."""
 ARGUMENT_BYTES = 8
-"""What an argument counts beside its bytes: about its share of a list."""
+"""What an argument counts in addition to its bytes: about its share of a list."""
 LARGE_COUNT = re.compile(rb"\n[*%~>|]\d{4}").search
-"""Finds what may be the header of a large array in bytes; in the middle of a string it is only a part of that."""
+"""Finds bytes that may be the header of a large array; inside a string they are only data."""
 _CARRY = 5  # bytes at the end of a chunk that may begin such a header
-_FRAMING = 5  # bytes around an argument, but for the digits of its length, which are fewer than ARGUMENT_BYTES
+_FRAMING = 5  # bytes around an argument, except the digits of its length, which are fewer than ARGUMENT_BYTES
 
 
 _MISSING = object()
 
 
 class LargeArgs(list[bytes]):
-    """The arguments of such a request. size: their bytes. words: all of them as a server takes them, without a header.
+    """The arguments of such a request.
 
-    slots: those behind the key, once `fold` is done with them. db: the database that they are for. sent: how a server
-    takes them, if a name stands in the place of the key (`named_args`).
+    size: their bytes.
+    words: all of them in the form that a server takes, without a header.
+    slots: those after the key, once `fold` has completed them.
+    db: their database.
+    sent: the arguments as a server takes them, if a name replaces the key (`named_args`).
     """
 
     __slots__ = ("_folding", "db", "sent", "size", "slots", "words")
@@ -46,12 +49,12 @@ class LargeArgs(list[bytes]):
         self._folding: SlotFolding | None = None
 
     def name(self, db: int, name: bytes) -> None:
-        """Put a name in the place of the key; the words are for this database."""
+        """Replace the key by a name; the words are for this database."""
         self.db, self.sent = db, list(self)
         self[1] = name
 
     def fold(self) -> bool:
-        """Do one more piece of what makes `slots`. Returns whether they are complete."""
+        """Fold one more piece of `slots`. Returns whether they are complete."""
         if self._folding is None:
             first = len(words_of((self.sent or self)[:2]))
             self._folding = SlotFolding(self[2:], memoryview(self.words)[first:])
@@ -66,14 +69,14 @@ def size_of(args: list[bytes]) -> int:
 
 
 def slots_of(args: list[bytes]) -> list[bytes]:
-    """The arguments behind the key."""
+    """The arguments after the key."""
     if type(args) is LargeArgs and args.slots is not None:
         return args.slots
     return args[2:]
 
 
 class LargeRequest:
-    """A request whose header said `count`; limit: bytes of all arguments, each with `ARGUMENT_BYTES` more."""
+    """A request whose header says `count`. limit: bytes of all arguments, with `ARGUMENT_BYTES` more for each."""
 
     __slots__ = (
         "_args",
@@ -94,24 +97,24 @@ class LargeRequest:
         """The arguments so far, as they came."""
         self._tail = b"\n"
         self._unread: list[bytes] = []
-        """What came behind the last argument that is complete."""
+        """Bytes after the last complete argument."""
         self._args = LargeArgs()
         self._raw = 0
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
         self.rest: bytes = b""
-        """What came behind the request, once it is complete."""
+        """Bytes after the request, once it is complete."""
 
     def is_plain(self, chunk: bytes) -> bool:
-        """Whether hiredis may have it; if not, `taken` and the chunk are for the careful parser."""
+        """Whether hiredis may get the chunk; if not, the careful parser must get `taken` and the chunk."""
         return LARGE_COUNT(chunk) is None and LARGE_COUNT(self._tail + chunk[:_CARRY]) is None
 
     @property
     def taken(self) -> bytes:
-        """Everything so far behind the header of the request."""
+        """Everything so far after the header of the request."""
         return b"".join((*self._words, *self._unread))
 
     def feed(self, chunk: bytes) -> LargeArgs | None:
-        """The arguments, once they are complete. Raises RemoteProtocolError."""
+        """The arguments, once they are complete. Raises RemoteProtocolError if they are invalid or too large."""
         self._unread.append(chunk)
         self._tail = (self._tail + chunk[-_CARRY:])[-_CARRY:]
         self._raw += len(chunk)
@@ -127,8 +130,8 @@ class LargeRequest:
             raise _not_bulk() from None
         args += more
         if more:
-            # hiredis makes the same of other kinds of string, too. What it read is sent on as it came: it must be one
-            # request for the server as well, and end where it ends here.
+            # hiredis parses other kinds of string in the same way. What it read is sent on unchanged, so it must be one
+            # request for the server as well, and end at the same place.
             unread = b"".join(self._unread)
             if not unread.startswith(words):
                 raise _not_bulk()

@@ -1,7 +1,7 @@
-"""The gateway's door: accepts clients, and sends what the session and the core have answered.
+"""The gateway's listener: accepts clients, and sends the answers of the session and the core.
 
-The session answers what concerns the connection, `submit` takes the rest. The bounds in `ClientLimits`
-keep clients from each other's memory.
+The session answers requests about the connection, `submit` takes the rest. The bounds in `ClientLimits` stop one client
+from using the memory of all.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from crdtcast.transport.log_throttle import Throttle
 from crdtcast.transport.tcp import is_loopback
 
 _LINGER_CLIENTS = 64
-_ACCEPTS = 128  # in one round, so that a storm of connections does not stop the served ones
+_ACCEPTS = 128  # per round, so that a storm of connections does not starve the existing ones
 _KEEPALIVE_OF_MACOS = 0x10
 _SECOND = 1.0
-_PROBES = 3  # without an answer until a client is dead, as natively
+_PROBES = 3  # unanswered probes until a client is dead, as in a native server
 _AT_LIMIT = "refused a client: the limit is %d connections"
 _FROM_ELSEWHERE = (
     "refused a client at %s: protected mode serves this machine only: set a password to admit "
@@ -44,24 +44,23 @@ _PROTECTED = (
 
 
 class SessionLayer(Protocol):
-    """What the front needs of `session.Session`."""
+    """The session, as the front sees it."""
 
     def attach(self, front: "Front", submit: Callable[[Request], None]) -> None:
-        """Called once, before the first client."""
+        """Connect the session with the front. To be called once, before the first client."""
 
     def handle(self, request: Request) -> None:
-        """Answer a request, refuse it, or submit it after all."""
+        """Answer a request, refuse it, or submit it to the core."""
 
     def welcome(self, client: Client) -> None:
-        """A client has connected: set what it starts with."""
+        """Set the initial state of a new client."""
 
 
 class Front:
     """The listening socket and its clients. Use it from the Trio thread only.
 
-    `submit` gets every request that the session does not answer itself, in the order of each
-    client. After each round of the poller, and whenever requests have been answered outside of one,
-    `flush` sends what is ready.
+    `submit` gets every request that the session does not answer itself, in the order of each client. Call `flush` after
+    each round of the poller, and after answering requests outside of a round: it sends what is ready.
     """
 
     def __init__(
@@ -84,13 +83,13 @@ class Front:
         self.find: Callable[[bytes, Command], Command] = table.by_name.get
         self.fast_reader: FastReader = FastReader()
         self.unnoticed: int = self.limits.unnoticed
-        self.answered: int = 0  # of `bytes_in`, those whose requests need no answer any more
-        self.queued = 0  # bytes in transactions that are not executed yet, of all clients
+        self.answered: int = 0  # the part of `bytes_in` whose requests need no answer any more
+        self.queued = 0  # bytes in unexecuted transactions of all clients
         self.refused: int = 0  # connections beyond the limit
         self.accepted: int = 0
-        self.bytes_in = self.bytes_out = 0  # of all clients since the start
+        self.bytes_in = self.bytes_out = 0  # bytes of all clients since the start
         self.port: int = 0
-        self.now: float = time.monotonic()  # brought forward once a second, by `close_idle`
+        self.now: float = time.monotonic()  # updated once a second, by `close_idle`
         self.clients: dict[int, Client] = {}
         self._touched: list[Client] = []
         self.touch: Callable[[Client], None] = self._touched.append
@@ -102,7 +101,9 @@ class Front:
         session.attach(self, submit)
 
     async def bind(self, host: str, port: int) -> None:
-        """Take this address (port 0: any free one); clients are turned away until `listen`. Raises OSError."""
+        """Bind this address (port 0: any free one); clients are refused until `listen`. Raises OSError if that
+        fails.
+        """
         family, kind, _, _, address = (
             await trio.socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -113,7 +114,7 @@ class Front:
         self._bound.bind(address)
 
     def listen(self) -> tuple[str, int]:
-        """Accept clients at the address that is bound, and return it. Raises OSError."""
+        """Accept clients at the bound address, and return it. Raises OSError if that fails."""
         assert self._bound is not None
         listener = self._bound
         listener.listen(1024)
@@ -127,12 +128,12 @@ class Front:
 
     @property
     def received(self) -> int:
-        """Bytes of requests that may still be without an answer, of all clients."""
+        """Bytes of possibly unanswered requests of all clients."""
         return self.bytes_in - self.answered
 
     def flush(self) -> None:
-        """Send all answered prefixes of the clients that got an answer since the last call: one
-        `send` for each.
+        """Send the leading answered requests of each client that got an answer since the last call, with one `send`
+        each.
         """
         if not self._touched:
             return
@@ -149,7 +150,7 @@ class Front:
                 client.close()
 
     def warn(self, kind: str, text: str) -> None:
-        """Log what strangers can cause as often as they like: one line of a kind in ten seconds."""
+        """Log an event that unauthenticated clients can cause at will: one line of a kind in ten seconds."""
         self._throttle.log(time.monotonic(), kind, logging.WARNING, text)
 
     async def close_idle(self) -> None:
@@ -177,9 +178,7 @@ class Front:
                 )
 
     def close_all(self) -> None:
-        """Stop listening, send what is answered as far as the kernel takes it, and close every
-        client.
-        """
+        """Stop listening, send the answers that the kernel takes, and close every client."""
         if self._bound is not None:
             self._bound.close()
             self._bound = None
@@ -197,7 +196,7 @@ class Front:
             client.close()
 
     def linger(self, client: Client) -> None:
-        """Keep a refused client until it hangs up; the oldest one goes when there are too many."""
+        """Keep a refused client until it hangs up; if there are too many, close the oldest one."""
         self._lingering.append(client)
         if len(self._lingering) > _LINGER_CLIENTS:
             self._lingering.popleft().close()
@@ -249,8 +248,8 @@ class Front:
         self.poller.register(sock, READ, client.on_events, client.on_error)
 
     def _out_of_descriptors(self) -> bool:
-        """Accept and drop one client by means of a spare descriptor: left in the queue it would
-        keep waking us up.
+        """Accept and drop one client by means of a spare descriptor: in the queue it would wake up the poller again and
+        again.
         """
         if self._spare < 0 or self._listener is None:
             return False
@@ -278,7 +277,7 @@ def _turn_away(sock: socket.socket, error: bytes) -> None:
 
 
 def _keep_alive(sock: socket.socket, seconds: int) -> None:
-    """Probe a peer that has been silent for so long, thrice; 0 leaves the times to the system."""
+    """Probe a peer that has been silent for `seconds`, three times; 0 leaves the times to the system."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if seconds:
         idle: int = getattr(socket, "TCP_KEEPIDLE", _KEEPALIVE_OF_MACOS)

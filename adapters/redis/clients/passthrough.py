@@ -1,11 +1,11 @@
-"""Reads that are the server's business alone: their replies pass byte for byte, in pieces, as the server sends them.
+"""Reads that only the server answers: their replies pass byte for byte, in pieces, as the server sends them.
 
 RESP2 and RESP3 replies to one command differ in shape, so there is a connection for each protocol, opened at first use.
-No reply is taken apart: behind the reads of one client an ECHO of random bytes is sent, and what comes before these
-bytes is that client's. So a reply of any size costs the gateway no more than moving its bytes.
+Replies are not parsed: an ECHO of random bytes follows the reads of one client, and what comes before these bytes
+belongs to that client. So a reply of any size costs the gateway no more than moving its bytes.
 
-A client has one group of reads under way. The next one goes out when that one is answered and the client has read
-nearly all of what it was sent: who does not read waits here, outside of commits, and keeps no one else waiting.
+A client has one group of reads under way. The next group is sent when the first is answered and the client has read
+nearly all of it. So a client that does not read waits at this place, outside of commits, and delays no other client.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MOST_TOGETHER = 64
 """Reads of one group."""
 _SELECTED = b"+OK\r\n"
 _LARGE_BYTES = 1 << 20
-"""Of a group's replies, from which on the client's next group is a single read."""
+"""After a group with more bytes of replies than this, the client's next group is a single read."""
 
 
 class _Group:
-    """Reads of one client in one database, next to each other among its requests, that are under way together."""
+    """Consecutive reads of one client in one database that are under way together."""
 
     def __init__(self, requests: list[Request], stands: int) -> None:
-        """stands: the database that the connection is on."""
+        """stands: the current database of the connection."""
         self.requests = requests
         self.size = 0
         self.db = db_of_args(requests[0].args)
@@ -61,7 +61,7 @@ class _Group:
         self.end = b"$%d\r\n%b\r\n" % (len(token), token)
 
     def take(self, piece: bytes) -> None:
-        """A piece of the replies; that to a SELECT before them is nobody's."""
+        """Pass on a piece of the replies; drop the reply to a SELECT before them."""
         if self._begun and piece:
             gone = min(len(self._begun), len(piece))
             piece, self._begun = piece[gone:], self._begun[gone:]
@@ -75,14 +75,16 @@ def _echo(token: bytes) -> bytes:
 
 
 class _Passing:
-    """A reader of a `ServerConnection`: the greeting's reply, then what comes for each group, passed on at once."""
+    """A reader of a `ServerConnection`: returns the greeting's reply, then passes on at once what comes for each
+    group.
+    """
 
     def __init__(self) -> None:
         self._greeting = WholeReplies()
         self._rest = b""
         self._at = 0
         self.stands = 0
-        """The database that it is on when all that was sent is carried out."""
+        """The database of the connection once all commands sent are executed."""
         self.groups: deque[_Group] = deque()
 
     def feed(self, chunk: bytes) -> None:
@@ -102,14 +104,14 @@ class _Passing:
             group.take(rest[at:end])
             self._at = end + len(group.end)
             return self.groups.popleft()
-        kept = max(at, len(rest) - len(group.end) + 1)  # the end may have begun behind this
+        kept = max(at, len(rest) - len(group.end) + 1)  # the end may begin after this
         group.take(rest[at:kept])
         self._at = kept
         return NOT_YET
 
 
 class _Waiting:
-    """A client's reads that are not answered yet, in order; the first `under_way` are sent."""
+    """A client's unanswered reads, in order; the first `under_way` of them are sent."""
 
     __slots__ = ("requests", "under_way")
 
@@ -119,7 +121,7 @@ class _Waiting:
 
 
 class Passthrough:
-    """Relays reads; `answered` is called after each reply, when the client's next command may go on."""
+    """Relays reads. answered: called after each reply, when the client's next command may run."""
 
     def __init__(self, poller: Poller, answered: Callable[[], None]) -> None:
         self._poller = poller
@@ -130,15 +132,15 @@ class Passthrough:
         self._nursery: trio.Nursery | None = None
         self._stalled: dict[Client, None] = {}
         self.waiting: dict[Client, _Waiting] = {}
-        """Clients with relayed reads that are not answered yet."""
+        """Clients with relayed, unanswered reads."""
 
     async def run(self) -> None:
-        """Keep the connections' openings going until cancelled."""
+        """Run the opening of connections until cancelled."""
         async with trio.open_nursery() as self._nursery:
             await trio.sleep_forever()
 
     def use(self, address: ServerAddress) -> None:
-        """Ask this server from now on: the former one may be a replica by now."""
+        """Use this server from now on: the former one may be a replica now."""
         if address != self._address:
             self._address = address
             for connection, _ in list(self._connections.values()):
@@ -155,7 +157,7 @@ class Passthrough:
             self._stalled[client] = None
 
     def go_on(self) -> None:
-        """Send what may be sent: to be called when requests have come, and when clients have read."""
+        """Send what may be sent. To be called when requests have come, and when clients have read."""
         if not self._stalled:
             return
         for client in list(self._stalled):
@@ -189,12 +191,12 @@ class Passthrough:
         connection.send(group.packed, 1, take)
 
     def _after(self, client: Client, waiting: _Waiting) -> None:
-        """What was under way has been answered."""
+        """The group under way has been answered."""
         for _ in range(waiting.under_way):
             waiting.requests.popleft()
         waiting.under_way = 0
         if waiting.requests:
-            self._stalled[client] = None  # until what has come was sent to the client
+            self._stalled[client] = None  # until the replies were sent to the client
         else:
             del self.waiting[client]
             self._answered()
@@ -213,13 +215,15 @@ class Passthrough:
         self._opening.discard(protocol)
         self._connections[protocol] = connection, reader
         connection.on_lost = lambda error: self._fail(protocol, error)
-        if connection.error is not None:  # lost right behind the greeting, before we listened
+        if connection.error is not None:  # lost right after the greeting, before we listened
             self._fail(protocol, connection.error)
         else:
             self.go_on()
 
     def _fail(self, protocol: int, error: ServerError) -> None:
-        """No connection of this protocol: what waits for one gets an error, what has begun ends its client."""
+        """There is no connection of this protocol: waiting reads get an error; if a reply has begun, its client is
+        closed.
+        """
         text = ReplyError(f"ERR crdtcast: {error}")
         for client, waiting in list(self.waiting.items()):
             first = waiting.requests[0]
@@ -240,7 +244,7 @@ class Passthrough:
 
 
 def _together(client: Client, waiting: _Waiting) -> Iterator[Request]:
-    """The first reads that wait, as long as nothing stands between them at the client."""
+    """The first waiting reads, as long as they are consecutive at the client."""
     requests = waiting.requests
     protocol, db = requests[0].protocol, db_of_args(requests[0].args)
     most = client.relayed_together

@@ -1,9 +1,7 @@
-"""What concerns one connection and not the data: greeting, password, names, the table of commands,
-settings, INFO.
+"""Commands about one connection and not the data: greeting, password, names, the table of commands, settings, INFO.
 
-Everything here is answered at once, by the gateway alone, with the texts that a native server uses.
-Requests that turn out to be for the server (a read hidden behind a subcommand) are submitted after
-all.
+The gateway answers all of them at once and alone, with the texts of a native server. Requests that turn out to be for
+the server (a read behind a subcommand) are submitted after all.
 """
 
 import fnmatch
@@ -50,8 +48,8 @@ _NO_SHARDS_INSIDE = ReplyError("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING
 _SYNTAX = ReplyError("ERR syntax error")
 _BAD_NAME = ReplyError("ERR Client names cannot contain spaces, newlines or special characters.")
 
-# What CONFIG GET may show of the server. Its passwords, users and paths are not the business of the
-# gateway's clients.
+# Server settings that CONFIG GET may show. The server's passwords, users and paths are hidden from the gateway's
+# clients.
 _PUBLIC_SETTINGS = (
     *("appendfsync", "appendonly", "databases", "maxclients", "maxmemory", "maxmemory-policy"),
     *("no-appendfsync-on-rewrite", "proto-max-bulk-len", "save", "timeout", "hz", "io-threads"),
@@ -63,9 +61,10 @@ _PUBLIC_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What the server beside the gateway says of itself in HELLO and INFO: clients look for both.
+    """What the gateway's server says about itself in HELLO and INFO: clients look at both.
 
-    `redis_version` is the version of Redis that it is compatible with; `version` its own.
+    redis_version: the version of Redis that it is compatible with.
+    version: its own version.
     """
 
     name: str = "valkey"
@@ -73,7 +72,7 @@ class ServerIdentity:
     redis_version: str = "7.2.4"
 
     def fields(self) -> dict[str, object]:
-        """As INFO shows them."""
+        """The fields in INFO."""
         return {
             "redis_version": self.redis_version,
             "server_name": self.name,
@@ -84,10 +83,11 @@ class ServerIdentity:
 class Session:
     """Answers SESSION commands, refuses what must be refused, passes on the rest.
 
-    `password` is the gateway's own (None: no AUTH needed). `status` gives the values of INFO's
-    section `crdtcast`; `admin` gets the requests of CRDTCAST and answers them. `server` is set anew
-    whenever the server is connected to. `refuse_growth` tells why writes that need memory are
-    refused, if they are; `refuse_elsewhere` why keys of other databases than 0 are.
+    status: gives the values of INFO's section `crdtcast`.
+    admin: gets the requests of CRDTCAST and answers them.
+    password: the gateway's own (None: no AUTH needed).
+    refuse_growth: returns why writes that need memory are refused, if they are.
+    refuse_elsewhere: returns why keys of other databases than 0 are refused, if they are.
     """
 
     def __init__(
@@ -138,29 +138,31 @@ class Session:
         }
 
     def attach(self, front: "Front", submit: "Callable[[Request], None]") -> None:
-        """Called by the front, once: where the clients are, where requests for the server go."""
+        """Connect the session with the front, which has the clients, and with `submit`, which takes requests for the
+        server. To be called once.
+        """
         self._front = self.info.front = front
         self.submit_by(submit)
 
     def use(self, server: ServerIdentity, databases: Databases) -> None:
-        """This is the server from now on."""
+        """Use this server from now on. To be called at each connection."""
         self.server = server
         self.info.databases = self._conversation.databases = databases
 
     def submit_by(self, submit: "Callable[[Request], None]") -> None:
-        """Where requests go that had to be looked at here."""
+        """Set where requests go that the session does not answer itself."""
         self._conversation.submit = submit
 
     def welcome(self, client: "Client") -> None:
-        """A new connection: trusted at once when there is no password."""
+        """A new connection: it is trusted at once if there is no password."""
         client.trust(self._password is None)
 
     def handle(self, request: Request) -> None:
-        """Answer, refuse, queue or submit one request: the first of its client that was not yet."""
+        """Answer, refuse, queue or submit one request, in the order of its client."""
         self._conversation.handle(request)
 
     def _carry_out(self, request: Request, submit: Callable[[Request], None]) -> None:
-        """Answer a request, or have it answered by what is behind `submit`."""
+        """Answer a request, or pass it to `submit`."""
         command = request.command
         if command.forwarded:
             submit(request)
@@ -169,7 +171,7 @@ class Session:
         elif command.name == "CONFIG GET":
             self._config_get(request, submit)
         elif command.name in _KEY_FINDERS:
-            # Also of refused ones: the server knows where their keys are.
+            # For refused commands, too: the server knows where their keys are.
             request.command = _KEY_FINDERS[command.name]
             submit(request)
         elif command.name in BEGINNING:
@@ -184,7 +186,7 @@ class Session:
             request.answer(reply)
 
     def _hang_up(self, request: Request) -> None:
-        """Close without a word and without another command: what the connection carries is not for us."""
+        """Close without a reply and without another command: the connection carries another protocol."""
         assert self._front is not None
         client = request.client
         self._front.warn(
@@ -368,7 +370,7 @@ class Session:
         raise _SYNTAX
 
     def _config_get(self, request: Request, submit: Callable[[Request], None]) -> None:
-        """Pass on the names of public settings that fit; the server knows their values."""
+        """Pass on the names of public settings that match; the server knows their values."""
         names: list[bytes] = []
         for pattern in request.args[2:]:
             matches = _matcher(pattern)

@@ -1,11 +1,11 @@
-"""SUBSCRIBE and its kin: the gateway subscribes at its server, once for all of its clients, and passes on what comes.
+"""SUBSCRIBE and the like: the gateway subscribes at its server, once for all of its clients, and passes on messages.
 
-So who is connected to the server hears what clients of the gateway publish, and the other way round. A client is
-answered when the server has confirmed; from then on it gets every message, until the connection with the server is
-lost: the gateway subscribes again, but what was published meanwhile is gone, as natively.
+So clients of the server get what clients of the gateway publish, and the other way round. A client is answered when the
+server has confirmed. From then on it gets every message, until the connection with the server is lost: the gateway
+subscribes again, but messages published meanwhile are lost, as in a native server.
 
-The server counts the gateway as one subscriber. So of what it counts the gateway's own subscriptions are taken away,
-and its clients' are added (`counted`).
+The server counts the gateway as one subscriber. So `counted` subtracts the gateway's own subscriptions from the
+server's counts, and adds those of its clients.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from crdtcast.adapters.redis.server.resp import Raw, ReplyError
 from crdtcast.exceptions import ServerError
 
 _PAUSE_SECONDS = 0.1
-"""Between two connections."""
+"""Pause between two connections."""
 _NAME_BYTES = 256
-"""What a subscription counts beside its name: about its share of the tables."""
+"""What a subscription counts in addition to its name: about its share of the tables."""
 _TOO_MUCH = ReplyError(
     "ERR crdtcast: the clients of this gateway have too many subscriptions, or too much in "
     "unexecuted transactions: try again"
@@ -43,7 +43,7 @@ _MESSAGES = {family.value[2]: family for family in Family}
 
 
 class _Topic:
-    """A name to which a client has subscribed, or had a moment ago."""
+    """A name to which a client is subscribed, or was until a moment ago."""
 
     __slots__ = ("clients", "confirmed", "family", "last", "matches", "name")
 
@@ -52,16 +52,16 @@ class _Topic:
         self.name: bytes = name
         self.clients: dict[Subscriber, None] = {}
         self.confirmed: bool = False
-        """Whether the gateway is subscribed, as far as the server has told."""
+        """Whether the server has confirmed the gateway's subscription."""
         self.last: _Change | None = None
-        """What was asked for last, and is not confirmed yet."""
+        """The last change requested, if it is not confirmed yet."""
         self.matches: Callable[[bytes], re.Match[bytes] | None] | None = (
             glob(name).fullmatch if family is Family.PATTERNS else None
         )
 
 
 class _Change:
-    """A subscription that is begun or ended at the server; `waiting` is told when that is confirmed."""
+    """A subscription that begins or ends at the server. waiting: requests to notify when that is confirmed."""
 
     __slots__ = ("begins", "topic", "waiting")
 
@@ -95,7 +95,7 @@ class _Waiting:
 
 
 class _Pushes:
-    """A reader of a `ServerConnection`: the greeting's reply is given, all else is passed on as it comes."""
+    """A reader of a `ServerConnection`: returns the greeting's reply, and passes on all else as it comes."""
 
     def __init__(self, hub: Subscriptions) -> None:
         self._hub = hub
@@ -120,10 +120,10 @@ class _Pushes:
 
 
 class Subscriptions:
-    """Those of all clients, and the connection on which the gateway has them."""
+    """The subscriptions of all clients, and the gateway's connection for them."""
 
     def __init__(self, poller: Poller, flush: Callable[[], None], logger: logging.Logger) -> None:
-        """flush: sends what clients have been answered."""
+        """flush: sends the clients' answers."""
         self._poller = poller
         self._flush = flush
         self._log = logger
@@ -184,7 +184,7 @@ class Subscriptions:
         return [topic for topics in self._topics.values() for topic in topics.values()]
 
     def _forget_connection(self) -> None:
-        """What was asked for there is asked for again, or not needed any more."""
+        """Changes requested on the connection are requested again, or not needed any more."""
         sent, self._sent = self._sent, deque()
         for topic in self._all():
             topic.confirmed = False
@@ -196,7 +196,7 @@ class Subscriptions:
                 del self._topics[topic.family][topic.name]
 
     def _settle(self, change: _Change) -> None:
-        """The connection has ended before it was confirmed."""
+        """The connection ended before the change was confirmed."""
         topic = change.topic
         if change.begins and topic.clients:
             if topic.last is None:
@@ -223,7 +223,7 @@ class Subscriptions:
         self._connection.send(pack((name, topic.name)), 0, lambda _: None)
 
     def heard(self, push: Sequence[Any]) -> None:
-        """A push message of the server."""
+        """Take a push message of the server."""
         family = _MESSAGES.get(push[0])
         if family is not None:
             self._pass_on(family, push)
@@ -239,13 +239,13 @@ class Subscriptions:
                 waiting.note_confirmed()
 
     def refused(self, error: object) -> None:
-        """The server refuses what was asked for first: the gateway's user may not do it."""
+        """The server refuses the oldest request: the gateway's user has no permission for it."""
         if self._sent:
             change = self._sent.popleft()
             self._give_up(change, ReplyError(str(error)))
 
     def _fail(self, error: ServerError) -> None:
-        """Answer waiting clients with an error: the server is away, so nothing can be subscribed to."""
+        """Answer waiting clients with an error: without the server there are no subscriptions."""
         for topic in self._all():
             if topic.last is not None:
                 self._give_up(topic.last, ReplyError(f"ERR crdtcast: {error}"))
@@ -278,7 +278,7 @@ class Subscriptions:
     # Clients
 
     def add(self, subscribed: Subscribed, family: Family, name: bytes) -> _Change | None:
-        """A client subscribes. Returns what has to be confirmed for that."""
+        """Subscribe a client. Returns the change that must be confirmed for that."""
         if name in subscribed.names[family]:
             topic = self._topics[family][name]
         else:
@@ -296,7 +296,7 @@ class Subscriptions:
         return change
 
     def drop(self, subscribed: Subscribed, family: Family, name: bytes) -> _Change | None:
-        """A client subscribes no longer. Returns what has to be confirmed for that."""
+        """Unsubscribe a client. Returns the change that must be confirmed for that."""
         if name not in subscribed.names[family]:
             return None
         del subscribed.names[family][name]
@@ -335,7 +335,7 @@ class Subscriptions:
         waiting.note_confirmed()
 
     def unsubscribe(self, request: Request, family: Family, names: Iterable[bytes]) -> None:
-        """Answer UNSUBSCRIBE, PUNSUBSCRIBE or SUNSUBSCRIBE; without names: of all."""
+        """Answer UNSUBSCRIBE, PUNSUBSCRIBE or SUNSUBSCRIBE; without names for all."""
         client = request.client
         subscribed = client.subscribed = client.subscribed or Subscribed(self, client)
         waiting = _Waiting(request, family)
@@ -350,7 +350,9 @@ class Subscriptions:
     # Counting
 
     def counted(self, words: Sequence[bytes], reply: Any) -> Any:
-        """The server's reply to PUBLISH, SPUBLISH, or PUBSUB NUMSUB or SHARDNUMSUB, with clients in the place of us."""
+        """The server's reply to PUBLISH, SPUBLISH, PUBSUB NUMSUB or SHARDNUMSUB, counting our clients instead of the
+        gateway.
+        """
         name = words[0].upper()
         if type(reply) is int:
             family = Family.SHARDS if name == b"SPUBLISH" else Family.CHANNELS
@@ -386,10 +388,10 @@ def _told(request: Request, what: bytes, name: bytes | None, count: int) -> byte
 
 
 def glob(pattern: bytes) -> re.Pattern[bytes]:
-    """A pattern of the server's, as `stringmatchlen` reads it.
+    """A server's pattern as a regular expression, with the meaning of the server's `stringmatchlen`.
 
-    What stands between two stars has one length, so the first place where it fits is as good as any: no time is spent
-    on the others.
+    A part between two stars has a fixed length, so its first match is as good as any other: the expression never
+    backtracks over it.
     """
     pieces: list[bytes] = [b""]
     at, end = 0, len(pattern)
@@ -416,7 +418,7 @@ def glob(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def _class(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """The characters between brackets, and the place behind them; without a closing one all of the rest."""
+    """The characters between brackets, and the place after them; without a closing bracket, the whole rest."""
     inverted = pattern[at : at + 1] == b"^"
     at += inverted
     chosen: set[int] = set()

@@ -1,4 +1,4 @@
-"""TLS at the clients' port: handshakes on the poller, until there is a client to serve."""
+"""TLS at the clients' port: runs handshakes on the poller until a client can be served."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _Done = Callable[[socket.socket, tuple[object, ...]], None]
 class TlsDoor:
     """Hands over each socket whose handshake has succeeded. Files that have changed are read again.
 
-    done: gets the socket, of TLS now, and its address. warn: gets a kind and a line for what strangers can cause.
-    Raises ConfigurationError when the files cannot be used.
+    done: gets the TLS socket and its address.
+    warn: gets a kind and a line, for events that unauthenticated clients can cause.
+
+    Raises ConfigurationError if the files cannot be used.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class TlsDoor:
             secured = self._context.wrap_socket(
                 sock, server_side=True, do_handshake_on_connect=False
             )
-        except OSError:  # it has hung up already
+        except OSError:  # the client has hung up already
             sock.close()
             return
         self._began[secured] = time.monotonic()
@@ -78,7 +80,7 @@ class TlsDoor:
         sock.close()
 
     def drop_slow(self) -> None:
-        """Close those that take too long."""
+        """Close connections whose handshake takes too long."""
         before = time.monotonic() - _HANDSHAKE_SECONDS
         for sock in [sock for sock, began in self._began.items() if began < before]:
             self._drop(sock)

@@ -1,7 +1,7 @@
-"""MULTI to EXEC: what a client has queued, and its execution as one request.
+"""MULTI to EXEC: the commands that a client has queued, and their execution as one request.
 
-All writes of a transaction are effects of one causal message, which is never divided, so every region applies all of
-them at one instant or none. Its reads see its own earlier writes and no one else's.
+All writes of a transaction are effects of one causal message, which is never divided. So every region applies all of
+them at one instant, or none. Its reads see its own earlier writes and no other client's.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def discarded_because(error: ReplyError) -> ReplyError:
 
 
 ABORTED = object()
-"""Answer of an EXEC of which a watched key has been written."""
+"""Answer of an EXEC with a watched key that has been written."""
 
 
 class Call(Request):
-    """One command of a transaction. Its answer is an element of EXEC's reply, in the protocol of its place."""
+    """One command of a transaction. Its answer is an element of EXEC's reply, in the protocol at its place."""
 
     __slots__ = ("_transaction",)
 
@@ -44,7 +44,7 @@ class Call(Request):
         self._transaction: Transaction | None = transaction
 
     def answer(self, value: object) -> None:
-        """Fix the element; the first answer counts."""
+        """Set the element; only the first answer counts."""
         if not self.answered:
             self.value = value
             self.answered = True
@@ -52,16 +52,18 @@ class Call(Request):
                 self._transaction.note_answer()
 
     def release(self) -> None:
-        """Forget the answer, which may be large, and the transaction: a cycle would keep that's reply in memory."""
+        """Forget the answer, which may be large, and the transaction: a cycle would keep the whole reply in memory."""
         self.forget()
         self._transaction = None
 
 
 class Transaction(Request):
-    """EXEC, with what it executes. It is answered when all of its calls are, or with one error instead.
+    """EXEC, with the commands that it executes. It is answered when all of its calls are, or with one error instead.
 
-    `calls` are those that the core carries out: reads and writes. watch: what it depends on: then the core has to say
-    `go`. on_refused: called when it is refused whole, or aborted. on_answered: called then, and when it is carried out.
+    calls: reads and writes, which the core executes.
+    watch: the keys that it depends on; if set, the core must call `go`.
+    on_refused: called if the whole is refused or aborted.
+    on_answered: called after any answer.
     """
 
     __slots__ = (
@@ -102,16 +104,15 @@ class Transaction(Request):
         self.calls: list[Call] = []
         self.uncertain: Uncertain = {}
         """Keys that it may make empty before it writes another type under them, and the slots that it names, by type.
-
-        Only a look at them tells what such a write finds.
+        Only a look at these slots shows what such a write finds.
         """
         self.contents: dict[bytes, SlotContents] | None = None
-        """What the server has told of `uncertain` keys, as of the instant at which this is prepared."""
+        """What the server answered about `uncertain` keys, at the instant at which this is prepared."""
 
     def begin(self, carry_out: Callable[[Call, Callable[[Request], None]], None]) -> bool:
-        """Answer what the gateway answers by itself, in order. Returns whether there is work for the core."""
+        """Answer, in order, what the gateway answers itself. Returns whether there is work for the core."""
         for call in self._all:
-            call.protocol = self.client.protocol  # it may have changed by a HELLO before it
+            call.protocol = self.client.protocol  # a HELLO before it may have changed it
             carry_out(call, self._add)
         self.uncertain = _uncertain(self.calls)
         self._compose_if_complete()
@@ -123,7 +124,7 @@ class Transaction(Request):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether only the server can carry it out: then it does that for all of it."""
+        """Whether only the server can execute it: then the server executes all of it."""
         return any(call.command.records(call.args) for call in self.calls) or (
             self.writes and any(call.command.tells_deadline for call in self.calls)
         )
@@ -141,7 +142,7 @@ class Transaction(Request):
         return self.calls
 
     def answer(self, value: object) -> None:
-        """Answer with one value instead of the calls' own: an error, which refuses the whole, or `ABORTED`."""
+        """Answer with one value instead of those of the calls: an error, which refuses the whole, or `ABORTED`."""
         if isinstance(value, ReplyError) or value is ABORTED:
             self._on_refused()
         if self.watch is not None:
@@ -152,19 +153,19 @@ class Transaction(Request):
         self._on_answered()
 
     def go(self) -> None:
-        """What it watches has not been written."""
+        """The watched keys have not been written."""
         if self._waits:
             self._waits = False
             self._compose_if_complete()
 
     def encoded(self) -> bytes:
-        """The reply as it goes out, once: it may be large, and the request outlives it."""
+        """The encoded reply. Only once: it may be large, and the request outlives it."""
         reply = super().encoded()
         self.forget()
         return reply
 
     def note_answer(self) -> None:
-        """One more call has its answer."""
+        """Count the answer of one more call."""
         self._missing -= 1
         self._compose_if_complete()
 
@@ -183,15 +184,15 @@ class Transaction(Request):
     # For the core
 
     def keys(self) -> Iterable[bytes]:
-        """Of its reads and writes, with repetitions."""
+        """Keys of its reads and writes, with repetitions."""
         return itertools.chain.from_iterable(call.command.keys_of(call.args) for call in self.calls)
 
     def typed_keys(self) -> Iterable[bytes]:
-        """Keys whose type its writes have to know."""
+        """Keys whose type its writes must know."""
         return (call.args[1] for call in self.calls if call.command.looks)
 
     def counted_slots(self) -> Iterable[tuple[bytes, RedisType, bytes]]:
-        """Slots, of other types than strings, that its writes count in."""
+        """Slots of types other than strings that its writes count."""
         return (
             (call.args[1], type_, call.args[2])
             for call in self.calls
@@ -219,7 +220,7 @@ def _uncertain(calls: Iterable[Call]) -> Uncertain:
             removed[key] = command.type
     for call in calls if found else ():
         command = call.command
-        # A deadline names no slots: what the others name tells whether it finds the key.
+        # A deadline names no slots: the slots of the other commands show whether it finds the key.
         if command.looks and command.type is not None and call.args[1] in found:
             slots = found[call.args[1]].setdefault(command.type, {})
             slots.update(dict.fromkeys(_slots_of(call)))
@@ -227,14 +228,16 @@ def _uncertain(calls: Iterable[Call]) -> Uncertain:
 
 
 def _slots_of(call: Request) -> Sequence[bytes]:
-    """What a write on some slots of its key names."""
+    """The slots that a write names."""
     row = call.command.write
     assert row is not None
     return (WHOLE,) if row.counts else call.args[row.slots]
 
 
 class SlotContents:
-    """A value as far as a transaction names its slots: enough to know when it is empty. present: of those named."""
+    """A value, as far as a transaction names its slots: enough to know when it is empty. present: the named slots that
+    exist.
+    """
 
     def __init__(self, type_: RedisType, size: int, present: Iterable[bytes] = ()) -> None:
         self._type = type_
@@ -246,10 +249,10 @@ class SlotContents:
         return self._size == 0
 
     def follow(self, call: Request) -> None:
-        """Take in what one write on the key does, which is of its type, or finds it empty."""
+        """Apply one write on the key. It is of the value's type, or finds the value empty."""
         command = call.command
         if command.looks and command.type is None:
-            return  # a deadline, of which `end` tells if it is over at once
+            return  # a deadline; if it is over at once, `end` follows
         if command.type is not None and command.type is not self._type:
             self._type, self._size, self._present = command.type, 0, set()
         before = len(self._present)
@@ -270,12 +273,12 @@ class SlotContents:
 def prepare_transaction(
     batch: LocalBatch, transaction: Transaction, reads: Callable[[Request], None]
 ) -> bool:
-    """Turn all calls into effects of one message, and their answers into the plan's.
+    """Turn all calls into effects of one message, and their answers into those of the plan. reads: adds one read.
 
-    Returns False, having changed nothing, if the server must be asked about a key first. reads: adds one read.
+    Returns False, and changes nothing, if the server must be asked about a key first.
     """
     keyspace = batch.keyspace
-    contents, transaction.contents = transaction.contents, None  # another try has to look again
+    contents, transaction.contents = transaction.contents, None  # another try must look again
     if contents is None:
         if transaction.uncertain:
             return False
@@ -303,13 +306,13 @@ def prepare_transaction(
 
 
 def _is_refused(batch: LocalBatch, call: Call) -> bool:
-    """Whether the call, which was prepared last, is answered with an error."""
+    """Whether the call prepared last is answered with an error."""
     answers = batch.plan.answers
     return bool(answers) and answers[-1][0] is call and isinstance(answers[-1][1], ReplyError)
 
 
 def _takes(keyspace: Keyspace, key: bytes, command: Command) -> bool:
-    """Whether a key, of which it is known what it holds, takes this write."""
+    """Whether a key with known contents accepts this write."""
     if not command.looks or command.type is None:
         return True
     known = keyspace.known(key)
@@ -319,8 +322,8 @@ def _takes(keyspace: Keyspace, key: bytes, command: Command) -> bool:
 
 
 def _types_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
-    """Whether each write finds a key of which is known what it holds, or that it is for; asks for the others to be
-    looked up.
+    """Whether each write finds a key whose contents are known, or that has the type of the write. Requests a look at
+    all other keys.
     """
     unsure: set[bytes] = set()
     for call in transaction.calls:

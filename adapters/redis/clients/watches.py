@@ -1,14 +1,15 @@
-"""WATCH: a mark by key. EXEC of a client answers null, and writes nothing, if a key that it watches has been written.
+"""WATCH: a mark for each key. EXEC answers null, and writes nothing, if a key that its client watches has been written.
 
-A key counts as watched from the place that WATCH has in its commit, so what was gathered before it, the client's own
-writes among it, is before it; it is answered when that commit is, so all that the client reads afterwards is at least
-as new. What a commit has changed its replies tell: `SADD` of a present member changes nothing and marks no one.
+A key counts as watched from the place of WATCH in its commit, so earlier commands, including the client's own writes,
+come before it. WATCH is answered with that commit, so all that the client reads afterwards is at least as new. The
+replies of a commit show what it has changed: `SADD` of a present member changes nothing and marks no client.
 
-A server drops a key at its deadline and tells no one. So WATCH asks for the deadline; a later one is a write. EXEC
-counts a key as written as soon as it may be gone: half a second before, by the gateway's idea of the server's clock.
+A server drops a key at its deadline without a notice. So WATCH asks for the deadline; setting one afterwards is a
+write. EXEC counts a key as written as soon as it may be gone: half a second early, by the gateway's estimate of the
+server's clock.
 
-EXEC must know all marks when it is prepared. Behind commands of its own commit whose effect is not known yet it waits
-for the next commit, where it comes first. So no command that may write its keys unseen ever stands before it.
+EXEC must know all marks when it is prepared. After commands of its own commit whose effect is not known yet, it waits
+for the next commit and comes first there. So EXEC never follows a command that may write its keys unseen.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _TOO_MUCH = ReplyError(
     "of this one will fail: try again"
 )
 _KEY_BYTES = 256
-"""What a key counts beside its bytes: about its share of the tables."""
+"""What a key counts in addition to its bytes: about its share of the tables."""
 _LIVES_ON = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
 ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL"))
-"""Commands that have changed nothing if they reply 0."""
+"""Commands that changed nothing if they reply 0."""
 
 
 class WatchRequest(Request):
-    """A WATCH on its way through the commits. If it is refused, EXEC must not go on without it."""
+    """A WATCH on its way through the commits. If it is refused, its client's EXEC must fail."""
 
     __slots__ = ("_silent", "new", "watch")
 
@@ -54,14 +55,14 @@ class WatchRequest(Request):
         self._silent = silent
 
     def answer(self, value: object) -> None:
-        """Answer; an error marks."""
+        """Answer; an error marks the watch."""
         if isinstance(value, ReplyError):
             self.watch.marked = True
         super().answer(NO_REPLY if self._silent else value)
 
 
 def watch_of(request: Request, *, silent: bool) -> WatchRequest | ReplyError:
-    """A client's WATCH for the commits; an error if it would watch too much: then its EXEC must not go on either."""
+    """A client's WATCH for the commits. An error if it would watch too much: then its EXEC must fail, too."""
     client = request.client
     watch = _watch_of(client)
     new = [key for key in dict.fromkeys(request.args[1:]) if key not in watch.keys]
@@ -78,7 +79,7 @@ def watch_of(request: Request, *, silent: bool) -> WatchRequest | ReplyError:
 
 
 def refuse_watch(client: Client) -> None:
-    """Have its next EXEC answer null."""
+    """Make the client's next EXEC answer null."""
     _watch_of(client).marked = True
 
 
@@ -97,19 +98,19 @@ class WatchVerdict(Enum):
 
 
 class Watches:
-    """All that is watched, by key. A round is one commit, from its preparation to its answer."""
+    """All watches, by key. A round is one commit, from its preparation to its answer."""
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, set[Watch]] = {}
         self._round = 0
         self._asked: list[tuple[Watch, int]] = []
-        """Places of this commit that tell how long a key of a client lives on."""
+        """Places in this commit whose replies give the time to live of a client's key."""
 
     def begin(self, batch: LocalBatch, request: WatchRequest) -> None:
-        """Watch from this place of the commit on, and answer with it."""
+        """Watch from this place in the commit, and answer with the commit."""
         watch, plan = request.watch, batch.plan
         if request.new and not watch.ended:
-            batch.increments.show(request.new)  # they are before it
+            batch.increments.show(request.new)  # they come before the watch
             watch.registered = self
             since = self._round, len(plan.pieces)
             for key in request.new:
@@ -132,7 +133,7 @@ class Watches:
         return bool(self._by_key or self._asked)
 
     def forget(self, watch: Watch) -> None:
-        """It has ended."""
+        """The watch has ended."""
         for key in watch.keys:
             watching = self._by_key.get(key)
             if watching is not None:
@@ -141,7 +142,7 @@ class Watches:
                     del self._by_key[key]
 
     def verdict(self, batch: LocalBatch, watch: Watch) -> WatchVerdict:
-        """Whether EXEC may be prepared behind what is in the batch already."""
+        """Whether EXEC may be prepared after the commands in the batch."""
         if watch.marked:
             return WatchVerdict.MARKED
         if not watch.keys:
@@ -161,8 +162,9 @@ class Watches:
         return verdict
 
     def committed(self, plan: Plan, replies: Replies, now: int) -> None:
-        """Mark whatever this commit has written, as its replies tell; to be called if it `needs_replies`. now: the
-        server's clock.
+        """Mark the watches whose keys this commit has written, by its replies. To be called if it `needs_replies`.
+
+        now: the server's clock.
         """
         asked, self._asked = self._asked, []
         for watch, place in asked:
@@ -176,13 +178,13 @@ class Watches:
         self._round += 1
 
     def written(self, key: bytes, place: int) -> None:
-        """A key has been written by the command at that place of the commit that is being answered."""
+        """The command at this place of the current commit has written a key."""
         for watch in self._by_key.get(key, ()):
             if (self._round, place) >= watch.keys[key]:
                 watch.marked = True
 
     def lost(self) -> None:
-        """The connection with the server is gone, and with it all that is known of the keys: mark all."""
+        """The connection with the server is lost, and with it all knowledge of the keys: mark all."""
         for watching in self._by_key.values():
             for watch in watching:
                 watch.marked = True

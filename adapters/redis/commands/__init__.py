@@ -1,4 +1,4 @@
-"""Commands of the clients: a file a family, with a row a write; and one table of all commands, built out of them."""
+"""Commands of the clients: a file for each family, with a row for each write; and one table of all commands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from crdtcast.adapters.redis.commands import (
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 
 WRITES: dict[str, WriteCommand] = {}
-"""Those that the gateway carries out, by name."""
+"""Writes that the gateway executes, by name."""
 
 
 def register(*rows: WriteCommand) -> None:
-    """Have each table that is made from here on know these writes. Raises ValueError if one is known already."""
+    """Add these writes to all tables made from now on. Raises ValueError if one is registered already."""
     for row in rows:
         if row.name in WRITES:
             raise ValueError(f"{row.name} is already registered")

@@ -35,22 +35,22 @@ UNITS = {
 
 
 def invalid_expire(command: str) -> ReplyError:
-    """The server's words for a deadline that no clock will show."""
+    """The server's error for a deadline out of range."""
     return ReplyError(f"ERR invalid expire time in '{command.lower()}' command")
 
 
 def deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyError:
-    """The deadline that an argument means. base: what it counts from."""
+    """The deadline of an argument. base: the time it counts from."""
     value = integer(raw)
     if value is None:
         return NOT_AN_INTEGER
     if not INT64_MIN <= value * unit <= INT64_MAX or value * unit + base > INT64_MAX:
         return invalid_expire(command)
-    return min(value * unit + base, LATEST)  # beyond a thousand years it is put off for a moment
+    return min(value * unit + base, LATEST)  # a later deadline would count as postponed
 
 
 def positive_deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyError:
-    """The same where the server takes no time before its beginning."""
+    """Like `deadline_of`, where the server accepts positive numbers only."""
     at = deadline_of(raw, unit, base, command)
     if isinstance(at, int) and int(raw) <= 0:
         return invalid_expire(command)
@@ -58,6 +58,6 @@ def positive_deadline_of(raw: bytes, unit: int, base: int, command: str) -> int 
 
 
 def option_of(words: Sequence[bytes], now: int, command: str) -> int | ReplyError:
-    """The deadline that an option and its argument mean."""
+    """The deadline of an option and its argument."""
     unit, is_relative = UNITS[words[0].upper()]
     return positive_deadline_of(words[1], unit, now if is_relative else 0, command)

@@ -1,4 +1,4 @@
-"""INCR and its kin (rule H3): a delta is sent, never a value; every delta that no DEL has seen counts, exactly."""
+"""INCR and the like (rule H3): a delta is sent, never a value; every delta that no DEL has seen counts exactly."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _increment(batch: LocalBatch, request: Answerable, delta: int) -> bool:
         known = 0
     if not isinstance(known, int):
         if isinstance(known, Holds) and not known.is_sure:
-            return False  # ask the server whether it is empty, and come again
+            return False  # the server must be asked whether it is empty
         is_text = known is String.here or isinstance(known, Figures)
         batch.plan.answer_with(request, NOT_AN_INTEGER if is_text else WRONG_TYPE)
     elif not INT64_MIN <= known + delta <= INT64_MAX:
-        # Beyond 64 bits, which it can get by merging alone, or as a text, a server finds no number.
+        # A number beyond 64 bits, which comes from merging or a text, is not a number for a server.
         beyond = not INT64_MIN <= known <= INT64_MAX
         batch.plan.answer_with(request, NOT_AN_INTEGER if beyond else OVERFLOW)
     else:

@@ -38,7 +38,7 @@ Args: TypeAlias = Sequence[bytes]
 
 _NX_AND_OTHERS = ReplyError("ERR NX and XX, GT or LT options at the same time are not compatible")
 _OVER = b"1"
-"""A deadline that is over, whenever the server looks at it: it removes the key at once."""
+"""A deadline that is over at any time: it removes the key at once."""
 _GT_AND_LT = ReplyError("ERR GT and LT options at the same time are not compatible")
 
 
@@ -47,7 +47,7 @@ def _is_unsure(batch: LocalBatch, key: bytes) -> bool:
     return isinstance(known, Holds) and not known.is_sure
 
 
-# EXPIRE and its kin
+# EXPIRE and the like
 
 
 def _conditions(words: Args) -> set[bytes] | ReplyError:
@@ -148,7 +148,7 @@ def _getex_deadline(args: Args, now: int) -> int | ReplyError | None:
         return None
     option = args[2].upper()
     if option in UNITS and len(args) % 2 == 0 and all(a.upper() == option for a in args[2::2]):
-        return option_of(args[-2:], now, "GETEX")  # said twice, the last
+        return option_of(args[-2:], now, "GETEX")  # the last one counts
     return NEVER if all(a.upper() == b"PERSIST" for a in args[2:]) else SYNTAX
 
 

@@ -1,4 +1,4 @@
-"""INCRBYFLOAT and HINCRBYFLOAT (rule H3): the same number that INCR counts in, exactly. The delta is sent."""
+"""INCRBYFLOAT and HINCRBYFLOAT (rule H3): they count exactly, in the same number as INCR. The delta is sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _delta(raw: bytes, infinite: ReplyError) -> Number | ReplyError:
 
 
 def _number(known: Known) -> Number | None:
-    """What is counted on, if it is a number."""
+    """The number before the increment, if it is one."""
     if isinstance(known, Holds):
         return 0 if known is NOTHING else None
     return known if isinstance(known, int) else known.number
@@ -82,7 +82,7 @@ def hincrbyfloat(batch: LocalBatch, request: Answerable) -> bool:
 
 def _counted(args: Sequence[bytes], _reply: bytes, _before: None) -> Sequence[Effect]:
     delta = plain_decimal(args[2])
-    assert delta is not None  # or else the server would have refused it
+    assert delta is not None  # otherwise the server would have refused it
     return (Inc(args[1], String.type, WHOLE, delta),)
 
 

@@ -1,5 +1,5 @@
-"""How the commands that the gateway carries out differ from a plain server's, between regions above all. Words only:
-they stand in docs/redis-commands.md, which `ops/command_reference.py` makes.
+"""How the commands that the gateway executes differ from a plain server's, mostly between regions. Only texts:
+`ops/command_reference.py` writes them to docs/redis-commands.md.
 """
 
 _FAMILIES = (
@@ -151,4 +151,4 @@ _FAMILIES = (
 )
 
 DIFFERENCES = {name: text for names, text in _FAMILIES for name in names.split()}
-"""By a command's name, or that of the command that a subcommand belongs to."""
+"""By a command's name; a subcommand has that of its command."""

@@ -1,4 +1,4 @@
-"""Error replies in the server's own words, so that clients take them for what they know."""
+"""Error replies in the server's own words, so that clients recognise them."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ SYNTAX = ReplyError("ERR syntax error")
 
 
 def wrong_arity(request: Answerable) -> ReplyError:
-    """For a number of arguments that only the command itself finds wrong."""
+    """The error for a number of arguments that only the command itself finds wrong."""
     return ReplyError(f"ERR wrong number of arguments for '{request.command.shown}' command")

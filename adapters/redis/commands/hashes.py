@@ -1,4 +1,4 @@
-"""Writes on hashes (rules H1 to H3): each field by itself, a value that is written last or a number that grows."""
+"""Writes on hashes (rules H1 to H3): each field separately, with the value written last or a number that grows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hset(batch: LocalBatch, request: Answerable) -> bool:
 
 
 def hmset(batch: LocalBatch, request: Answerable) -> bool:
-    """HMSET: the same, with another reply."""
+    """HMSET: like HSET, with another reply."""
     args = request.args
     if len(args) % 2:
         batch.plan.answer_with(request, wrong_arity(request))
@@ -114,7 +114,7 @@ def _look(args: Args) -> ServerLook:
 
 
 def _nothing(_reply: int, _before: None) -> Contents:
-    return {}  # otherwise it writes nothing
+    return {}  # if the field exists, nothing is written
 
 
 _WRITES = ((Opcode.REG, Hash.type),)

@@ -56,7 +56,9 @@ def _deleted(args: Args, reply: int, _before: None) -> Sequence[Effect]:
 
 
 def _copied(key: bytes, before: tuple[bytes, Any, bytes]) -> Sequence[Effect]:
-    """What a key is worth, and until when, by value: another region cannot tell it from what it has by then."""
+    """The effects that give a key this value and deadline. Sent by value, because another region may have another value
+    by then.
+    """
     kind, value, until = before
     native, at = BY_NAME[kind], NEVER if int(until) < 0 else unpinned(int(until))
     content = native.content(value) or {}
@@ -80,14 +82,14 @@ def _duplicated(args: Args, reply: int, before: Any) -> Sequence[Effect]:
 
 
 def _moved(args: Args, reply: int, before: Any) -> Sequence[Effect]:
-    """args: with the name of the key that it becomes in the place of the database."""
+    """args: with the target's name in place of the database."""
     if not reply or before is None:
         return ()
     return KillKey(args[1]), *_copied(args[2], before)
 
 
 def _wrong_options(args: Args) -> ReplyError | None:
-    """A database is one of the names already (`names`)."""
+    """The error for wrong options; a DB is already part of a name (`names`)."""
     options = [word.upper() for word in args[3:]]
     while b"DB" in options:
         at = options.index(b"DB")
@@ -100,7 +102,7 @@ def _look(args: Args) -> ServerLook:
 
 
 def _flushed(args: Args, _reply: bytes, _before: None) -> Sequence[Effect]:
-    """args: with the name of an empty key of the database."""
+    """args: with the name of an empty key in the database."""
     if args[0] == b"FLUSHALL":
         return (KillAll(None),)
     return (KillAll(db_of(args[1])),)

@@ -1,5 +1,5 @@
-"""Puts names in the place of the keys among a client's words: of one that has selected another database than 0, that
-names a key which is not its own name, or that says itself in which database a key stands.
+"""Replaces keys by names in a client's words: if the client has selected another database than 0, uses a key that is
+not its own name, or sends a command that names a database.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ OUT_OF_RANGE = ReplyError("ERR DB index is out of range")
 def named(
     command: Command, args: list[bytes], db: int, databases: Databases
 ) -> list[bytes] | ReplyError:
-    """The words of a command that a client has sent in this database; the server's error if they name another one
-    that is not there.
+    """The words of a command sent in this database, with names; the server's error if they name a database that does
+    not exist.
     """
     if command.crosses:
         return _crossing(args, db, databases)
@@ -47,7 +47,7 @@ def named(
 
 
 def database(word: bytes, databases: Databases) -> int | ReplyError:
-    """The number of a database of the clients; the error that a server, or the gateway, has for it."""
+    """The number of a clients' database; otherwise the error of the server, or of the gateway."""
     number = integer(word)
     if number is None:
         return NOT_AN_INTEGER
@@ -59,7 +59,7 @@ def database(word: bytes, databases: Databases) -> int | ReplyError:
 
 
 def not_a_clients(number: int) -> ReplyError:
-    """Why a database is not to be used."""
+    """The error for a database that clients cannot use."""
     return ReplyError(
         f"ERR crdtcast: database {number} holds the gateway's own metadata: use another database, "
         "or move the metadata with --metadata-db"
@@ -67,8 +67,8 @@ def not_a_clients(number: int) -> ReplyError:
 
 
 def _crossing(args: list[bytes], db: int, databases: Databases) -> list[bytes] | ReplyError:
-    """COPY source target [DB number] [REPLACE], MOVE key number: names of both keys. What is wrong with the words the
-    server says.
+    """COPY source target [DB number] [REPLACE], MOVE key number: names of both keys. The server reports other errors in
+    the words.
     """
     verb, source, target, *options = args
     numbers = [behind for word, behind in pairwise(options) if word.upper() == b"DB"]

@@ -1,6 +1,4 @@
-"""Why a command is refused and what to use instead (house rule H9), by family. Words only;
-`table.py` decides when.
-"""
+"""Why a command is refused and what to use instead (house rule H9), by family. Only texts; `table.py` decides when."""
 
 _WRITE = (
     "ERR crdtcast: command '{name}' is not replicated, so it would change this region only: {hint}"
@@ -70,7 +68,7 @@ _WRITE_FAMILIES = (
     ),
 )
 
-# Families whose effect is not one on keys, each with the reason.
+# Families whose effect is not on keys
 _OTHER_FAMILIES = (
     (
         "EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO SCRIPT FUNCTION",
@@ -130,17 +128,17 @@ _TEXTS = {
 }
 
 KNOWN = frozenset(_TEXTS) - {"CLIENT", "CONFIG"}
-"""Commands that are refused before any server has told us its own table."""
+"""Commands that are refused even before the server's own table is known."""
 
 
 def refusal(name: str, *, writes: bool) -> str:
-    """The error text for a refused command; `name` in capitals, a subcommand behind a blank."""
+    """The error text for a refused command; `name` in capitals, a subcommand after a blank."""
     template, hint = _text_of(name, writes)
     return template.format(name=name, hint=hint)
 
 
 def instead(name: str, *, writes: bool) -> str:
-    """What to use in the place of a refused command, or why it is refused."""
+    """What to use instead of a refused command, or why it is refused."""
     return _text_of(name, writes)[1]
 
 

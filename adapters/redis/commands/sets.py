@@ -26,7 +26,7 @@ _SETS = (NOTHING, Set.here, Set.perhaps)
 
 
 def sadd(batch: LocalBatch, request: Answerable) -> bool:
-    """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
+    """SADD: each member becomes present; a present one is added again (a concurrent SREM has not seen this add)."""
     args = request.args
     key = args[1]
     if batch.keyspace.types[key] not in _SETS:
@@ -64,7 +64,7 @@ def _popped(args: Args, reply: bytes | list[bytes] | None, _before: None) -> Seq
 
 
 def _as_set(args: Args, reply: Any) -> Any:
-    """With a count, a set."""
+    """The reply; with a count, as a set."""
     return frozenset(reply) if len(args) > 2 and isinstance(reply, list) else reply
 
 
@@ -76,7 +76,7 @@ def _moved(args: Args, reply: int, _before: None) -> Sequence[Effect]:
 
 
 def _stored(args: Args, _reply: int, before: list[bytes] | None) -> Sequence[Effect]:
-    """By value: another region cannot build it from what it has by then."""
+    """Sends the result by value, because another region may have other sources by then."""
     kill = Replace(args[1], NEVER)
     return (kill, One(args[1], Set.type, tuple(before))) if before else (kill,)
 

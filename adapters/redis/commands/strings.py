@@ -1,4 +1,6 @@
-"""Writes on whole strings (rules H2, H7): what the key held before goes, of every type, as far as it was seen."""
+"""Writes on whole strings (rules H2, H7): they remove what the key held before, of every type, as far as it was
+seen.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ Args: TypeAlias = Sequence[bytes]
 
 _FLAGS = frozenset((b"NX", b"XX", b"GET", b"KEEPTTL"))
 _FROM_NOW = frozenset((b"EX", b"PX"))
-"""Deadlines that are ahead in any case: behind one that may be over the key is gone for the next command."""
+"""Deadlines that are in the future in any case. After one that may be over, the key is gone for the next command."""
 
 
 def set_(batch: LocalBatch, request: Answerable) -> bool:
@@ -71,7 +73,7 @@ def _setting(unit: int) -> Plain:
 
 
 def mset(batch: LocalBatch, request: Answerable) -> bool:
-    """MSET key value [key value …]: at one instant in every region."""
+    """MSET key value [key value …]: applied at one instant in every region."""
     args = request.args
     if not len(args) % 2:
         batch.plan.answer_with(request, wrong_arity(request))
@@ -83,19 +85,19 @@ def mset(batch: LocalBatch, request: Answerable) -> bool:
     return True
 
 
-# What the server has decided
+# Effects of what the server has decided
 
 
 class _Options:
-    """Of a SET. equal: what IFEQ compares with."""
+    """The options of a SET. equal: the value that IFEQ compares with."""
 
     def __init__(self, words: Args) -> None:
         self.flags: set[bytes] = set()
         self.equal: bytes | None = None
         self.until: list[bytes] = []
-        """The option that sets a deadline, and its argument; said twice, the last."""
+        """The option that sets a deadline, and its argument; of a repeated one the last."""
         self.others: list[bytes] = []
-        """All words but those."""
+        """All other words."""
         self.refusal: ReplyError | None = None
         rest = iter(words)
         for word in rest:
@@ -119,7 +121,7 @@ class _Options:
             self.refusal = SYNTAX
 
     def holds(self, reply: bytes | None) -> bool:
-        """Whether the server has written, as its reply tells."""
+        """Whether the server has written, by its reply."""
         if b"GET" not in self.flags:
             return reply is not None
         if b"NX" in self.flags:

@@ -1,9 +1,7 @@
-"""One table of all commands: what a command does to keys, and whether it is answered, replicated or
-refused.
+"""One table of all commands: what a command does to keys, and whether it is answered, replicated or refused.
 
-The gateway itself gives meaning to the writes, each of which is a row of its family's file, and to what is static here.
-The reads that pass through, and the writes that are refused by name, come from the server's own `COMMAND` reply, so
-they fit its version.
+The gateway defines the writes, each a row in its family's file, and the static commands of this file. Reads that pass
+through, and writes that are refused by name, come from the server's own `COMMAND` reply, so they fit its version.
 """
 
 from __future__ import annotations
@@ -28,7 +26,9 @@ from crdtcast.adapters.redis.server.resp import ReplyError, StatusReply
 from crdtcast.adapters.redis.store.effects import RedisType
 
 MOST_KEYS = 4096
-"""That are removed at once, but inside MULTI: as many as the operations of a message (`divided`)."""
+"""Keys that one command removes at once, except inside MULTI: as many as the operations of a message
+(`divided_removal`).
+"""
 
 
 class CommandKind(enum.Enum):
@@ -41,18 +41,18 @@ class CommandKind(enum.Enum):
     )
     SESSION = "session"  # the gateway alone, at once
     ADMIN = "admin"  # the gateway's administration
-    REFUSED = "refused"  # nobody: it cannot be replicated
+    REFUSED = "refused"  # the gateway, with an error: it cannot be replicated
 
 
 _TELL_DEADLINES = frozenset(("TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME"))
-"""Reads of what the server is told at the end of a commit only."""
+"""Reads of deadlines, which the server gets only at the end of a commit."""
 
 
 class Command:
     """One command, or one subcommand (named with a blank, as `OBJECT ENCODING`).
 
-    `arity` counts the name, and is negative for "at least", as in the server's own table. `taken` holds the numbers of
-    words with which it may go to the core without the session's look. `calls` and `rejected` are counted for INFO.
+    `arity` counts the name, and is negative for "at least", as in the server's own table. With a number of words in
+    `taken`, the command may go to the core without passing the session. `calls` and `rejected` are counted for INFO.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Command:
         self.keys: tuple[int, int, int] = keys
         self.write: WriteCommand | None = write
         self.is_recorded: bool = write is not None and write.plain is None
-        """Whether the server decides what it does, and the gateway tells the others from its reply."""
+        """Whether the server decides its effects, and the gateway derives them from the reply."""
         self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
         if kind is CommandKind.PUBSUB:
             self.prepare = _ask_and_count
@@ -129,7 +129,7 @@ class Command:
             and not self.removes_keys
             and self.counts_in is None
         )
-        """And nothing has to be known but the key's type."""
+        """Whether it writes one key and needs to know only the key's type."""
         self.flags: frozenset[str] = frozenset(flags)
         self.hides_keys: bool = kind is CommandKind.READ and "movablekeys" in self.flags
         self.crosses: bool = write is not None and write.crosses
@@ -139,20 +139,20 @@ class Command:
         is_direct = self.forwarded and not self.crosses
         self.taken: range = range(self.low, most + 1) if is_direct else range(0)
         self.denied: ReplyError | None = None
-        """What the server says to the gateway's user, who may not use it."""
+        """The server's error if the gateway's user has no permission for it."""
         self.calls: int = 0  # taken since the start
         self.rejected: int = 0  # refused since the start
         self.subcommands: dict[bytes, Command] | None = None
 
     @classmethod
     def of(cls, row: WriteCommand) -> Command:
-        """From the row of a write."""
+        """The command of a write's row."""
         return cls(
             row.name, CommandKind.WRITE, row.arity, row.keys, _flags_of(CommandKind.WRITE), row
         )
 
     def records(self, args: Sequence[bytes]) -> bool:
-        """Whether only the server can decide what it does with these arguments."""
+        """Whether only the server can decide its effects with these arguments."""
         row = self.write
         return self.is_recorded or bool(row and row.records and row.records(args))
 
@@ -160,8 +160,8 @@ class Command:
         return f"Command({self.name!r}, {self.kind.name}, {self.arity})"
 
     def keys_of(self, args: Sequence[bytes]) -> Sequence[bytes]:
-        """The keys among a command's arguments (its name included). Of a read whose keys stand behind their number any
-        argument may be one.
+        """The keys among a command's arguments (which include its name). If a read gives the number of its keys first,
+        every argument may be one.
         """
         first, last, step = self.keys
         if not first:
@@ -169,19 +169,19 @@ class Command:
         return args[first : (last + 1 if last >= 0 else len(args) + last + 1) : step]
 
     def places(self, count: int) -> slice:
-        """Where the keys stand among so many arguments."""
+        """The positions of the keys among `count` arguments."""
         first, last, step = self.keys
         if not first:
             return slice(1, count if self.hides_keys else 1)
         return slice(first, last + 1 if last >= 0 else count + last + 1, step)
 
     def arity_error(self) -> ReplyError:
-        """What the server says to a wrong number of arguments."""
+        """The server's error for a wrong number of arguments."""
         code = "EXECABORT Transaction discarded because of:" if self.name == "EXEC" else "ERR"
         return ReplyError(f"{code} wrong number of arguments for '{self.shown}' command")
 
     def inside_error(self) -> ReplyError:
-        """What the server says to a command that cannot be queued in a transaction."""
+        """The server's error for a command that cannot be queued in a transaction."""
         return ReplyError(f"ERR Command '{self.shown}' not allowed inside a transaction")
 
     @property
@@ -255,14 +255,14 @@ _KINDS = {
     **dict.fromkeys(("PUBSUB CHANNELS", "PUBSUB NUMPAT", "PUBSUB SHARDCHANNELS"), CommandKind.READ),
     **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), CommandKind.PUBSUB),
 }
-"""Of subcommands that are not the session's."""
+"""Kinds of subcommands that the session does not answer."""
 
 _IF_THE_SERVER_HAS_IT = {
     **dict.fromkeys(("SSUBSCRIBE", "SUNSUBSCRIBE"), CommandKind.SESSION),
     "SPUBLISH": CommandKind.PUBSUB,
 }
 
-# Refused even before a server has told us that it knows them.
+# Refused even before the server's own table is known.
 _REFUSED_SUBCOMMANDS = {
     "CLIENT": ("KILL", "PAUSE", "UNPAUSE", "TRACKING", "UNBLOCK"),
     "CONFIG": ("SET", "REWRITE", "RESETSTAT"),
@@ -277,14 +277,12 @@ _NOT_A_PLAIN_READ = frozenset(
 # Commands that the server does not queue in a transaction: newer ones refuse MULTI and WATCH by it.
 _NO_MULTI = frozenset(("no_multi",))
 
-# Readonly by its flags, but it stores what it has counted inside the value.
+# Readonly by its flags, but it stores its count inside the value.
 _WRITES_ASIDE = frozenset(("PFCOUNT",))
 
 
 class Table:
-    """Names to commands. `by_name` serves the hot path: names in capitals and in small letters, as
-    bytes.
-    """
+    """Commands by name. `by_name` serves the hot path: names in upper and lower case, as bytes."""
 
     def __init__(self) -> None:
         self.by_name: dict[bytes, Command] = {}
@@ -309,15 +307,13 @@ class Table:
         self.by_name[command.name.lower().encode()] = command
 
     def get(self, name: str) -> Command:
-        """A command by its name; a KeyError if there is none."""
+        """A command by its name. Raises KeyError if it does not exist."""
         return self.by_name[name.upper().encode()]
 
     def extend_from_server(self, reply: Iterable[Sequence[Any]]) -> None:
-        """Learn the server's commands from its reply to `COMMAND`, as hiredis gives it. Later
-        replies replace earlier.
+        """Learn the server's commands from its reply to `COMMAND`, as hiredis gives it. Later replies replace earlier.
 
-        What only reads passes through. Everything else that the gateway does not know is refused by
-        name.
+        Commands that only read pass through. All others that the gateway does not know are refused by name.
         """
         for row in reply:
             name = _text(row[0]).upper()
@@ -352,9 +348,7 @@ class Table:
             )
 
     def resolve(self, args: Sequence[bytes]) -> Command | ReplyError:
-        """The command or subcommand that these arguments call, or the error that the server would
-        give.
-        """
+        """The command or subcommand that these arguments call, or the server's error."""
         command = self.by_name.get(args[0].upper())
         if command is None:
             return unknown_command(args)
@@ -384,7 +378,7 @@ class Table:
             yield from (command.subcommands or {}).values()
 
     def supported(self) -> list[Command]:
-        """Everything that is not refused, by name."""
+        """All commands that are not refused, by name."""
         return sorted(
             {c for c in self.by_name.values() if _is_supported(c)}, key=lambda command: command.name
         )
@@ -426,7 +420,7 @@ def _ask_and_count(batch: LocalBatch, request: Answerable) -> bool:
 
 
 def _unprepared(batch: LocalBatch, request: Answerable) -> bool:
-    """Only the server can tell what it comes to."""
+    """Only the server can decide its effects."""
     return False
 
 

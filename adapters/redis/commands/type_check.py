@@ -1,4 +1,4 @@
-"""Whether the key of a write holds what the write is for."""
+"""Checks whether the key of a write holds the right type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def may_hold(batch: LocalBatch, key: bytes, native: type[NativeType]) -> bool:
 
 
 def refused_for_its_type(batch: LocalBatch, request: Answerable) -> bool:
-    """Refuse a write whose key holds another type; False if the server must be asked first, since that may be gone."""
+    """Refuse a write whose key holds another type. Returns False if the server must be asked first: the key may be
+    empty.
+    """
     known = batch.keyspace.types[request.args[1]]
     if isinstance(known, Holds) and not known.is_sure:
         return False

@@ -1,4 +1,6 @@
-"""One row a write: all that the gateway knows of a command that changes keys. A family's file lists its rows."""
+"""A row for each write: all that the gateway knows about a command that changes keys. A family's file lists its
+rows.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import Effect, Opcode, RedisType
 
 Keys: TypeAlias = tuple[int, int, int]
-"""Of a command: the first one's position, the last one's (negative: from the end) and the step; all 0 without any."""
+"""Positions of a command's keys: the first, the last (negative: from the end) and the step; all 0 if there are none."""
 NO_KEY: Keys = (0, 0, 0)
 ONE_KEY: Keys = (1, 1, 1)
 ALL_KEYS: Keys = (1, -1, 1)
 
 BEHIND_KEY = slice(2, None)
 IN_PAIRS = slice(2, None, 2)
-"""Each followed by a value."""
+"""Slots that are each followed by a value."""
 
 Sends: TypeAlias = tuple[Opcode, RedisType | None]
 """An effect that a command may send, and on which type; None for whole keys."""
@@ -32,64 +34,64 @@ ENDS_KEY: frozenset[Sends] = frozenset((WHOLE_KEY, NEW_KEY, NEW_TEXT))
 DEADLINE: Sends = (Opcode.UNTIL, None)
 
 Plain: TypeAlias = Callable[[LocalBatch, Answerable], bool]
-"""Adds the effects of a request, and its answer, to the batch, and returns True; or returns False, having changed
-nothing, when the server must be asked about the key first.
+"""Adds the effects of a request, and its answer, to the batch, and returns True. Returns False, and changes nothing, if
+the server must be asked about the key first.
 """
 Looks: TypeAlias = Callable[[Sequence[bytes]], ServerLook]
-"""What is read in the same step as a write, by its arguments."""
+"""The reads in the same step as a write, by its arguments."""
 Derive: TypeAlias = Callable[[Sequence[bytes], Any, Any], Sequence[Effect]]
-"""The effects of a command that the server has executed and has not refused: from its arguments, its reply, and what
-its look before it has found.
+"""The effects of a command that the server has executed and not refused: by its arguments, its reply, and what its look
+found before.
 """
 
 
 class WriteCommand(NamedTuple):
     """arity: as in the server's own table: with the name, negative for "at least".
 
-    A command with `plain` is decided before EXEC. One with `derive` only is executed by the server, and recorded; one
-    with both, too, behind another that is, and where its `plain` cannot tell what it would find.
+    A command with `plain` is decided before EXEC. One with only `derive` is executed by the server, and recorded. So is
+    one with both, if it follows a recorded command or its `plain` cannot know what it finds.
     """
 
     name: str
     arity: int
     sends: tuple[Sends, ...]
-    """All that it may send: what gives its format level."""
+    """All effects that it may send, which give its format level."""
     plain: Plain | None = None
     keys: Keys = ONE_KEY
     slots: slice = BEHIND_KEY
-    """Which of its arguments are slots, if it writes some of its one key."""
+    """Which arguments are slots, if it writes slots of its one key."""
     grows: bool = False
     """Whether it needs memory."""
     derive: Derive | None = None
     looks_at: Looks | None = None
     records: Callable[[Sequence[bytes]], bool] | None = None
-    """Which of its calls only the server can decide, although it has `plain` for the others; by their arguments."""
+    """Whether only the server can decide a call with these arguments, although `plain` decides the others."""
     idle: bool | Callable[[Sequence[bytes]], bool] = False
-    """Whether a reply of nothing, 0, or no elements says that it has written nothing."""
+    """Whether a null reply, 0, or no elements means that it has written nothing."""
     begins: tuple[int, ...] = (1,)
-    """Places of keys that may begin with it. Whole keys always do."""
+    """Positions of keys that it may create. Writes on whole keys may create any."""
     divides: int = 0
-    """How many words behind the key belong together, of a command that can be carried out in pieces; 0: it cannot."""
+    """How many words after the key belong together, if the command can be executed in pieces; 0: it cannot."""
     empties: bool = False
-    """Whether it may take the last of what a key holds, without ending all that is under it."""
+    """Whether it may remove the last slots of a key, without ending all that is under it."""
     flushes: bool = False
     """Whether it empties a database."""
     crosses: bool = False
-    """Whether one of its words tells another database."""
+    """Whether one of its words names another database."""
     refuses: Callable[[Sequence[bytes]], ReplyError | None] | None = None
-    """Which of its arguments cannot be carried out."""
+    """The error for arguments that cannot be executed."""
     shape: Callable[[Sequence[bytes], Any], Any] | None = None
-    """What its reply is, where that is not told by what a script gets of it: from its arguments and that."""
+    """The form of its reply, if a script gets it in a different one: from its arguments and what the script gets."""
     took: Callable[[Any, Any], Contents] | None = None
-    """What it took away, or wrote over, of a key that was there: from its reply, and what its look has found."""
+    """What it removed or overwrote, if the key existed: from its reply, and what its look found."""
     timed: Callable[[Sequence[bytes], int], Sequence[bytes] | ReplyError] | None = None
-    """Of a command that may set a deadline: the same with an absolute one, in milliseconds since the epoch, by its
-    arguments and the server's time; or what is wrong with it.
+    """For a command that may set a deadline: the command with an absolute one, in milliseconds since the epoch, by its
+    arguments and the server's time; or the error in it.
     """
 
     @property
     def level(self) -> int:
-        """The format level that has brought in all that it may send."""
+        """The format level that introduced all that it may send."""
         return max(map(effects.LEVELS.__getitem__, self.sends))
 
     @property
@@ -99,31 +101,31 @@ class WriteCommand(NamedTuple):
 
     @property
     def looks(self) -> bool:
-        """Whether its `plain` has to know what its key holds. What is written to whole keys has not."""
+        """Whether its `plain` must know what its key holds. Writes on whole keys need not."""
         return self.plain is not None and (WHOLE_KEY not in self.sends or DEADLINE in self.sends)
 
     @property
     def type(self) -> RedisType | None:
-        """The type of what it writes; None if it only removes keys."""
+        """The type that it writes; None if it only removes keys."""
         return next((type_ for _, type_ in self.sends if type_ is not None), None)
 
     @property
     def removes_slots(self) -> bool:
-        """Whether its key may be empty behind it, and nobody knows."""
+        """Whether its key may be empty afterwards, which only the server knows."""
         return any(opcode is Opcode.KILL_SLOTS for opcode, _ in self.sends)
 
     @property
     def counts(self) -> bool:
-        """Whether it adds to the number that a key is."""
+        """Whether it adds to a number that is the whole key."""
         return (Opcode.INC, RedisType.STRING) in self.sends
 
     @property
     def counts_in(self) -> RedisType | None:
-        """The type, not a string, whose slots it counts in: it has to know what they hold."""
+        """The type, other than string, whose slots it counts: it must know what they hold."""
         counted = (type_ for opcode, type_ in self.sends if opcode is Opcode.INC)
         return next((type_ for type_ in counted if type_ is not RedisType.STRING), None)
 
     @property
     def is_list(self) -> bool:
-        """Whether all its arguments behind the key go into one effect, as they are, however many."""
+        """Whether all its arguments after the key go unchanged into one effect, however many."""
         return self.looks and not any(opcode is Opcode.INC for opcode, _ in self.sends)

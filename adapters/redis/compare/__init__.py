@@ -1,1 +1,1 @@
-"""Whether keys are worth the same at all members, and repair of those that are not."""
+"""Comparison of keys between all members, and repair of those that differ."""

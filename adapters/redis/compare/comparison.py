@@ -1,12 +1,14 @@
-"""Finds out exactly whether keys are worth the same at all members, while everybody writes, and puts right what is not.
+"""Finds out exactly whether keys are worth the same at all members, while clients write, and repairs those that are
+not.
 
-A key's state is asked of each linked member, as of that member's vector. This one waits until it covers all of them,
-reads its own server behind a commit, and applies to each answer what it has delivered beyond that answer's vector. So
-all values stand for one history, and must be equal; what differs was changed past a gateway. What a key has to be is
-decided (`key_states.decide`) and written at the head of the very next commit, so nothing comes in between.
+This member asks each linked member for a key's state, with that member's vector. It waits until its own vector covers
+all of them, and reads its own server after a commit. To each answer it applies what it has delivered beyond that
+answer's vector. So all values belong to one history and must be equal: a key that differs was changed directly in a
+server. The right value is decided (`key_states.decide`) and written at the start of the very next commit, so nothing
+comes in between.
 
-Of a large key only slots that may differ (`slot_looks`) are compared like that, a page at a time. If that is more than
-one page, commands on the key are refused here until all of it is put right.
+Of a large key only slots that may differ (`slot_looks`) are compared in this way, a page at a time. If they are more
+than one page, this member refuses commands on the key until all of it is repaired.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit.round import Commit
 
 COVER_SECONDS = 15.0
-"""So long this member waits for what an answer rests on."""
+"""How long this member waits until its vector covers an answer."""
 PAGE_KEYS = 500
 """Keys that are compared together; SCAN may give some more."""
 
@@ -70,7 +72,7 @@ _pack: Callable[[object], bytes] = msgpack.packb
 
 
 class KeyDifference(Enum):
-    """What has become known of a key, and what was done."""
+    """The result of comparing a key, and what was done."""
 
     EQUAL = "equal"
     PUT_RIGHT = "put right here"
@@ -82,14 +84,18 @@ class KeyDifference(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FoundDifferences:
-    """One key. values: by member, in words; "" for nothing. why: what the finding rests on."""
+    """The result for one key.
+
+    values: by member, in words; "" for nothing.
+    why: the reason for the finding.
+    """
 
     key: bytes
     finding: KeyDifference
     values: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
     tell: tuple[str, ...] = ()
-    """Members that have to look at the key themselves."""
+    """Members that must look at the key themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +108,22 @@ class _Heard:
 
 @dataclass(slots=True)
 class _Pass:
-    """One over all slots of a large key that may differ."""
+    """A pass over all slots of a large key that may differ."""
 
     key: bytes
     act: bool
     source: str | None
     restored: int
-    """How often a key was restored, by anybody, if nothing but this does so."""
+    """How often any key was restored, if only this pass restores keys."""
     is_long: bool = False
     """Whether there is more than a page."""
     is_skipped: bool = False
-    """Something could not be put right."""
+    """Some slots could not be repaired."""
     found: FoundDifferences | None = None
     tell: set[str] = field(default_factory=set)
 
     def note(self, found: FoundDifferences) -> None:
-        """Of a page."""
+        """Note the result of a page."""
         self.tell.update(found.tell)
         if self.found is None or _WEIGHT.index(found.finding) > _WEIGHT.index(self.found.finding):
             self.found = found
@@ -131,13 +137,16 @@ _WEIGHT = (
     KeyDifference.WAITING,
     KeyDifference.DISPUTED,
 )
-"""What is said of a key of whose pages several things have been found: the last of them."""
+"""Findings by weight: the heaviest one of a key's pages is that of the key."""
 
 
 class KeyComparison:
-    """Of one gateway. ask: a question to a peer. read: own reads behind the next commit, at one instant.
+    """The comparison of one gateway.
 
-    linked: names of the members that are linked and hold data. members: how many hold data, this one included.
+    ask: sends a question to a peer.
+    read: reads the gateway's own server after the next commit, at one instant.
+    linked: names of the linked members that hold data.
+    members: how many members hold data, including this one.
     """
 
     def __init__(
@@ -159,15 +168,15 @@ class KeyComparison:
         self._journals: list[KeyJournal] = []
         self._news = trio.lowlevel.ParkingLot()
         self._begun: list[trio.Event] = []
-        """Of works that are in the commit under way."""
+        """Events of works in the commit under way."""
         self._slots = SlotLooks(lambda: committer.keyspace, ask, self._replies)
         self.on_look: Callable[[Iterable[bytes]], None] = lambda keys: None
-        """Called with keys that a peer wants looked at here."""
+        """Called with keys that a peer wants this member to examine."""
 
-    # What the gateway tells
+    # Notices from the gateway
 
     def committed(self, commit: Commit) -> None:
-        """A commit was answered; own reads behind it are not yet."""
+        """A commit was answered; own reads after it are not yet."""
         for journal in self._journals:
             journal.committed(commit)
         if self._begun:
@@ -177,7 +186,7 @@ class KeyComparison:
         self._news.unpark_all()
 
     def resumed(self) -> None:
-        """Everything was read from the server again: what is under way is worth nothing."""
+        """Everything was read from the server again: comparisons under way are worthless."""
         self._journals.clear()
         self._begun.clear()
 
@@ -186,8 +195,9 @@ class KeyComparison:
     async def look(
         self, subjects: Sequence[Subject], take: Callable[[Vector, list[Row]], None]
     ) -> None:
-        """Call `take` with their rows when the next commit that carries the reads is answered, before another one
-        begins. Raises NotReadyError if the server goes away.
+        """Call `take` with their rows when the next commit with the reads is answered, before another one begins.
+
+        Raises NotReadyError if the server is lost.
         """
         while not await self._looked(subjects, take):
             pass
@@ -195,7 +205,7 @@ class KeyComparison:
     async def _looked(
         self, subjects: Sequence[Subject], take: Callable[[Vector, list[Row]], None]
     ) -> bool:
-        """Whether it is known for all keys what they hide; a commit in between may have changed that."""
+        """Returns False if the types that keys hide have changed during the reading."""
         hidden = self._hidden(subjects)
         is_taken = False
 
@@ -215,7 +225,7 @@ class KeyComparison:
         return {each.key: frozenset(hidden.get(each.key, ())) for each in subjects}
 
     async def _large(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """Of these keys those that are compared by their slots, and the others, as many as are a page."""
+        """The keys to compare by their slots, and the others, as many as fit a page."""
         large: list[bytes] = []
         small: list[bytes] = []
         room = PAGE_BYTES
@@ -239,11 +249,13 @@ class KeyComparison:
             weight += weight_of(size)
         return weight
 
-    # What peers ask
+    # Questions of peers
 
     async def answer(self, question: bytes) -> bytes:
-        """What a peer has asked: states of keys, whether a page of keys is the same here, some of all own keys, or
-        that these keys be looked at. Raises RemoteProtocolError, NotReadyError.
+        """The answer to a peer's question: states of keys, whether a page of keys is the same at this member, some of
+        all own keys, or a request to examine keys.
+
+        Raises RemoteProtocolError if the question is invalid, NotReadyError if the server does not answer.
         """
         if not self._committer.serving:
             raise NotReadyError("the server does not answer")
@@ -268,7 +280,7 @@ class KeyComparison:
                 raise RemoteProtocolError(f"unknown question {verb!r:.40}")
 
     async def _told(self, subjects: Sequence[Subject]) -> States:
-        """What a peer is told of these."""
+        """The states that a peer gets."""
         found: list[States] = []
         large, small = await self._large([key for key, slots in subjects if slots is None])
         whole = frozenset(small)
@@ -291,7 +303,9 @@ class KeyComparison:
         return States(found[0].vector, rows, large, left)
 
     async def scan(self, at: bytes) -> tuple[bytes, list[bytes]]:
-        """Some names of own keys, without repetitions, and how to go on. Raises NotReadyError."""
+        """Some names of own keys, without repetitions, and where to continue. Raises NotReadyError if the server does
+        not answer.
+        """
         databases = self._committer.keyspace.databases
         try:
             following, names = await scan(self._replies, databases, at, PAGE_KEYS)
@@ -311,7 +325,9 @@ class KeyComparison:
             raise NotReadyError(str(error)) from error
 
     async def looks(self, keys: Sequence[bytes]) -> list[DigestLook]:
-        """Digests of own keys, in their order, not all of one instant. Raises NotReadyError."""
+        """Digests of own keys, in their order, not all of one instant. Raises NotReadyError if the server does not
+        answer.
+        """
         keyspace = self._committer.keyspace
         special = [key for key in keys if key in keyspace.hidden or key in keyspace.damaged]
         found: dict[bytes, DigestLook] = {}
@@ -326,7 +342,9 @@ class KeyComparison:
         return [found[key] for key in keys]
 
     async def page(self, peer: str, looks: Sequence[DigestLook]) -> list[bytes]:
-        """Which of these own keys may be worth something else at a peer. Raises NotReadyError."""
+        """Those of these own keys whose value may differ at a peer. Raises NotReadyError if the peer does not answer in
+        full.
+        """
         digests = b"".join(look.digest for look in looks)
         question = _pack(["page", [look.key for look in looks], digests])
         (told,) = _opened(await self._ask(peer, question))
@@ -335,16 +353,17 @@ class KeyComparison:
         return [
             look.key
             for look, other in zip(looks, _digests(told, len(looks)), strict=True)
-            # What is not replicated, and nowhere else, needs no second look.
+            # A key that is not replicated, and missing at the peer, needs no second look.
             if look.digest != other and not (look.foreign and other == NOTHING)
         ]
 
     async def list_of(
         self, peer: str, cursor: bytes
     ) -> tuple[bytes, dict[bytes, bytes], dict[str, int]]:
-        """Some of a peer's keys with their digests, and how to go on; and what of them is not replicated, by type.
+        """Some of a peer's keys with their digests; where to continue; and counts of keys that are not replicated, by
+        type.
 
-        Raises NotReadyError.
+        Raises NotReadyError if the peer does not answer in full, RemoteProtocolError if the answer is invalid.
         """
         answer = _opened(await self._ask(peer, _pack(["list", cursor])))
         match answer:
@@ -358,22 +377,25 @@ class KeyComparison:
 
     @property
     def changed(self) -> int:
-        """Keys that were found changed past a gateway, since start."""
+        """Keys that were found changed directly in a server, since start."""
         return self._committer.changed_behind
 
     @property
     def disputed(self) -> int:
-        """Keys of which nothing tells who is right."""
+        """Keys for which nothing shows which copy is right."""
         return len(self._committer.keyspace.disputed)
 
     async def tell(self, peer: str, keys: Sequence[bytes]) -> None:
-        """Have a peer look at these keys itself. Raises NotReadyError."""
+        """Ask a peer to examine these keys itself. Raises NotReadyError if the peer does not answer."""
         await self._ask(peer, _pack(["look", list(keys)]))
 
     async def examine(
         self, keys: Sequence[bytes], *, act: bool = True, source: str | None = None
     ) -> list[FoundDifferences]:
-        """Compare these keys exactly. act: put right here what is decided. source: the member that is right.
+        """Compare these keys exactly.
+
+        act: repair at this member what is decided.
+        source: the member that is right.
 
         Raises NotReadyError if nothing could be compared.
         """
@@ -394,8 +416,8 @@ class KeyComparison:
     async def _examine_whole(
         self, keys: Sequence[bytes], *, act: bool, source: str | None
     ) -> tuple[list[FoundDifferences], list[bytes]]:
-        """What was found of keys that are compared as a whole, as far as the answers had room for them; and which of
-        them are large elsewhere.
+        """The results of keys that are compared as a whole, as far as the answers had room; and the keys that are large
+        at a peer.
         """
         journal = KeyJournal(keys, self._engine())
         subjects = [Subject(key) for key in keys]
@@ -418,7 +440,7 @@ class KeyComparison:
     async def _examine_large(
         self, key: bytes, *, act: bool, source: str | None
     ) -> FoundDifferences:
-        """What was found of a large key."""
+        """The result of a large key."""
         engine = self._engine()
         keyspace = self._committer.keyspace
         over = _Pass(key, act, source, keyspace.restored)
@@ -481,7 +503,7 @@ class KeyComparison:
         act: bool,
         source: str | None,
     ) -> None:
-        """Hear what others have, and judge it when own reads are behind it, each at its instant."""
+        """Ask the others, and judge their answers when own reads cover them, each at its instant."""
         committer, engine = self._committer, self._engine()
         names = self._names(source)
         is_new = journal not in self._journals
@@ -516,7 +538,7 @@ class KeyComparison:
         await self._done(works)
 
     async def _hear(self, names: Iterable[str], question: bytes) -> dict[str, _Heard]:
-        """The answers that this member covers by now."""
+        """The answers that this member's vector covers in time."""
         heard: dict[str, _Heard] = {}
 
         async def hear(name: str) -> None:
@@ -535,7 +557,7 @@ class KeyComparison:
         return heard
 
     async def _covers(self, vector: Vector) -> bool:
-        """Whether all that this stands for has come to the server here, in time."""
+        """Whether this member's server reaches this vector in time."""
         with trio.move_on_after(COVER_SECONDS):
             while (state := self._committer.state) is None or not dominates(state.vector, vector):
                 await self._news.park()
@@ -551,9 +573,9 @@ class KeyComparison:
         source: str | None,
         put: Callable[[Value], Work],
     ) -> tuple[FoundDifferences, Work | None]:
-        """What has to be known of a key, or some slots, and what is to be done about it at the head of the next commit.
+        """Judge a key, or some slots: the finding, and the work to do at the start of the next commit.
 
-        put: has it become worth this.
+        put: makes the work that writes a value.
         """
         key, keyspace = own.key, self._committer.keyspace
         mine = None if own.contents is None else Value(own.contents)
@@ -573,7 +595,7 @@ class KeyComparison:
         is_refused = key in keyspace.disputed or key in keyspace.incomplete
         if is_refused and subject.slots is None:
             settle = partial(_settle, key)
-        # Deadlines without data are forgotten by each member in its own time.
+        # Each member forgets deadlines without data at a different time.
         are_nothing = all(value.is_nothing for value in votes.values())
         if len(votes) == len(values) and (are_nothing or len(set(votes.values())) == 1):
             return FoundDifferences(key, KeyDifference.EQUAL, shown), settle
@@ -601,12 +623,12 @@ class KeyComparison:
             return FoundDifferences(
                 key, KeyDifference.WAITING, shown, "this server has no room"
             ), None
-        # All the others may have refused it, or hold something else again.
+        # All other members may have refused it, or have another value again.
         found = FoundDifferences(key, KeyDifference.PUT_RIGHT, shown, why, tuple(self._linked()))
         return found, put(value)
 
     async def accept(self, key: bytes | None) -> list[bytes]:
-        """Carry out commands again on a key that is refused, or on all: they are what their server holds.
+        """Accept commands again on a refused key, or on all: their servers' values count.
 
         Raises NotReadyError if the server does not take that.
         """
@@ -618,7 +640,9 @@ class KeyComparison:
         return keys
 
     def _is_passing(self, values: Iterable[Value]) -> bool:
-        """Whether a deadline is over, or nearly, by some clock: a server may have dropped the key, and another not."""
+        """Whether a deadline is over, or nearly, by some clock: one server may have dropped the key, and another
+        not.
+        """
         near = self._committer.keyspace.dates.now + MARGIN_MS
         return any(value.at <= near for value in values)
 
@@ -630,7 +654,7 @@ class KeyComparison:
             raise NotReadyError("this server did not take the repair")
 
     def _do(self, key: bytes, work: Work) -> trio.Event:
-        """Have it done in the next commit; the event is set when that is answered."""
+        """Do the work in the next commit; the event is set when that is answered."""
         done = trio.Event()
 
         def begin(batch: LocalBatch) -> None:
@@ -647,7 +671,7 @@ def _settle(key: bytes, batch: LocalBatch) -> None:
 
 def _put(key: bytes, value: Value, batch: LocalBatch) -> None:
     if batch.has_touched(key):
-        return  # an operation of the gateway's own stands before it: the next comparison finds the key again
+        return  # an operation of this gateway comes before it: the next comparison finds the key again
     batch.keyspace.put(key, value.contents, batch.plan)
 
 
@@ -658,7 +682,7 @@ def _put_slots(
     if batch.has_touched(key):
         over.is_skipped = True
         return
-    if own is None and key not in keyspace.damaged:  # something else stands there
+    if own is None and key not in keyspace.damaged:  # it holds another value
         keyspace.restore(key, batch.plan)
         over.restored += 1
     elif over.is_long and key not in keyspace.refused:
@@ -667,7 +691,7 @@ def _put_slots(
 
 
 def _settle_if_whole(over: _Pass, batch: LocalBatch) -> None:
-    """Commands on the key are carried out again, unless it was overwritten once more."""
+    """Accept commands on the key again, unless it was overwritten once more."""
     over.is_skipped |= batch.keyspace.restored != over.restored
     if not over.is_skipped:
         batch.keyspace.in_order(over.key, batch.plan)
@@ -679,7 +703,7 @@ def _packed_subject(subject: Subject) -> list[object]:
 
 
 def _subjects(raw: list[Any]) -> list[Subject]:
-    """Raises RemoteProtocolError."""
+    """Raises RemoteProtocolError if the question is invalid."""
     try:
         found = [
             Subject(key, None if slots is None else unpacked_slots(slots)) for key, slots in raw

@@ -1,7 +1,7 @@
 """Digest of a key's value: comparable between replicas that have applied the same operations to it.
 
-Over values only, never over tags, logs or stability: the sum modulo 2^128 of a hash over every live slot of every
-type, hidden ones, too. Sums do not depend on the order of the slots.
+It covers values only, never tags, logs or stability: the sum modulo 2^128 of a hash over every live slot of every type,
+including hidden ones. Sums do not depend on the order of the slots.
 """
 
 from hashlib import blake2b
@@ -13,17 +13,17 @@ _MODULUS = 1 << 128
 
 
 def key_digest(key: bytes, contents: Contents) -> str:
-    """Digest of a key by what it holds of each type, visible or hidden, as 32 hex digits."""
+    """Digest of a key's contents of all types, visible or hidden, as 32 hex digits."""
     return digest_of(key_sum(key, contents))
 
 
 def digest_of(total: int) -> str:
-    """The digest by its sum, as 32 hex digits."""
+    """The digest of a sum, as 32 hex digits."""
     return f"{total % _MODULUS:032x}"
 
 
 def key_sum(key: bytes, contents: Contents) -> int:
-    """The sum over these slots of a key, to be added up."""
+    """The sum over these slots of a key; sums of parts add up."""
     total = 0
     for type_, content in contents.items():
         begun = _begun(key, type_)
@@ -33,7 +33,7 @@ def key_sum(key: bytes, contents: Contents) -> int:
 
 
 def _begun(key: bytes, type_: RedisType) -> blake2b:
-    """What the hashes of all slots of a key and type begin with."""
+    """The hash state with which all slots of a key and type begin."""
     kind = b"%d" % type_
     return blake2b(b"%d:%b%d:%b" % (len(key), key, len(kind), kind), digest_size=16)
 
@@ -46,7 +46,7 @@ def _slot_hash(begun: blake2b, slot: bytes, value: bytes) -> int:
 
 
 def presence_hash(key: bytes, kind: bytes) -> int:
-    """Hash of a key of a type that is not replicated: regions of which one has it must not compare as equal."""
+    """Hash of a key whose type is not replicated: if only one region has the key, the digests must differ."""
     return int.from_bytes(
         blake2b(b"%d:%b%b" % (len(key), key, kind), digest_size=16).digest(), "big"
     )

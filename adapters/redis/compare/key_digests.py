@@ -1,7 +1,7 @@
-"""Short digests of many keys at a low cost, to find out which of them may differ between members.
+"""Short digests of many keys at a low cost, to find out which keys may differ between members.
 
-They need not be of one instant: what differs is examined exactly (`key_comparison`). Strings come with one MGET as long
-as they are short, other values with a command each, as many as are small in all; a large one a part at a time.
+They need not be of one instant: keys that differ are compared exactly (`comparison`). Short strings come with one MGET,
+other small values with a command each, many commands together; a large value comes a part at a time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from crdtcast.adapters.redis.types.strings import String
 
 DIGEST_BYTES = 8
 NOTHING = bytes(DIGEST_BYTES)
-"""Of a key that is not there."""
+"""Digest of a missing key."""
 
 
 class DigestLook(NamedTuple):
-    """One key. foreign: what it holds that no gateway has written, in words.
+    """The digest of one key.
 
+    foreign: in words, what it holds that no gateway wrote.
     type_: the name of its type, if that is not replicated.
     """
 
@@ -40,12 +41,12 @@ class DigestLook(NamedTuple):
 
     @property
     def not_replicated(self) -> list[str]:
-        """What to count it as, see `census`."""
+        """The types to count it under, see `census`."""
         return [self.type_] if self.type_ else []
 
 
 def value_digest(key: bytes, contents: Contents) -> bytes:
-    """Equal for equal values, in whatever order the slots come."""
+    """A digest that is equal for equal values, whatever the order of the slots."""
     types = types_of(contents)
     if not types:
         return NOTHING
@@ -65,7 +66,7 @@ def _content_parts(type_: RedisType, content: Content) -> list[bytes]:
 
 
 def _sum_of(slots: Iterable[tuple[bytes, bytes]]) -> int:
-    """Of a number for each slot: a sum can be added up a part at a time, in whatever order the parts come."""
+    """Sum of a number for each slot: parts of a sum can be added in any order."""
     words = (b"%d:%b%b" % (len(slot), slot, worth) for slot, worth in slots)
     numbers = (blake2b(word, digest_size=DIGEST_BYTES).digest() for word in words)
     return sum(int.from_bytes(number) for number in numbers)
@@ -80,12 +81,12 @@ def _digest(parts: list[bytes]) -> bytes:
 
 
 def foreign_digest(key: bytes, kind: str) -> bytes:
-    """Of a key that holds what is not replicated: by its presence."""
+    """Digest of a key with a value that is not replicated: its presence counts."""
     return blake2b(key + b"?" + kind.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def look_at(row: Row) -> DigestLook:
-    """The same of a key that was read exactly."""
+    """The digest of a key that was read exactly."""
     foreign = foreign_digest(row.key, row.foreign)
     digest = foreign if row.contents is None else value_digest(row.key, row.contents)
     return DigestLook(row.key, digest, row.foreign)
@@ -113,7 +114,7 @@ async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[DigestLook]:
             kind = kinds[key]
             name = kind.decode(errors="replace") if isinstance(kind, bytes) else "unknown"
             foreign = f"a key of type {name}"
-            if not is_replicated(kind):  # otherwise it became something else meanwhile
+            if not is_replicated(kind):  # otherwise its type has changed meanwhile
                 type_ = name
             digest = foreign_digest(key, foreign)
         if isinstance(at, int) and at >= 0:
@@ -123,12 +124,12 @@ async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[DigestLook]:
 
 
 def digest_until(digest: bytes, at: int) -> bytes:
-    """That of a key which has this deadline, too."""
+    """The digest of a key with this deadline."""
     return _digest([digest, b"%d" % at])
 
 
 async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[bytes, bytes]:
-    """Of strings, by their lengths; of what is not there, or has become something else meanwhile, there is none."""
+    """Digests of strings, given their lengths. Keys that are missing, or have another type meanwhile, are left out."""
     digests: dict[bytes, bytes] = {}
     together: list[bytes] = []
     room = PAGE_BYTES
@@ -158,7 +159,9 @@ async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[byte
 
 
 async def _digest_of_long(key: bytes, size: int, read: Read) -> bytes | None:
-    """The same as `value_digest`; another one if the text changes meanwhile: then the key is examined."""
+    """Like `value_digest`, for a long text. Different if the text changes meanwhile: then the key is compared
+    exactly.
+    """
     begun = [*_begun(key), b"type %d" % String.type, *_begun(WHOLE), b"%d:" % size]
     digest = blake2b(b"".join(begun), digest_size=DIGEST_BYTES)
     walk = ValuePages(String, home_of(key))
@@ -177,8 +180,8 @@ def _begun(word: bytes) -> list[bytes]:
 async def _digests_of(
     keys: Sequence[bytes], native: type[NativeType], read: Read
 ) -> dict[bytes, bytes]:
-    """Of keys that hold this type; of the small ones together, of each large one by itself. What has become something
-    else meanwhile has none.
+    """Digests of keys of this type: small ones are read together, large ones each by itself. Keys that have another
+    type meanwhile are left out.
     """
     digests: dict[bytes, bytes] = {}
     sizes = await by_name(read)([weighing(key) for key in keys])
@@ -199,7 +202,9 @@ async def _digests_of(
 
 
 async def _digest_of_large(key: bytes, native: type[NativeType], read: Read) -> bytes | None:
-    """A slot that comes twice, since the value grows or shrinks, makes it another one: then the key is examined."""
+    """Like `value_digest`, for a large value. If a slot comes twice, because the value grows or shrinks, the digest
+    differs: then the key is compared exactly.
+    """
     total = 0
     walk = ValuePages(native, home_of(key))
     while walk.following is not None:

@@ -1,8 +1,8 @@
-"""All effects on some keys from now on, and those from before that some other member may not have delivered.
+"""All effects on some keys from now on, and earlier ones that some other member may not have delivered.
 
-What a peer gives of a key is as of its own instant. Whatever it had not delivered then was not stable here when it was
-asked, so it is among the messages that were unstable at the beginning, or was delivered since. Removals are in them,
-which no log of values keeps.
+A peer's answer about a key is as of its own instant. A message that it had not delivered then was not stable at this
+member when the peer was asked. So that message was unstable at the beginning, or was delivered since. Removals are
+among these messages, although no log of values keeps them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit.round import Commit
 
 _AT_ONCE = 4096
-"""Effects that are decoded in one turn of the loop; the last message of a turn may have more."""
+"""Effects to decode in one turn of the loop; the last message of a turn may have more."""
 
 
 class KeyJournal:
-    """Of some keys, from the moment at which it is made. engine: that of the gateway."""
+    """The journal of some keys, from its creation on. engine: the gateway's."""
 
     def __init__(self, keys: Iterable[bytes], engine: Engine | GroupEngine) -> None:
         self._earlier: dict[bytes, list[Later]] = {key: [] for key in keys}
@@ -41,7 +41,9 @@ class KeyJournal:
         self._seen: set[Dot] = {message.dot for _, message in self._unread}
 
     async def read(self) -> None:
-        """Read what was unstable at the beginning: `of` has to know it. While a member is away, it may be very much."""
+        """Read the messages that were unstable at the beginning, which `of` needs. While a member is away, they may be
+        very many.
+        """
         decoded = 0
         while self._unread:
             tag, message = self._unread.popleft()
@@ -53,7 +55,7 @@ class KeyJournal:
                 await trio.lowlevel.checkpoint()
 
     def committed(self, commit: Commit) -> None:
-        """A commit was answered."""
+        """Note the effects of a commit that was answered."""
         for tag, _, event in () if commit.derived is None else commit.derived.sent:
             self._note(tag, event)
         for delivery, event in commit.deliveries:

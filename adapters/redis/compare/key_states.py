@@ -1,8 +1,8 @@
-"""What a key is worth at another instant than the one its row was read at, and who is right about it.
+"""The value of a key at another instant than that of its row, and the decision which member is right about it.
 
-`value_at` makes of a peer's row what the key is worth where more has been delivered, so that a receiver compares its
-own server with that, or takes it over. It is exact, whatever has become stable in between: what is stable at the giver
-is in the past of all that the giver has not delivered yet.
+`value_at` computes from a peer's row what the key is worth where more has been delivered. A receiver compares its own
+server with that, or takes it over. The value is exact, whatever has become stable in between: what is stable at the
+giver is in the past of all that the giver has not delivered yet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHOWN = 40
 
 
 class Later(NamedTuple):
-    """An effect on a key that was delivered, or sent, here."""
+    """An effect on a key that this member has delivered or sent."""
 
     effect: Effect
     tag: Tag
@@ -53,7 +53,7 @@ class Later(NamedTuple):
 
 
 class Value:
-    """What a key is worth. Equal values are one, also in a dictionary."""
+    """The value of a key. Equal values compare and hash as equal."""
 
     __slots__ = ("_same", "contents")
 
@@ -99,10 +99,11 @@ class Value:
 def value_at(
     row: Row, vector: Vector, later: Iterable[Later], slots: Slots | None = None
 ) -> Value | None:
-    """What a key is worth behind effects that the row's giver has not delivered; None for what no gateway has written.
-    vector: of the giver's instant. slots: those that the row is of, if not all.
+    """What a key is worth after effects that the row's giver has not delivered; None if no gateway wrote its value.
 
+    vector: that of the giver's instant.
     later: all effects on the key beyond that vector, and perhaps others, in the order of their delivery.
+    slots: those of the row, if not all.
     """
     if row.contents is None:
         return None
@@ -117,7 +118,7 @@ def value_at(
 
 
 def some_of(contents: Contents, slots: Slots | None) -> Contents:
-    """These slots of them, as far as they are there."""
+    """The part of the contents in these slots."""
     if slots is not None:
         wanted = {**slots, RedisType.DEADLINE: (WHOLE,)}
         contents = {
@@ -137,7 +138,7 @@ def _apply(
     timestamp: int,
     place: int,
 ) -> None:
-    """The same as `Keyspace.apply`, on values. of: the key."""
+    """Like `Keyspace.apply`, on values. of: the key."""
     match effect:
         case One(key, type_, slots):
             log.one(key, type_, slots, tag, place)
@@ -201,23 +202,29 @@ def _set_deadline(
         contents[RedisType.DEADLINE] = {WHOLE: b"%d" % last.at}
 
 
-# Who is right
+# Which member is right
 
 
 @dataclass(frozen=True, slots=True)
 class KeyVerdict:
-    """value: what the key is worth, None if that cannot be decided. why: in words, for a log line."""
+    """A decision about a key.
+
+    value: what the key is worth, None if that cannot be decided.
+    why: in words, for a log line.
+    """
 
     value: Value | None
     why: str
 
 
 def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> KeyVerdict:
-    """Who is right about a key. votes: what it is worth at members that hold a value which a gateway may have written,
-    all as of one history; members: of the group; complete: whether all members were heard.
+    """Decide which value of a key is right. If more than half of the members hold one value, that is right. Otherwise
+    nothing is lost: slots that only some members hold are kept; a slot with two different values makes the key
+    disputed.
 
-    What more than half of the members hold is right. Otherwise nothing is lost: what only some hold is kept, each slot
-    by itself; two different values of one stay disputed.
+    votes: the key's value at members that hold a value which a gateway may have written, all as of one history.
+    members: members of the group.
+    complete: whether all members answered.
     """
     counts: dict[Value, list[str]] = {}
     for name, value in sorted(votes.items()):

@@ -1,8 +1,8 @@
-"""Compares a gateway's keys with other members' all the time, a page now and then, so that what was changed past a
-gateway is found within one round; and at once when an operator asks.
+"""Compares a gateway's keys with those of other members all the time, page by page, and at once when an operator asks.
+So a key that was changed directly in a server is found within one round.
 
-Each gateway goes over its own keys and compares them with its successor, the next linked member in the order of names.
-So a key that one server has lost is found by another one, which has it. What differs is examined (`key_comparison`).
+Each gateway compares its own keys with its successor, the next linked member in the order of names. So a key that one
+server has lost is found by another member that has it. Keys that differ are compared exactly (`comparison`).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from crdtcast.exceptions import CrdtcastError, LocalProtocolError, NotReadyError
 from crdtcast.group.status import ComparisonStatus
 
 BASIS_KEYS = 1_000_000
-"""So many keys, or fewer, take one period; more take longer, in proportion."""
+"""Up to this many keys take one period; more take longer, in proportion."""
 _NAMED = 10
 _PAGE_BYTES = 512 * 1024
 _AGAIN_SECONDS = 1.0
 _PROGRESS_SECONDS = 5.0
 _FRESH_SECONDS = 1.0
 _FRESH_KEYS = 200
-"""Keys whose type was looked up that are compared beside the rounds, in each `_FRESH_SECONDS`."""
+"""Keys whose type was looked up to compare in addition to the rounds, in each `_FRESH_SECONDS`."""
 
 
 @dataclass(slots=True)
 class NotReplicated:
-    """What of a server's keys is not replicated: counts by type, and the first keys."""
+    """Keys of a server that are not replicated: counts by type, and the first keys."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     named: list[bytes] = field(default_factory=list)
 
     def note(self, looks: Sequence[DigestLook]) -> None:
-        """Count among these."""
+        """Count those among these keys."""
         for look in looks:
             if kinds := look.not_replicated:
                 self.kinds.update(kinds)
@@ -58,13 +58,13 @@ class NotReplicated:
 
 @dataclass(slots=True)
 class Round:
-    """How far one round is, or what it has found."""
+    """Progress of one round, or its result."""
 
     keys: int = 0
     left_out: int = 0
-    """Keys that could not be compared, since peers did not answer."""
+    """Keys that could not be compared because peers did not answer."""
     findings: dict[bytes, KeyDifference] = field(default_factory=dict)
-    """Of the keys that were examined. One that was examined again is equal only if it always was."""
+    """Findings of the keys examined. A key that was examined again is equal only if it always was."""
     not_replicated: NotReplicated = field(default_factory=NotReplicated)
 
     def note(self, found: FoundDifferences) -> None:
@@ -75,14 +75,16 @@ class Round:
             self.findings[found.key] = found.finding
 
     def counts(self) -> dict[str, int]:
-        """Numbers of keys by finding."""
+        """Counts of keys by finding."""
         return dict(Counter(finding.value for finding in self.findings.values()))
 
 
 class CompareRounds:
-    """Of one gateway. period: seconds of a round. count: own keys. tell: asks members to look at keys themselves.
+    """The rounds of one gateway.
 
-    on_changed: called for each key that was found changed past a gateway, here or elsewhere.
+    period: seconds of a round.
+    tell: asks members to examine keys themselves.
+    on_changed: called for each key that was found changed directly in a server, this one or another.
     """
 
     def __init__(
@@ -111,17 +113,17 @@ class CompareRounds:
         self._wake = trio.Event()
         self.rounds: int = 0
         self.put_right: int = 0
-        """Keys, since start."""
+        """Keys repaired since start."""
         self._ended_at: float | None = None
         self.current: Round = Round()
         self.last: Round = Round()
         self._not_replicated = NotReplicated()
-        """As of the last time that all own keys were looked at."""
+        """As of the last walk over all own keys."""
 
     # In the background
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the rounds until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_urgent)
             while self._period:
@@ -152,12 +154,12 @@ class CompareRounds:
                 break
             due = max(due + pace, trio.current_time())
             await trio.sleep_until(due)
-        for some in portions(list(self._differing)):  # they may have been put right elsewhere
+        for some in portions(list(self._differing)):  # another member may have repaired them
             with suppress(CrdtcastError):
                 await self._examined(some, told=True)
 
     async def _compare(self, looks: Sequence[DigestLook]) -> None:
-        """Compare a page; it is left out of this round if peers fail twice, so that the keys behind it are compared."""
+        """Compare a page. It is left out of this round if peers fail twice, so that the keys after it are compared."""
         for tries_left in (1, 0):
             peer = await self._some_peer()
             try:
@@ -170,7 +172,7 @@ class CompareRounds:
         self.current.left_out += len(looks)
 
     async def _some_peer(self) -> str:
-        """The successor, as soon as there is one."""
+        """The successor, as soon as a member is linked."""
         while True:
             if (peer := self._successor()) is not None:
                 return peer
@@ -194,18 +196,20 @@ class CompareRounds:
             self._log.error("and %s more keys that were changed directly in a server", f"{more:,}")
 
     def _successor(self) -> str | None:
-        """The member that own keys are compared with: so each one has a predecessor, as long as all are linked."""
+        """The member to compare own keys with. By this order each member has a predecessor, as long as all are
+        linked.
+        """
         linked = sorted(self._linked())
         return next((name for name in linked if name > self._name), linked[0] if linked else None)
 
     def looked_up(self, key: bytes) -> None:
-        """A key that had not been used since the start was found at the server: compare it soon."""
+        """Compare a key soon: it had not been used since the start and was found at the server."""
         if len(self._fresh) < _FRESH_KEYS:
             self._fresh[key] = None
             self._wake.set()
 
     def look(self, keys: Iterable[bytes]) -> None:
-        """Examine these keys soon: a peer has found that they differ, or they are damaged here."""
+        """Examine these keys soon: a peer has found that they differ, or they are damaged at this member."""
         self._urgent.update(dict.fromkeys(keys))
         self._wake.set()
 
@@ -224,7 +228,7 @@ class CompareRounds:
                     for some in portions(fresh):
                         looks = await self._comparison.looks(some)
                         await self._examined(await self._comparison.page(peer, looks))
-            except CrdtcastError as error:  # the next round comes to them again
+            except CrdtcastError as error:  # the next round compares them again
                 self._log.info("comparing keys: %s", error)
                 await trio.sleep(_AGAIN_SECONDS)
 
@@ -233,7 +237,7 @@ class CompareRounds:
     async def _examined(
         self, keys: Sequence[bytes], *, told: bool = False, source: str | None = None
     ) -> list[FoundDifferences]:
-        """Examine keys and do what follows. told: a peer has asked for it, so peers know."""
+        """Examine keys and act on the results. told: a peer has asked for it, so peers know."""
         if not keys:
             return []
         found = await self._comparison.examine(keys, source=source)
@@ -272,12 +276,12 @@ class CompareRounds:
             )
 
     def _are_equal(self, keys: Iterable[bytes]) -> None:
-        """Keys that differed are the same at all members that are linked."""
+        """Keys that differed are now the same at all linked members."""
         for key in keys:
             self._differing.pop(key, None)
 
     def status(self) -> dict[str, Any]:
-        """For CRDTCAST STATUS."""
+        """Fields for CRDTCAST STATUS."""
         names = list(self._differing)
         last, foreign = self.last, self._not_replicated
         return {
@@ -293,7 +297,7 @@ class CompareRounds:
         }
 
     def outline(self) -> ComparisonStatus:
-        """For the status of the member."""
+        """Fields for the status of the member."""
         ended, last = self._ended_at, self.last
         return ComparisonStatus(
             found=self._comparison.changed,
@@ -307,10 +311,10 @@ class CompareRounds:
             not_replicated=dict(self._not_replicated.kinds),
         )
 
-    # At once
+    # At an operator's request
 
     async def verify(self) -> dict[str, Any]:
-        """Compare all keys of all linked members with this one's, exactly, and change nothing."""
+        """Compare all keys of this member exactly with those of all linked members, and change nothing."""
         found: dict[bytes, FoundDifferences] = {}
         keys = 0
         peers, known = self._peers(None), set(self._differing)
@@ -335,9 +339,11 @@ class CompareRounds:
         }
 
     async def repair(self, key: bytes | None, source: str | None) -> dict[str, Any]:
-        """Put one key right, or all. source: the member whose values are right; otherwise it is decided for each key.
+        """Repair one key, or all.
 
-        Raises NotReadyError, LocalProtocolError if a key is left that differs.
+        source: the member whose values are right; without it, the right value is decided for each key.
+
+        Raises NotReadyError if keys cannot be compared, LocalProtocolError if the one key still differs.
         """
         if source == self._name:
             return await self._keep_own(key)
@@ -381,7 +387,7 @@ class CompareRounds:
         }
 
     async def _keep_own(self, key: bytes | None) -> dict[str, Any]:
-        """What is refused here is in order as it is: only where no other member could say otherwise."""
+        """Accept the refused keys of this member as they are: only if no other member could object."""
         if linked := sorted(self._linked()):
             raise LocalProtocolError(
                 f"{', '.join(linked)} is linked: run `crdtcast repair KEY --from {self._name}` "
@@ -417,9 +423,10 @@ class CompareRounds:
     async def _sweep(
         self, peers: Sequence[str], foreign: dict[str, Counter[str]]
     ) -> AsyncGenerator[tuple[int, list[bytes]], None]:
-        """All own keys and all of these peers', page by page: how many own ones are new, and which may differ.
+        """Walk over all own keys and those of these peers, page by page: how many own keys are new, and which keys may
+        differ.
 
-        foreign: takes what each member has that is not replicated, by type.
+        foreign: receives each member's counts of keys that are not replicated, by type.
         """
         own = NotReplicated()
         foreign[self._name] = own.kinds
@@ -449,7 +456,7 @@ class CompareRounds:
 
 
 def portions(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """The keys in lists that fit into a question each."""
+    """The keys in lists that each fit into one question."""
     some: list[bytes] = []
     size = 0
     for key in keys:

@@ -1,6 +1,6 @@
-"""Looks at the slots of one large key, a page at a time: which of them may be worth something else at a peer.
+"""Compares the slots of one large key, a page at a time: which of them may have another value at a peer.
 
-They need not be of one instant: what differs is examined exactly (`key_comparison`).
+They need not be of one instant: slots that differ are compared exactly (`comparison`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from crdtcast.exceptions import NotReadyError, RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked
 
 MOST_SLOTS = 2_000
-"""That are examined together."""
+"""Slots that are examined together."""
 _LONGEST_START = 20
-"""Digits of the place at which a page begins."""
+"""Most digits of the place at which a page begins."""
 Ask: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 _pack: Callable[[object], bytes] = msgpack.packb
 
 
 class SlotLook(NamedTuple):
-    """One slot that is there. size: bytes of it."""
+    """One existing slot. size: bytes of it."""
 
     digest: bytes
     size: int
@@ -45,7 +45,12 @@ Looks: TypeAlias = dict[bytes, SlotLook]
 
 
 class SlotLooks:
-    """Of one gateway. keyspace: the one in use. ask: a question to a peer. read: own reads."""
+    """The slot comparison of one gateway.
+
+    keyspace: returns the current one.
+    ask: sends a question to a peer.
+    read: reads the gateway's own server.
+    """
 
     def __init__(self, keyspace: Callable[[], Keyspace], ask: Ask, read: Read) -> None:
         self._keyspace = keyspace
@@ -53,7 +58,10 @@ class SlotLooks:
         self._read = read
 
     async def answer(self, question: Sequence[Any]) -> bytes | None:
-        """What a peer has asked; None if it is another question. Raises NotReadyError, RemoteProtocolError."""
+        """The answer to a peer's question; None if it is another kind of question.
+
+        Raises RemoteProtocolError if the question is invalid, NotReadyError if the server does not answer.
+        """
         match question:
             case ["slots" | "differ", bytes(key), *_]:
                 _check(key)
@@ -68,8 +76,8 @@ class SlotLooks:
         return None
 
     async def candidates(self, peer: str, key: bytes) -> AsyncGenerator[Slots, None]:
-        """Slots that may be worth something else at a peer, so many at a time as are a page. Those of types that have
-        only one are among the first.
+        """Slots whose value may differ at a peer, a page at a time. The first page also has all single slots of types
+        with only one.
         """
         some: dict[RedisType, list[bytes]] = {}
         left, room = MOST_SLOTS, PAGE_BYTES
@@ -129,7 +137,7 @@ class SlotLooks:
         return walk.following, {} if page is None else _looks_at(page.content)
 
     async def _looks(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> Looks:
-        """Of those that are there."""
+        """Digests of the existing ones."""
         if not slots:
             return {}
         subject = Subject(key, {type_: slots})
@@ -138,7 +146,7 @@ class SlotLooks:
 
 
 def _check(key: bytes) -> None:
-    """Raises RemoteProtocolError."""
+    """Raises RemoteProtocolError if it is invalid."""
     try:
         check_name(key)
     except ValueError as error:
@@ -155,12 +163,12 @@ def _look(slot: bytes, worth: Worth) -> SlotLook:
 
 
 def _differing(looks: Mapping[bytes, SlotLook], own: Mapping[bytes, SlotLook]) -> list[bytes]:
-    """Which of the former are not the same in the latter."""
+    """The slots in `looks` that are missing in `own` or differ there."""
     return [slot for slot, look in looks.items() if own.get(slot) != look]
 
 
 def _decoded(raw: Any) -> Looks:
-    """Raises RemoteProtocolError."""
+    """Raises RemoteProtocolError if it is invalid."""
     try:
         looks = {slot: SlotLook(digest, int(size)) for slot, (digest, size) in raw.items()}
         if all(type(slot) is type(look.digest) is bytes for slot, look in looks.items()):

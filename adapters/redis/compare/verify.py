@@ -1,8 +1,8 @@
-"""CRDTCAST VERIFY: a digest of every key, written to the event log and summed up.
+"""CRDTCAST VERIFY: a digest of every key, written to the event log, and their sum.
 
-Keys are read in slices behind the commits, so each digest belongs to the vector at its instant. Two replicas with
-equal vectors must answer with equal digests. Sums over slots are added up page by page: a large value is read in pages,
-and again if it was written meanwhile.
+Keys are read in slices after commits, so each digest belongs to the vector at its instant. Two replicas with equal
+vectors must answer with equal digests. Sums over slots are added up page by page: a large value is read in pages, and
+again if it was written meanwhile.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ from crdtcast.causality.tags import Vector
 _SLICE = 500
 _MINUTE_MS = 60_000
 _WALKS = 2
-"""Over a large value that is written meanwhile, before it is read at once."""
+"""Walks over a large value that clients write meanwhile, before it is read at once."""
 
 
 class _Held(NamedTuple):
-    """What a key held at an instant. total: over its slots, and its deadline; None if it held nothing of the type that
-    it had, or hid something. until: its deadline, negative for none. vector: see `Recorder.vector_of`.
+    """What a key held at an instant.
+
+    total: the sum over its slots and its deadline; None if it no longer held that type, or hid a value.
+    until: its deadline, negative for none.
+    vector: see `Recorder.vector_of`.
     """
 
     name: bytes
@@ -58,7 +61,7 @@ _Key: TypeAlias = tuple[type[NativeType], bytes]
 async def _held(
     committer: Committer, recorder: Recorder, weighed: Sequence[tuple[_Key, int]]
 ) -> list[_Held]:
-    """What these hold; a large value is read in pages, unless it is written all the time."""
+    """The contents of these keys; a large value is read in pages, unless it is written all the time."""
     some = [key for key, _ in weighed]
     (native, name), weight = weighed[0]
     if weight > PAGE_BYTES and native.get is not None:
@@ -79,7 +82,7 @@ async def _held(
 
 
 def _reading(some: Sequence[_Key]) -> Steps[list[tuple[int, Content | None]]]:
-    """Until when these are there, and what they hold of their types."""
+    """The deadlines of these keys, and their contents."""
     asked: list[tuple[int, list[bytes]]] = []
     for native, name in some:
         home = home_of(name)
@@ -96,7 +99,7 @@ def _reading(some: Sequence[_Key]) -> Steps[list[tuple[int, Content | None]]]:
 async def _held_in_pages(
     committer: Committer, recorder: Recorder, native: type[NativeType], name: bytes
 ) -> _Held | None:
-    """None if it was written meanwhile, or a slot has come twice."""
+    """None if the value was written meanwhile, or a slot came twice."""
     home, read = home_of(name), partial(replies_to, committer.ask)
     vector = recorder.vector_of(name)
     walk = ValuePages(native, home)
@@ -123,8 +126,8 @@ async def digest_everything(committer: Committer, recorder: Recorder) -> dict[st
     "not_replicated": {type: n}}`.
 
     The vector is the one before the first slice. Keys of types that are not replicated count by their presence in the
-    digest. Keys with a deadline count apart, and only if that is behind `until`, so that two digests of one `until` are
-    of the same keys, although clocks differ.
+    digest. Keys with a deadline count separately, and only if the deadline is after `until`: so two digests with the
+    same `until` cover the same keys, although clocks differ.
     """
     databases = committer.keyspace.databases
     read_words = partial(replies_to, committer.ask)
@@ -152,9 +155,9 @@ async def digest_everything(committer: Committer, recorder: Recorder) -> dict[st
         for some in portions(list(zip(found, weights, strict=True)), weights, PAGE_BYTES):
             for name, sum_, until, of in await _held(committer, recorder, some):
                 if sum_ is None:
-                    recorder.touch_again(name)  # told when it has been read with what it hides
+                    recorder.touch_again(name)  # logged once it has been read with what it hides
                     continue
-                # What is nearer may be gone elsewhere.
+                # A key with a nearer deadline may be gone at other members.
                 if until < 0 or until > horizon - _MINUTE_MS:
                     recorder.tell_digest(name, of, digest_of(sum_))
                 if until < 0:
@@ -181,5 +184,5 @@ async def digest_everything(committer: Committer, recorder: Recorder) -> dict[st
 
 
 def _horizon(now: int) -> int:
-    """The next full minute but what is near: who is asked within the same one has the same."""
+    """The next full minute that is not too near: members asked within the same minute have the same."""
     return ((now + MARGIN_MS) // _MINUTE_MS + 1) * _MINUTE_MS

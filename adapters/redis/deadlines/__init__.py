@@ -1,1 +1,1 @@
-"""When keys expire: docs/redis-deadlines.md has the rules, and what each of them prevents."""
+"""Expiry of keys: docs/redis-deadlines.md has the rules, and what each of them prevents."""

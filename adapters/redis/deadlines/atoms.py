@@ -12,7 +12,11 @@ from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 
 class Deadline(NamedTuple):
-    """One that was set. at: milliseconds since the epoch, or `NEVER`. timestamp: hybrid logical time."""
+    """A deadline that was set.
+
+    at: milliseconds since the epoch, or `NEVER`.
+    timestamp: hybrid logical time.
+    """
 
     at: int
     timestamp: int
@@ -25,7 +29,7 @@ Deadlines: TypeAlias = tuple[Deadline, ...]
 
 
 def winner(deadlines: Deadlines) -> Deadline | None:
-    """The one that counts: the latest; the earliest if all were set with LT."""
+    """The deadline that counts: the latest; the earliest if all were set with LT."""
     if not deadlines:
         return None
     pick = min if all(each.only is Only.LESS for each in deadlines) else max
@@ -33,17 +37,17 @@ def winner(deadlines: Deadlines) -> Deadline | None:
 
 
 def seen(deadline: Deadline, tag: Tag) -> bool:
-    """Whether it is in the causal past of an effect of `tag` that is being applied now."""
+    """Whether the deadline is in the causal past of an effect of `tag` that is being applied now."""
     return tag.past.get(deadline.dot.origin, 0) >= deadline.dot.counter or deadline.dot == tag.dot
 
 
 class DeadlineLog:
-    """By key, with an index by message so that stability costs what the message wrote."""
+    """Unstable deadlines by key, with an index by message, so that stability costs only what the message wrote."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Deadlines] = {}
         self.by_dot: defaultdict[Dot, list[bytes]] = defaultdict(list)
-        """Keys whose deadlines a message has set. To be read only."""
+        """Keys whose deadlines a message has set. Read-only."""
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._keys
@@ -56,21 +60,21 @@ class DeadlineLog:
         return iter(self._keys)
 
     def any_ends(self) -> bool:
-        """Whether one of them is a point in time."""
+        """Whether any deadline is a point in time."""
         return any(each.at != NEVER for some in self._keys.values() for each in some)
 
     def of(self, key: bytes) -> Deadlines:
-        """What is unstable of a key's deadline, in the order in which it came."""
+        """The unstable part of a key's deadline, in the order in which it came."""
         return self._keys.get(key, ())
 
     def take(self, key: bytes, deadlines: Deadlines) -> None:
-        """Have what another log has of a key. It never becomes stable here."""
+        """Take over what another log has for a key. It never becomes stable in this log."""
         self._keep(key, deadlines)
 
     def set(
         self, key: bytes, at: int, only: Only, tag: Tag, timestamp: int, place: int
     ) -> Deadline | None:
-        """A deadline, behind a kill of those that it has seen. Returns the one that counts now."""
+        """Set a deadline, after a kill of those that it has seen. Returns the one that counts now."""
         left = tuple(each for each in self.of(key) if not seen(each, tag))
         deadline = Deadline(at, timestamp, tag.dot, place, only)
         self._keys[key] = (*left, deadline)
@@ -78,16 +82,16 @@ class DeadlineLog:
         return winner(self._keys[key]) if left else deadline
 
     def assign(self, key: bytes, at: int, dot: Dot, timestamp: int, place: int) -> None:
-        """A deadline of a write that has seen all that is here."""
+        """Set the deadline of a write that has seen all that is in the log."""
         self._keys[key] = (make_tuple(Deadline, (at, timestamp, dot, place, Only.ALWAYS)),)
         self.by_dot[dot].append(key)
 
     def drop(self, key: bytes) -> None:
-        """An own removal, which has seen all that is here."""
+        """Remove a key locally, by a removal that has seen all that is in the log."""
         self._keys.pop(key, None)
 
     def kill(self, key: bytes, tag: Tag) -> Deadline | None:
-        """Drop those that `tag` has seen. Returns the one that counts of what is left."""
+        """Drop the deadlines that `tag` has seen. Returns the one that counts of the rest."""
         deadlines = self._keys.get(key)
         if deadlines is None:
             return None
@@ -96,7 +100,7 @@ class DeadlineLog:
         return winner(left)
 
     def kill_all(self, db: int | None, tag: Tag) -> None:
-        """Drop of all keys, or those of a database, those that `tag` has seen."""
+        """Drop the deadlines that `tag` has seen, of all keys or those of a database."""
         for key in names_in(self._keys, db):
             self.kill(key, tag)
 

@@ -1,4 +1,4 @@
-"""The deadlines of keys within one commit: what a look has found, what effects make of it, what the server gets."""
+"""The deadlines of keys within one commit: what a look found, what effects make of it, and what the server gets."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ _FORGOTTEN_AT_ONCE = 2_000
 
 
 class Dated:
-    """A key that has a deadline, or had one as the commit began. `at` is kept up, never computed again: what is stable
-    is nowhere else.
+    """A key that has a deadline, or had one when the commit began. `at` is updated, never computed again: its stable
+    part is stored nowhere else.
 
-    is_mine: whether this member has set it. bucket: where the index has the key, empty if nowhere. is_dropped: the
-    server has dropped the key at its deadline; only an `Expire` may follow, or the end of everything in it.
-    was_dropped: it had, and the deadline has stayed.
+    is_mine: whether this member has set it.
+    bucket: where the index has the key, empty if nowhere.
+    is_dropped: the server has dropped the key at its deadline; only an `Expire` may follow, or the end of everything in
+        it.
+    was_dropped: the server had dropped the key, and the deadline has stayed.
     """
 
     bucket = b""
@@ -45,7 +47,7 @@ class Dated:
 
 
 class Orphan:
-    """A deadline without data. until: when all of this is stable no effect can need it any more."""
+    """A deadline without data. until: once all of this is stable, no effect can need the deadline any more."""
 
     __slots__ = ("at", "is_mine", "until")
 
@@ -56,31 +58,31 @@ class Orphan:
 
 
 class Dates:
-    """By key. me: this incarnation, whose deadlines are its own."""
+    """Deadlines by key. me: this incarnation, which owns the deadlines that it sets."""
 
     def __init__(self) -> None:
         self.me: str = ""
         self.offset_ms: int = 0
-        """What an administrator has moved the clock by."""
+        """How far an administrator has moved the clock."""
         self.in_use: bool = False
-        """Whether the server may hold deadlines: then a look at a key is one at its deadline, too."""
+        """Whether the server may hold deadlines: then a look at a key includes its deadline."""
         self._ahead_ms = 0
         """How far the server's clock is ahead of this machine's."""
         self.touched: dict[bytes, Dated] = {}
         self.orphans: dict[bytes, Orphan] = {}
         self.looks_on: DeadlinePlace = BEGINNING
-        """Where the next look for what the server has dropped begins; elsewhere than there, there may be more."""
+        """Where the next search for dropped keys begins; unless that is the beginning, there may be more now."""
         self.none_of_mine: int = 0
-        """Buckets up to this second have been looked at, and have no deadline that this member has set."""
+        """The buckets up to this second have been searched, and have no deadline that this member has set."""
         self._may_have_none = 0
-        """The same, of the round under way, as far as it has come."""
+        """The same for the round under way, as far as it has come."""
         self.others_tell = False
-        """Others have told of keys that expired, since this was taken back."""
+        """Other members have sent expiries of keys since this was reset."""
 
     def resume(
         self, me: str, orphans: Mapping[bytes, bytes], delivered: Vector, *, in_use: bool
     ) -> None:
-        """Go on from what the server holds. delivered: all that is."""
+        """Continue from what the server holds. delivered: the vector."""
         self.me, self.in_use = me, in_use
         until = dict(delivered)
         for key, raw in orphans.items():
@@ -96,7 +98,7 @@ class Dates:
         self._ahead_ms = now - _clock_ms()
 
     def looked(self, now: int, place: DeadlinePlace, found: Sequence[Due]) -> None:
-        """Take in a look for what the server has dropped. place: where the next one goes on."""
+        """Take in a search for dropped keys. place: where the next one continues."""
         self.told(now)
         if self.looks_on == BEGINNING:
             self._may_have_none = now // 1000 - 1
@@ -113,7 +115,7 @@ class Dates:
         self._ahead_ms += by_ms
 
     def learn(self, key: bytes, found: FoundDeadlines, now: int) -> None:
-        """Take in a look."""
+        """Take in a look at a key."""
         self.told(now)
         self.touched.pop(key, None)
         orphan = self.orphans.get(key)
@@ -132,27 +134,27 @@ class Dates:
         self.touched[key] = dated
 
     def learn_due(self, due: Due) -> None:
-        """A key that the server has dropped."""
+        """Note that the server has dropped a key."""
         dated = Dated(int(due.second) * 1000, is_mine=due.owner == MINE)
         dated.bucket, dated.is_dropped = due.second, True
         self.touched[due.key] = dated
 
     def dropped(self) -> list[bytes]:
-        """Keys that the server has dropped, and no X has followed."""
+        """Keys that the server has dropped, and no expiry message (X) has followed."""
         return [key for key, dated in self.touched.items() if dated.is_dropped]
 
     def at(self, key: bytes) -> int:
-        """The deadline of a key that is known."""
+        """The deadline of a known key."""
         dated = self.touched.get(key)
         return NEVER if dated is None else dated.at
 
     def is_dropped(self, key: bytes) -> bool:
-        """Whether the server has dropped it, and no X has followed."""
+        """Whether the server has dropped the key, and no X has followed."""
         dated = self.touched.get(key)
         return dated is not None and dated.is_dropped
 
     def is_known_again(self, key: bytes) -> None:
-        """All that the server has dropped has come to its end."""
+        """All that the server dropped with the key has ended."""
         if (dated := self.touched.get(key)) is not None:
             if dated.is_dropped:
                 dated.was_dropped = not dated.was_orphan
@@ -162,7 +164,7 @@ class Dates:
                 dated.was_dropped = False
 
     def set(self, key: bytes, deadline: Deadline | None) -> None:
-        """What was stable is gone: this is the deadline from here on, None for none."""
+        """Set the deadline, None for none: the stable part is gone."""
         at = NEVER if deadline is None else deadline.at
         dated = self.touched.get(key)
         if dated is None:
@@ -176,7 +178,7 @@ class Dates:
         dated.is_mine = deadline is not None and deadline.dot.origin == self.me
 
     def put(self, key: bytes, at: int) -> None:
-        """The key was taken over from another member, with this deadline."""
+        """Set the deadline of a key that was taken over from another member."""
         if key in self.touched or at != NEVER:
             dated = self.touched.setdefault(key, Dated(NEVER, is_mine=False))
             dated.is_new |= dated.at != at
@@ -185,7 +187,9 @@ class Dates:
             self.in_use = True
 
     def moves(self, found: Mapping[bytes, GoneDeadline]) -> Iterator[list[Move]]:
-        """What the server is to be told, some keys at a time. found: keys of which only it knows the deadline."""
+        """The changes that the server must get, some keys at a time. found: keys whose deadline only the server
+        knows.
+        """
         known = chain(
             [_move(key, self.touched.get(key), gone) for key, gone in found.items()],
             [
@@ -198,21 +202,21 @@ class Dates:
             yield some
 
     def flushed(self, db: int | None) -> None:
-        """No key of a database, or of all, has a deadline any more, nor an entry in the index."""
+        """Forget all deadlines of a database, or of all: none is left, nor an entry in the index."""
         dated: dict[bytes, Dated] | dict[bytes, Orphan]
         for dated in (self.touched, self.orphans):
             for key in names_in(dated, db):
                 del dated[key]
 
     def pinned(self) -> None:
-        """In the middle of a commit the server has been told all, and deadlines that are near were put off."""
+        """In the middle of a commit, the server got all deadlines, and near ones were postponed."""
         for dated in self.touched.values():
             dated.was_pinned = dated.was_orphan = True
             if not dated.is_dropped:
                 dated.bucket = b"" if dated.at == NEVER else b"%d" % (dated.at // 1000)
 
     def ended(self, key: bytes, deadline: Deadline | None) -> None:
-        """A message that is stored now has ended all that was under the key; this deadline counts."""
+        """A message that is now stored has ended all that was under the key; this deadline counts."""
         if key in self.orphans and key not in self.touched:
             self.touched[key] = dated = Dated(NEVER, is_mine=False)
             dated.was_orphan = True
@@ -220,23 +224,26 @@ class Dates:
             self.set(key, deadline)
 
     def moved(self, move: Move, found: bytes, delivered: Vector) -> bool:
-        """The server has been told, and has answered this. delivered: all that is by now; it is kept. Returns whether
-        the server has to be asked before the key is used again.
+        """Take in the server's answer to a change. Returns whether the server must be asked before the key is used
+        again.
+
+        delivered: the vector now, which is kept.
         """
         self.orphans.pop(move.key, None)
-        if not found and move.at is not None:  # the last one is the newest
+        if not found and move.at is not None:  # the last entry is the newest
             self.orphans[move.key] = Orphan(move.at, delivered, is_mine=move.owner == MINE)
             return True
         return len(found) > 1 or (not found and move.gone is not None)
 
     def has_unneeded(self, stable: Vector, delivered: Vector) -> bool:
-        """Whether there are orphans that can be forgotten: see `unneeded`."""
+        """Whether any orphans can be forgotten: see `unneeded`."""
         oldest = next(iter(self.orphans.values()), None)
         return oldest is not None and _reaches(stable, delivered, oldest)
 
     def unneeded(self, stable: Vector, delivered: Vector) -> list[bytes]:
-        """Orphans of which all effects are stable; they are forgotten by this. delivered: of those who have not ended,
-        and been forgotten.
+        """Remove and return the orphans whose effects are all stable.
+
+        delivered: the vector without ended and forgotten incarnations.
         """
         gone: list[bytes] = []
         until: Vector | None = None
@@ -264,7 +271,8 @@ def _clock_ms() -> int:
 def _move(key: bytes, dated: Dated | None, gone: GoneDeadline | None = None) -> Move:
     if dated is None:
         dated = Dated(NEVER, is_mine=False)
-    # A command that found no data has ended nothing; had one brought some, its message ends what is kept here.
+    # A command that found no data has ended nothing. Had another one added data, its message would have ended what is
+    # kept.
     has_none = dated.at == NEVER or (gone is GoneDeadline.ENDS and not dated.was_orphan)
     move: Move = make_tuple(
         Move,

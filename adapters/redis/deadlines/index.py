@@ -1,19 +1,19 @@
-"""The index of deadlines in the metadata database, and the fixed scripts that look at it and move it.
+"""The index of deadlines in the metadata database, and the fixed scripts that read and change it.
 
     due             sorted set of the seconds that have a bucket
-    due:SECOND      hash, keys whose deadline is in that second -> whether this member has set it (`m`), or another
-    orphans         hash, keys without data -> their deadline and who has set it
-    pinned          hash, keys whose native deadline is put off for a moment -> their deadline
-    looked          text, which is there for as long as no key is dropped whose deadline a look has seen and not put off
+    due:SECOND      hash, keys with a deadline in that second -> whether this member (`m`) or another (`o`) has set it
+    orphans         hash, keys without data -> their deadline and which member has set it
+    pinned          hash, keys whose native deadline is postponed for a moment -> their deadline
+    looked          text; while it exists, no key is dropped whose deadline a look has seen and not postponed
 
-Keys are told by their names (`databases`). An entry is always in the bucket of the native deadline, moved in the same
-step as the write. So an entry that is over, and whose key is gone, means that the server has dropped it; nothing is
-kept by key in memory. An entry whose key is there is stale: a write on the whole key does not look for it, and the next
-look removes it.
+Keys are given by name (`databases`). An entry is always in the bucket of the native deadline, moved in the same step as
+the write. So an entry that is over, and whose key is gone, means that the server has dropped the key; no memory is
+needed per key. An entry that is over, and whose key exists, is stale: a write on the whole key does not look for the
+entry, and the next search removes it.
 
-A gateway looks at a key, decides, and writes: three instants. So a look puts off a deadline that is near (`pinned`);
-the server cannot drop the key in between, and the write sets the deadline again, or a restart does. Of deadlines that
-are farther away the look leaves `looked` for so long, which is watched: what is written later than that fails whole.
+A gateway looks at a key, decides, and writes: three instants. So a look postpones a near deadline (`pinned`): the
+server cannot drop the key in between, and the write, or a restart, sets the deadline again. For deadlines farther away,
+the look sets `looked`, which expires before they do and is watched: a later write fails as a whole.
 """
 
 from __future__ import annotations
@@ -30,18 +30,16 @@ from crdtcast.adapters.redis.store.slot_value import LONGEST_NUMBER
 DUE, ORPHANS, PINNED, LOOKED = b"due", b"orphans", b"pinned", b"looked"
 BUCKET_PREFIX = b"due:"
 BOUND_MS = 500
-"""How far a clock in service may be from the true time."""
+"""How far a clock in use may differ from the true time."""
 MARGIN_MS = 3 * BOUND_MS
-"""What is over so soon is not compared: the clocks' bounds, and some time on the way."""
+"""Keys with less time to live are not compared: covers the clocks' bounds, and some time for messages."""
 PIN_BELOW_MS, PIN_MS = 20_000, LATEST + 1
-"""A deadline that is nearer than the first is put off by the second, so that it can be told from any other: a thousand
-years.
-"""
+"""A deadline nearer than the first is postponed by the second, a thousand years, so that it differs from any other."""
 MOST_DUE = 16
-"""Keys of one look for what has expired, and so of one commit: a client's write waits for no more."""
+"""Keys of one search for expired ones, and so of one commit: a client's write waits for no more."""
 
-# offset: what an administrator has moved the clock by, for tests; in the server a deadline is earlier by that.
-# index: an index in whose place somebody has put something else, past the gateway, begins anew. Others have theirs.
+# offset: how far an administrator has moved the clock, for tests; a deadline in the server is earlier by that. index:
+# if a client has replaced an index directly in the server, it starts again, empty. Other members have their own.
 _COMMON = (
     LUA_HOME
     + b"""
@@ -153,7 +151,7 @@ return found
 """
 )
 
-# at: a deadline, nothing for none, or `r` where only the server knows, behind a command that it was to decide on.
+# at: a deadline, empty for none, or `r` if only the server knows it, after a command that the server decided.
 _FINISH = (
     _COMMON
     + b"""
@@ -229,7 +227,7 @@ return there
 """
 )
 
-# of: the database whose keys are to be forgotten, or nothing for all.
+# of: the database whose keys to forget, or empty for all.
 _FORGET = (
     LUA_HOME
     + b"""
@@ -260,8 +258,8 @@ return #seconds
 """
 )
 
-# A look may begin where the last one stopped: in the middle of a bucket, of which the entries before are gone, so that
-# it need not pass over them again; nor over buckets that have only what others tell of. Keys of a page are mostly gone
+# A search may begin where the last one stopped, in the middle of a bucket whose earlier entries are gone. So it need
+# not pass over them again, nor over buckets that have only deadlines of other members. Keys of a page are mostly gone
 # together: one question for all of them.
 _FIND = (
     _COMMON
@@ -345,10 +343,13 @@ MINE, OTHER = b"m", b"o"
 
 
 class FoundDeadlines(NamedTuple):
-    """What a look has found of a key. kind: its type, as TYPE tells it. text: its value, if that may be a number.
+    """What a look found of a key. A missing key with a bucket was dropped by the server.
 
-    at: its deadline, None without one. owner: who has set it, as the index has it; bucket: where the index has it. A
-    key that is not there, and has a bucket, was dropped by the server.
+    kind: its type, as TYPE answers it.
+    text: its value, if that may be a number.
+    at: its deadline, None without one.
+    owner: which member has set it, by the index.
+    bucket: where the index has it.
     """
 
     kind: bytes
@@ -359,17 +360,17 @@ class FoundDeadlines(NamedTuple):
 
 
 def pinned(at: int, now: int) -> int:
-    """A native deadline that is to be set in the middle of a commit: no server drops the key before its end."""
+    """A native deadline to set in the middle of a commit: no server drops the key before the commit's end."""
     return at + PIN_MS if at - now < PIN_BELOW_MS else at
 
 
 def unpinned(at: int) -> int:
-    """A native deadline, which may be put off, as it was set."""
+    """A native deadline without its postponement, if it has one."""
     return at - PIN_MS if at >= PIN_MS else at
 
 
 def check_deadline(text: bytes) -> None:
-    """Raises ValueError if the text is not a deadline that the index may hold: one that a server takes."""
+    """Raises ValueError if the text is not a deadline for the index: one that a server accepts."""
     if not 0 <= int(text) < PIN_MS:
         raise ValueError(f"{int(text)} is not a valid deadline")
 
@@ -377,7 +378,9 @@ def check_deadline(text: bytes) -> None:
 def commands_until(
     name: bytes, at: int, metadata_db: int, *, is_there: bool
 ) -> Iterator[Sequence[bytes]]:
-    """What gives a key that was copied its deadline, from database 0 and back. is_there: whether it holds something."""
+    """Commands that give a copied key its deadline, from database 0 and back. is_there: whether the key holds a
+    value.
+    """
     second = b"%d" % (at // 1000)
     if is_there:
         home = home_of(name)
@@ -394,13 +397,13 @@ def commands_until(
 
 
 def look(keys: Sequence[bytes], metadata_db: int, offset_ms: int) -> tuple[bytes, ...]:
-    """The command that looks at keys, and puts off deadlines that are near."""
+    """The command that looks at keys, and postpones near deadlines."""
     numbers = (metadata_db, offset_ms, LONGEST_NUMBER, BOUND_MS, PIN_BELOW_MS)
     return b"EVAL", _LOOK, b"%d" % len(keys), *keys, *(b"%d" % number for number in numbers)
 
 
 def looked(reply: Sequence[Any]) -> tuple[int, list[FoundDeadlines]]:
-    """The server's TIME in milliseconds, and what it has found of each key."""
+    """The server's TIME in milliseconds, and what a look found of each key."""
     now, *rows = reply
     return int(now), [
         FoundDeadlines(kind, text, int(at) if int(at) >= 0 else None, owner, bucket)
@@ -409,17 +412,21 @@ def looked(reply: Sequence[Any]) -> tuple[int, list[FoundDeadlines]]:
 
 
 class GoneDeadline(Enum):
-    """What becomes of the deadline of a key that a command, of which only the server knows what it did, has emptied."""
+    """What happens to the deadline of a key that was emptied by a command whose effects only the server knows."""
 
     ENDS = "all members have lost it"
     STAYS = "kept, without data"
 
 
 class Move(NamedTuple):
-    """What becomes of a key's deadline at the end of a commit. at: None for none. bucket: where the index has it.
-    is_new: whether it is another one than before, or was over. gone: only the server knows it, and `at` is what
-    counts if it has come to hold nothing; None: `at` is known. was_dropped: the server had dropped it, and nothing is
-    said to have written it since: with many of these the server is asked at once whether it is so.
+    """The change of a key's deadline at the end of a commit.
+
+    at: None for none.
+    bucket: where the index has it.
+    is_new: whether it differs from the former one, or was over.
+    gone: only the server knows the deadline, and `at` counts if the key is empty now; None: `at` is known.
+    was_dropped: the server had dropped the key, and no known write has followed: for many of these the server is asked
+        in one go.
     """
 
     key: bytes
@@ -437,14 +444,14 @@ _MARKS = {
     flags: b"".join(compress((b"p", b"o", b"k", b"d"), flags))
     for flags in product((False, True), repeat=4)
 }
-"""Whether a deadline was put off, whether it was an orphan, is put off once more, and was dropped."""
+"""Marks: whether a deadline was postponed, was an orphan, is postponed once more, and was dropped."""
 
 
 def finish(
     moves: Iterable[Move], metadata_db: int, offset_ms: int, *, pins: bool = False
 ) -> tuple[bytes, ...]:
-    """The command that sets these deadlines; what is near is put off once more if it `pins`. It answers what each of
-    the keys has come to: nothing if it is not there, else x and its deadline, if it has one.
+    """The command that sets these deadlines; if it `pins`, it postpones near ones once more. It answers for each key:
+    empty if the key is missing, otherwise x and its deadline, if it has one.
     """
     keys: list[bytes] = []
     words: list[bytes] = []
@@ -467,7 +474,7 @@ class Due(NamedTuple):
 
 
 class DeadlinePlace(NamedTuple):
-    """Where a look for what the server has dropped goes on."""
+    """Where a search for dropped keys continues."""
 
     second: bytes = b""
     cursor: bytes = b"0"
@@ -483,8 +490,10 @@ def find_due(
     place: DeadlinePlace = BEGINNING,
     none_of_mine: int = 0,
 ) -> tuple[bytes, ...]:
-    """The command that looks for what the server has dropped: of others' deadlines behind the grace. none_of_mine:
-    buckets up to this second have none that this member has set.
+    """The command that searches for keys that the server has dropped; keys with other members' deadlines only after the
+    grace.
+
+    none_of_mine: buckets up to this second have no deadline that this member has set.
     """
     numbers = (metadata_db, offset_ms, MOST_DUE, grace_ms)
     words = (*(b"%d" % number for number in numbers), MINE, *place, b"%d" % none_of_mine)
@@ -492,27 +501,31 @@ def find_due(
 
 
 def found_due(reply: Sequence[Any]) -> tuple[int, DeadlinePlace, list[Due]]:
-    """The server's TIME in milliseconds, where the look stopped (the beginning: nowhere), and what it has found."""
+    """The server's TIME in milliseconds, where the search stopped (the beginning: it is complete), and what it has
+    found.
+    """
     now, second, cursor, rows = reply
     return int(now), DeadlinePlace(second, cursor), [Due(*row) for row in rows]
 
 
 def forget_all(db: int | None, metadata_db: int) -> tuple[bytes, ...]:
-    """The words that take out of the index what it has of a database, or all of it; the reply is a number. It looks at
-    each deadline, unless all are to go.
+    """The command that removes the entries of a database from the index, or all; the reply is a number. It reads each
+    entry, unless all are removed.
     """
     return b"EVAL", _FORGET, b"0", b"%d" % metadata_db, b"" if db is None else b"%d" % db
 
 
 def advance(metadata_db: int, offset_ms: int, by_ms: int) -> tuple[bytes, ...]:
-    """The command that moves all deadlines in the server, as the clock moves."""
+    """The command that moves all deadlines in the server, when the clock moves."""
     return b"EVAL", _ADVANCE, b"0", b"%d" % metadata_db, b"%d" % offset_ms, b"%d" % by_ms
 
 
 def unpinning(
     pinned: Mapping[bytes, bytes], metadata_db: int, offset_ms: int
 ) -> list[Sequence[bytes]]:
-    """The commands, from database 0 and back, that set deadlines again which were put off for a commit that was not."""
+    """The commands, from database 0 and back, that restore deadlines which were postponed for a commit that did not
+    happen.
+    """
     again: list[Sequence[bytes]] = []
     for name, at in pinned.items():
         home = home_of(name)

@@ -1,4 +1,6 @@
-"""A deadline that was extended in time keeps the contents, although some region has removed them meanwhile."""
+"""A deadline that was extended in time keeps the contents, although some region has removed them meanwhile
+(`reassert`).
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,7 @@ from crdtcast.causality.messages import Delivery
 def moved_ahead(
     keyspace: Keyspace, key: bytes, deliveries: Iterable[tuple[Delivery, EffectsEvent]]
 ) -> bool:
-    """Whether one of these messages, which were just applied, has moved the deadline of a key ahead that the server has
-    dropped.
-    """
+    """Whether one of these messages, just applied, has extended the deadline of a key that the server has dropped."""
     return keyspace.dates.at(key) > keyspace.dates.now and any(
         isinstance(effect, Until) and effect.key == key
         for _, event in deliveries
@@ -39,7 +39,7 @@ def moved_ahead(
 
 
 def extended(keyspace: Keyspace, event: EffectsEvent) -> list[bytes]:
-    """Keys that this message tells to have expired, although this member has set a deadline that may still count."""
+    """Keys that this message reports as expired, although this member has set a deadline that may still count."""
     me = keyspace.dates.me
     return [
         effect.key
@@ -50,7 +50,7 @@ def extended(keyspace: Keyspace, event: EffectsEvent) -> list[bytes]:
 
 
 class HeldDeadline(NamedTuple):
-    """What a slot shows. since: the time stamp of its register, 0 where that is forgotten."""
+    """The value that a slot shows. since: the timestamp of its register, 0 if that is forgotten."""
 
     worth: Worth
     since: int
@@ -60,7 +60,7 @@ HeldKey: TypeAlias = dict[RedisType, dict[bytes, HeldDeadline]]
 
 
 def hold(keyspace: Keyspace, key: bytes, contents: Contents) -> HeldKey:
-    """What a key shows, as of now."""
+    """The values that a key shows now."""
     held: HeldKey = {}
     for type_ in types_of(contents):
         atoms, content = keyspace.log.of(key, type_).held, contents[type_]
@@ -77,12 +77,12 @@ def _stamp(atoms: Atoms) -> int:
 def reassert(
     batch: LocalBatch, key: bytes, before: HeldKey, delivery: Delivery, event: EffectsEvent
 ) -> None:
-    """Send again what this message, which has just been applied, has taken of a key, if it had not seen a deadline that
-    this member has set, and that is not over. before: what the key showed.
+    """Send again what this message, just applied, has removed from a key. Only if this member has set a deadline that
+    the message had not seen, and the key's deadline is not over. before: the key's values until then.
 
-    That is all that shows something else now, not only what is empty: a loser that the message had not seen may have
-    come out, and a number may have kept increments. A register keeps its time stamp, so it yields to a later one. The
-    deadline goes along: who has seen it, but not the contents, may have begun the key anew.
+    These are all slots that show another value now, not only empty ones: an older value that the message had not seen
+    may show again, and a number may have kept increments. A register keeps its timestamp, so it yields to a later one.
+    The deadline is sent, too: a member that has seen it, but not the contents, may have created the key again.
     """
     dates = batch.keyspace.dates
     if dates.at(key) <= dates.now or not _has_extended(batch.keyspace, key, delivery):
@@ -110,7 +110,7 @@ def _has_extended(keyspace: Keyspace, key: bytes, delivery: Delivery) -> bool:
 def _wanted(
     before: Mapping[bytes, HeldDeadline], key: bytes, type_: RedisType, event: EffectsEvent
 ) -> dict[bytes, HeldDeadline]:
-    """What is to show again: not what the message itself has written, and its increments count on top."""
+    """The slots that must show their values again, except those that the message wrote; its increments are added."""
     wanted = dict(before)
     for effect in event.effects:
         match effect:

@@ -1,1 +1,1 @@
-"""What a gateway keeps in its server: keys, their unstable parts, metadata."""
+"""Data that a gateway keeps in its server: keys, their unstable parts, metadata."""

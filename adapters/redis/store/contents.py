@@ -1,6 +1,6 @@
-"""What keys are worth, by type: as it is read from a server, written to one, and as it travels.
+"""The value of a key, by type: read from a server, written to one, packed for another gateway.
 
-A server's own dump is of its version; values travel as what they mean.
+A server's own dump depends on its version, so values are sent by their meaning.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.exceptions import ServerError
 
 Contents: TypeAlias = Mapping[RedisType, Content]
-"""By type, of one key; of several the first in their order is visible. No content is empty. Its deadline, if it has
-one, stands beside them, in milliseconds since the epoch.
+"""The value of one key, by type. If there are several types, the lowest is visible. No content is empty. The deadline,
+if there is one, is an entry like a type, in milliseconds since the epoch.
 """
 Slots: TypeAlias = Mapping[RedisType, Sequence[bytes]]
 """Some slots of a key, by type."""
 _DEADLINE = RedisType.DEADLINE
 NOT_THERE = -2
-"""PEXPIRETIME of a key that is not there."""
+"""Reply of PEXPIRETIME for a missing key."""
 _SLOTS_AT_ONCE = 5_000
 ROWS = 1 << 14
-"""Lists and maps that an answer may have beside those that its length allows: of keys that hold next to nothing."""
+"""Lists and maps that an answer may have in addition to those that its length allows, for keys that hold almost
+nothing.
+"""
 
 
 class KeyRead:
-    """Reads all of a key, or some of its slots: `commands` on a connection to database 0, which they leave there, and
-    what their replies mean.
+    """Commands that read all of a key, or some of its slots, and what their replies mean. The connection is on database
+    0 before and after.
 
-    hidden: the types that the key hides. with_type: have the server tell what stands there, too.
+    hidden: the types that the key hides.
+    with_type: also ask for the visible type.
     """
 
     __slots__ = ("_places", "_slots", "_with_type", "commands")
@@ -73,7 +76,7 @@ class KeyRead:
         self.commands, self._places = sent(asked)
 
     def contents(self, replies: Sequence[object]) -> Contents:
-        """What is there. What is visible is left out if it is of no type of ours."""
+        """The contents. A visible value is left out if its type is not ours."""
         found: dict[RedisType, Any] = {}
         told = self._told(replies)
         for (native, slot), reply in zip(self._slots, told, strict=True):
@@ -86,15 +89,17 @@ class KeyRead:
         return with_deadline(found, unpinned(at)) if isinstance(at, int) and at >= 0 else found
 
     def is_there(self, replies: Sequence[object]) -> bool:
-        """Whether something is visible."""
+        """Whether a value is visible."""
         return replies[self._places[0]] != NOT_THERE
 
     def kind(self, replies: Sequence[object]) -> object:
-        """What is visible, as TYPE tells it."""
+        """The type of the visible value, as TYPE answers it."""
         return replies[self._places[1]]
 
     def is_told(self, replies: Sequence[object]) -> bool:
-        """Whether these replies tell what all of the key holds: all have come, and it is of a type of ours, or gone."""
+        """Whether these replies give all that the key holds: none is an error, and the visible type is ours or the key
+        is gone.
+        """
         visible = zip(TYPES.values(), self._told(replies), strict=False)
         return not any(isinstance(reply, ServerError) for reply in replies) and any(
             native.content(reply) is not None for native, reply in visible
@@ -105,7 +110,7 @@ class KeyRead:
 
 
 def with_deadline(contents: Contents, at: int) -> Contents:
-    """The same with a deadline."""
+    """The contents with a deadline."""
     return {**contents, _DEADLINE: {WHOLE: b"%d" % at}}
 
 
@@ -115,19 +120,19 @@ def deadline_of(contents: Contents) -> int:
 
 
 def types_of(contents: Contents) -> list[RedisType]:
-    """Those that it holds something of, the visible one first."""
+    """The types that the contents have, the visible one first."""
     return sorted(type_ for type_ in contents if type_ is not _DEADLINE)
 
 
 def portions(content: Content) -> Iterator[Content]:
-    """The slots, so many at a time as one command may write."""
+    """The slots in portions, each small enough for one command."""
     slots = list(content.items())
     for start in range(0, len(slots), _SLOTS_AT_ONCE):
         yield dict(slots[start : start + _SLOTS_AT_ONCE])
 
 
 def packed(contents: Contents) -> dict[int, list[bytes]]:
-    """As it travels: slots by type, each with its value if it has one."""
+    """The form in which contents are sent: slots by type, each with its value if the type has values."""
     return {
         int(type_): list(chain.from_iterable(content.items()))
         if _is_valued(type_)
@@ -137,7 +142,7 @@ def packed(contents: Contents) -> dict[int, list[bytes]]:
 
 
 def unpacked(raw: Any) -> Contents:
-    """Raises ValueError, TypeError or AttributeError for what no gateway has packed."""
+    """Raises ValueError, TypeError or AttributeError if no gateway packed this."""
     contents: dict[RedisType, Content] = {}
     for number, words in raw.items():
         type_ = RedisType(number)

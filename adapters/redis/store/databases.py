@@ -1,9 +1,9 @@
-"""The databases of a server. What the gateway does to keys goes over *names*, each of which tells its database, too:
-so effects, logs over keys, records, digests and what travels need not know that there are several.
+"""The databases of a server. The gateway works on *names* of keys, and each name includes its database. So effects,
+logs over keys, records, digests and messages need not know that there are several databases.
 
-A key of database 0 is its own name, unless it begins with the byte 0xff, which few do. Any other name is that byte, the
-number of the database, the key. A client's words become names in one place, when its command is known
-(`conversation`), and keys again where native commands are made.
+A key of database 0 is its own name, unless it begins with the byte 0xff, which is rare. Any other name is that byte,
+the number of the database, the key. A client's words become names in one place, once its command is known
+(`commands/names.py`), and keys again where native commands are made.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from crdtcast.adapters.redis.server.steps import Read, Steps, taken
 
 ELSEWHERE = b"\xff"
-"""What the name of a key begins with that is not its own; no other name is greater."""
+"""First byte of a name that differs from its key. Names with it sort after all others."""
 MOST_DATABASES = 256
-"""That names can tell apart."""
+"""How many databases names can distinguish."""
 USUAL = 16
-"""How many a server has, unless it is told otherwise."""
+"""Databases of a server by default."""
 
-# In scripts, which begin in database 0: `place` returns the database and the key of a name; `home` goes to that
-# database, and returns the key.
+# For scripts, which start in database 0: `place` returns the database and the key of a name; `home` selects that
+# database and returns the key.
 LUA_HOME = b"""
 local stands = 0
 local function to(db)
@@ -44,8 +44,11 @@ end
 
 
 class Home(NamedTuple):
-    """Where a value stands. owner: the name of the client's key, which is blamed; key: the native one; db: of the
-    server.
+    """Where a value is kept.
+
+    owner: the name of the client's key, which is blamed.
+    key: the native key.
+    db: the database in the server.
     """
 
     owner: bytes
@@ -64,12 +67,12 @@ def key_of(name: bytes) -> bytes:
 
 
 def db_of(name: bytes) -> int:
-    """The database that a name tells."""
+    """The database of a name."""
     return 0 if name < ELSEWHERE else name[1]
 
 
 def home_of(name: bytes) -> Home:
-    """Where the visible value of a key stands."""
+    """Where the visible value of a key is."""
     if name < ELSEWHERE:
         return Home(name, name, 0)
     return Home(name, name[2:], name[1])
@@ -82,60 +85,63 @@ def described(name: bytes) -> str:
 
 
 def in_words(name: bytes) -> str:
-    """The same in a list of keys: `x`, or `x of database 3`."""
+    """The name for a list of keys: `x`, or `x of database 3`."""
     key, db = key_of(name).decode(errors="backslashreplace"), db_of(name)
     return f"{key} of database {db}" if db else key
 
 
 def object_of(name: bytes) -> bytes:
-    """What an event log calls a key: `x`, or, behind the byte 0xff, `database 3: x`."""
+    """The name of a key in an event log: `x`, or, after the byte 0xff, `database 3: x`."""
     return name if name < ELSEWHERE else b"\xffdatabase %d: %b" % (db_of(name), key_of(name))
 
 
 def names_in(names: Iterable[bytes], db: int | None) -> list[bytes]:
-    """Those of a database; all if `db` is None."""
+    """The names of a database; all if `db` is None."""
     return [name for name in names if db is None or db_of(name) == db]
 
 
 def check_name(name: bytes) -> None:
-    """Raises ValueError for bytes that are the name of no key."""
+    """Raises ValueError if these bytes are not the name of a key."""
     if name >= ELSEWHERE and (len(name) < 2 or name_of(name[1], name[2:]) != name):
         raise ValueError(f"{name!r:.40} is not the name of a key")
 
 
 @dataclass(frozen=True, slots=True)
 class Databases:
-    """Of one server. ours: the one of the gateway's metadata, which is none of the clients'."""
+    """The databases of one server.
+
+    ours: the one for the gateway's metadata, which clients cannot use.
+    """
 
     count: int
     ours: int
 
     @property
     def told(self) -> tuple[int, int]:
-        """As it is told to other members, who must have the same."""
+        """The part that members exchange: it must be the same for all."""
         return self.count, self.ours
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """Those that are replicated."""
+        """The databases that are replicated."""
         return tuple(db for db in range(self.count) if db != self.ours)
 
 
-# Reads of the gateway's own
+# The gateway's own reads
 
 Words = Sequence[bytes]
 _NAMES = {b"MGET": slice(1, None), b"MEMORY": slice(2, 3)}
-"""Where the names are in a command that has not one behind its verb."""
+"""Position of the names in commands that do not have one name after the verb."""
 _NAME = slice(1, 2)
 
 
 def select(db: int) -> tuple[bytes, bytes]:
-    """The words that go to a database."""
+    """The command that selects a database."""
     return b"SELECT", b"%d" % db
 
 
 def in_home(home: Home, commands: list[list[bytes]]) -> Steps[Sequence[Any]]:
-    """The replies to commands in the database of a home."""
+    """Replies to commands that run in the database of `home`."""
     if not home.db:
         return (yield commands)
     replies = yield [[*select(home.db)], *commands, [*select(0)]]
@@ -143,8 +149,8 @@ def in_home(home: Home, commands: list[list[bytes]]) -> Steps[Sequence[Any]]:
 
 
 def sent(asked: Iterable[tuple[int, list[bytes]]]) -> tuple[list[list[bytes]], list[int]]:
-    """Commands, each for a database, as they go over a connection on database 0, which is left there; and where among
-    the replies theirs are.
+    """The commands to send, each in its database, and the positions of their replies. The connection is on database 0
+    before and after.
     """
     commands: list[list[bytes]] = []
     places: list[int] = []
@@ -161,7 +167,7 @@ def sent(asked: Iterable[tuple[int, list[bytes]]]) -> tuple[list[list[bytes]], l
 
 
 def reading_by_name(commands: Iterable[Words]) -> Steps[list[Any]]:
-    """The replies to commands on names: all of one database for each command."""
+    """Replies to commands on names. All names of one command are in the same database."""
     asked: list[tuple[int, list[bytes]]] = []
     for words in commands:
         where = _NAMES.get(words[0], _NAME)
@@ -183,12 +189,13 @@ def by_name(read: Read) -> Read:
 
 
 BEGIN = END = b"0"
-"""Where a `scan` begins, and what it returns when it has come to its end."""
+"""Where a `scan` begins, and what it returns at the end."""
 
 
 def scanning(databases: Databases, at: bytes, most: int) -> Steps[tuple[bytes, list[bytes]]]:
-    """Some names of keys of all databases, perhaps with repetitions, and how to go on. Raises TypeError if the
-    server does not answer, or for a place that it has not.
+    """Some names of keys of all databases, perhaps with repetitions, and where to continue.
+
+    Raises TypeError if the server does not answer, or `at` is not a place in a clients' database.
     """
     number, _, cursor = at.rpartition(b":")
     db = int(number or 0)

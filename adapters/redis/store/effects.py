@@ -1,7 +1,7 @@
-"""What travels between gateways: effects, the two-word language that every Redis type is written in.
+"""The messages between gateways: effects, a language of two words in which every Redis type is written.
 
-A `kill` removes, in its scope, what comes before it; an `add` puts one atom in. A payload is one causal event: a
-hybrid time stamp and a list of effects, numbered by position. See docs/redis.md and docs/protocol.md.
+A `kill` removes, in its scope, what comes before it; an `add` puts in one atom. A payload is one causal event: a hybrid
+timestamp and a list of effects, numbered by position. See docs/redis.md and docs/protocol.md.
 """
 
 import enum
@@ -32,7 +32,7 @@ from crdtcast.msgpack_limits import unpacked_within
 
 _pack: Callable[[object], bytes] = msgpack.packb
 _MOST_LISTS = 1 << 17
-"""Of one payload. A message is of 16,384 commands at most, each with five lists for its effects and their slots."""
+"""Lists in one payload. A message has at most 16,384 commands, each with five lists for its effects and their slots."""
 _unpack: Callable[[bytes], Any] = partial(msgpack.unpackb, max_map_len=0)
 _unpack_long: Callable[[bytes], Any] = partial(unpacked_within, most=_MOST_LISTS, max_map_len=0)
 
@@ -49,7 +49,7 @@ class RedisType(enum.IntEnum):
     LIST = 6
     STREAM = 7
     DEADLINE = 8
-    """No type: until when a key is there, where that is told beside what it holds."""
+    """Not a type: the deadline of a key, where it is given with the contents."""
 
 
 class Opcode(enum.IntEnum):
@@ -71,8 +71,8 @@ class Opcode(enum.IntEnum):
 
 
 class Only(enum.IntEnum):
-    """The condition that a deadline was set under, and remembers: of deadlines that were all set with LT the earliest
-    counts, of any others the latest.
+    """The condition under which a deadline was set; the deadline keeps it. If all deadlines were set with LT, the
+    earliest counts, otherwise the latest.
     """
 
     ALWAYS = 0
@@ -82,17 +82,17 @@ class Only(enum.IntEnum):
 
 Slots: TypeAlias = tuple[bytes, ...] | ManySlots
 LATEST = (1 << 45) - 1
-"""The latest deadline that there may be: what is behind it in a server was put off (`deadlines.index`)."""
+"""The latest deadline that a key can have. A later one in a server is a postponed deadline (`deadlines.index`)."""
 NEVER = 1 << 62
 """The deadline of a key that has none. It is later than any other."""
 
 
-# Effects are to be read only; not frozen, because making a frozen one takes three times as long.
+# Effects are read-only; not frozen, because making a frozen one takes three times as long.
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class One:
-    """Presence of each slot, behind a kill of that slot: an add supersedes the adds that it has seen."""
+    """Each slot is present, after a kill of that slot: an add supersedes the adds that it has seen."""
 
     key: bytes
     type: RedisType
@@ -101,8 +101,10 @@ class One:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Reg:
-    """Each slot gets a value, behind a kill of that slot. words: slot and value in turn. since: the hybrid time at
-    which it was written, if that was before this message.
+    """Each slot gets a value, after a kill of that slot.
+
+    words: slot and value in turn.
+    since: the hybrid time at which it was written, if that was before this message.
     """
 
     key: bytes
@@ -123,21 +125,23 @@ class Inc:
 
 @dataclass(slots=True, unsafe_hash=True)
 class KillKey:
-    """Whatever the key holds, of every type, as far as the origin had seen it."""
+    """Removes what the key holds, of every type, as far as the origin had seen it."""
 
     key: bytes
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class KillAll:
-    """Whatever any key of a database holds, and its deadline, as far as the origin had seen it. db: None for all."""
+    """Removes what the keys of a database hold, and their deadlines, as far as the origin had seen it. db: None for
+    all.
+    """
 
     db: int | None
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class KillSlots:
-    """These slots of one type, as far as the origin had seen them."""
+    """Removes these slots of one type, as far as the origin had seen them."""
 
     key: bytes
     type: RedisType
@@ -146,14 +150,14 @@ class KillSlots:
 
 @dataclass(slots=True, unsafe_hash=True)
 class KillData:
-    """The same, but its deadline stays."""
+    """Removes what the key holds, as far as the origin had seen it, but not its deadline."""
 
     key: bytes
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Replace:
-    """Behind a `KillKey` of it the key has this deadline, in milliseconds since the epoch, or `NEVER`."""
+    """After a `KillKey`, the key has this deadline, in milliseconds since the epoch, or `NEVER`."""
 
     key: bytes
     at: int
@@ -161,7 +165,7 @@ class Replace:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Assign:
-    """The same, and the key is this text."""
+    """After a `KillKey`, the key is this text and has this deadline."""
 
     key: bytes
     value: bytes
@@ -170,7 +174,7 @@ class Assign:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Until:
-    """Behind a kill of its deadline the key has this one, in milliseconds since the epoch, or `NEVER`."""
+    """After a kill of its deadline, the key has this one, in milliseconds since the epoch, or `NEVER`."""
 
     key: bytes
     at: int
@@ -183,9 +187,9 @@ class Until:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Expire:
-    """The deadline is over: what the key holds goes, of every type, as far as the origin had seen it.
+    """The deadline is over: what the key holds is removed, of every type, as far as the origin had seen it.
 
-    whole: the deadline goes, too, as a client's write begins the key anew.
+    whole: the deadline is removed, too, because a client's write creates the key again.
     """
 
     key: bytes
@@ -193,32 +197,32 @@ class Expire:
 
 
 EndsKey: TypeAlias = KillKey | Replace | Assign
-"""What ends all that a key held, and its deadline; an `Expire` may, too."""
+"""Effects that remove all that a key held, and its deadline; an `Expire` may, too."""
 EndsData: TypeAlias = EndsKey | KillData
-"""What ends all that a key held."""
+"""Effects that remove all that a key held."""
 KeyEffect: TypeAlias = One | Reg | Inc | KillSlots | EndsData | Until | Expire
-"""On one key."""
+"""An effect on one key."""
 
 Effect: TypeAlias = KeyEffect | KillAll
 
 WHOLE = b""
-"""The slot of a type that has one value only: the string itself."""
+"""The only slot of a type with one value, such as a string."""
 
 
 def pairs_of(words: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Values by slot; of a slot that comes twice the last one."""
+    """Values by slot; for a repeated slot the last one counts."""
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
 class EffectsEvent(NamedTuple):
-    """What a payload says. timestamp: its hybrid logical time."""
+    """The contents of a payload. timestamp: its hybrid logical time."""
 
     timestamp: int
     effects: list[Effect]
 
 
 NO_EVENT = EffectsEvent(0, [])
-"""Of a message on the membership."""
+"""The contents of a message about the membership."""
 
 
 LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
@@ -241,10 +245,10 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.INC_EXACT, RedisType.STRING): 2,
     (Opcode.INC_EXACT, RedisType.HASH): 2,
 }
-"""Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
+"""The format level that introduced each effect on each type. A new one is a row here, with a new level."""
 
 ELSEWHERE_LEVEL = 2
-"""Which one brings in names of keys that are not the keys themselves (`databases`)."""
+"""The level that introduced names that are not the keys themselves (`databases`)."""
 
 READS = Span(1, max(LEVELS.values()))
 """The format levels that this program reads."""
@@ -255,7 +259,7 @@ class UnreadableError(RemoteProtocolError):
 
 
 def encode(timestamp: int, effects: list[Effect]) -> bytes:
-    """One message's payload, in the lowest level that has all its effects. timestamp: its hybrid logical time."""
+    """The payload of one message, in the lowest level that has all its effects. timestamp: its hybrid logical time."""
     rows = [ROWS[type(effect)](effect) for effect in effects]
     level = max(map(LEVELS.__getitem__, set(map(_KIND, rows))), default=READS.lowest)
     if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
@@ -264,7 +268,7 @@ def encode(timestamp: int, effects: list[Effect]) -> bytes:
 
 
 _KIND: Callable[[list[Any]], tuple[Opcode, RedisType | None]] = itemgetter(0, 2)
-"""What a row says of its level: opcode and type."""
+"""The part of a row that decides its level: opcode and type."""
 _NAME: Callable[[list[Any]], bytes] = itemgetter(1)
 
 
@@ -287,7 +291,7 @@ def _reg(effect: Reg) -> Row:
 
 def _inc(effect: Inc) -> Row:
     delta = effect.delta
-    # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
+    # Sums of deltas may exceed 64 bits, the limit of msgpack's integers.
     if type(delta) is int:
         return [Opcode.INC, effect.key, effect.type, effect.slot, str(delta)]
     return [Opcode.INC_EXACT, effect.key, effect.type, effect.slot, text_of(delta).decode()]
@@ -330,7 +334,7 @@ ROWS: Mapping[type[Effect], Callable[[Any], Row]] = {
         effect.db is None,
     ],
 }
-"""How an effect is written. A table, since this is done for each of them: `match` would try one class after another."""
+"""How to encode each effect. A table, because this runs for each effect: `match` would try one class after another."""
 
 
 def _encoded(slots: Slots) -> Slots | bytes:
@@ -342,7 +346,7 @@ def _encoded(slots: Slots) -> Slots | bytes:
 
 
 def decode(payload: bytes) -> EffectsEvent:
-    """What a payload says. Raises UnreadableError for one that this program cannot read."""
+    """The contents of a payload. Raises UnreadableError if this program cannot read it."""
     decoding = Decoding(payload)
     while not decoding.step():
         pass
@@ -350,8 +354,9 @@ def decode(payload: bytes) -> EffectsEvent:
 
 
 class Decoding:
-    """A payload that is decoded a piece at a time: `event` is complete when `step` has returned True. Raises
-    UnreadableError for one that this program cannot read, here and at each step. databases: those that it names, but 0.
+    """A payload that is decoded a piece at a time: `event` is complete when `step` has returned True.
+
+    The constructor and `step` raise UnreadableError if this program cannot read it. databases: those named, except 0.
     """
 
     def __init__(self, payload: bytes) -> None:
@@ -362,11 +367,11 @@ class Decoding:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no step is left."""
+        """Whether decoding is complete."""
         return not self._unfolding
 
     def step(self) -> bool:
-        """Go on. Returns whether it is complete now."""
+        """Decode one more piece. Returns whether decoding is complete."""
         if self._unfolding:
             try:
                 if self._unfolding[0].step():
@@ -379,11 +384,12 @@ class Decoding:
 def _decode_payload(
     payload: bytes, unfolding: list[Unfolding]
 ) -> tuple[EffectsEvent, Collection[int]]:
-    """With the databases that it names, beside the usual one. unfolding: gets the slots that are to be decoded
-    further.
+    """The event, and the databases that it names, except 0.
+
+    unfolding: receives the slots that remain to be decoded.
     """
     try:
-        # In a short payload there cannot be too many lists.
+        # A short payload cannot have too many lists.
         unpack = _unpack if len(payload) <= _MOST_LISTS else _unpack_long
         level, timestamp, rows = unpack(payload)
         if type(level) is not int or not READS.lowest <= level <= READS.highest:
@@ -391,7 +397,7 @@ def _decode_payload(
         if type(timestamp) is not int:
             raise UnreadableError(f"invalid time stamp {timestamp!r:.40}")
         databases: Collection[int] = ()
-        # What is not bytes cannot be compared with them: a TypeError.
+        # Comparing anything else than bytes with bytes raises TypeError.
         if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
             databases = _databases(set(map(_NAME, rows)))
         decoded = [READERS.get(row[0], _read_whole)(row, unfolding) for row in rows]
@@ -416,7 +422,7 @@ def _databases(names: Iterable[bytes]) -> Collection[int]:
 
 
 def decode_own(message: Message | ParkedOperation) -> EffectsEvent:
-    """What a message says that is stored here. Raises ConfigurationError if this program cannot read them."""
+    """The contents of a message from this member's store. Raises ConfigurationError if this program cannot read it."""
     try:
         return decode(message.payload)
     except UnreadableError as error:
@@ -428,14 +434,15 @@ def decode_own(message: Message | ParkedOperation) -> EffectsEvent:
 
 
 Reader: TypeAlias = Callable[[Row, list[Unfolding]], Effect]
-"""Makes an effect of its row, of which the opcode and the key were looked at. Raises ValueError, TypeError or KeyError
-for anything that this program cannot apply: it is refused, not misread. It appends what is to be decoded further.
+"""Makes an effect of a row whose opcode and key are checked already. Appends slots that remain to be decoded.
+
+Raises ValueError, TypeError or KeyError if this program cannot apply it: it is refused, not misread.
 """
 _BYTES = frozenset((bytes,))
 
 
 class _Types(dict[int, RedisType]):
-    """By number, those on which an effect may be. Raises ValueError for others."""
+    """The types that an effect can have, by number. Raises ValueError for others."""
 
     def __init__(self, opcode: Opcode) -> None:
         super().__init__()
@@ -506,7 +513,7 @@ def _read_assign(row: Row, _: list[Unfolding]) -> Assign:
 
 
 def _read_whole(row: Row, _: list[Unfolding]) -> Effect:
-    """One on no type; or one that this program does not know."""
+    """An effect without a type, or an unknown one."""
     match row:
         case [Opcode.KILL_KEY, key, None]:
             return KillKey(key)
@@ -551,4 +558,4 @@ READERS: Mapping[int, Reader] = {
     Opcode.KILL_ALL: _read_whole,
     Opcode.ASSIGN: _read_assign,
 }
-"""How an effect is read, by opcode."""
+"""How to decode each effect, by opcode."""

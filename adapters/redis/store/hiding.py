@@ -1,4 +1,4 @@
-"""Where values stand that another type hides (rule H7), and how the next one comes out when that is empty."""
+"""Places of values that another type hides (rule H7), and how the next one becomes visible when that type is empty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from crdtcast.adapters.redis.store.databases import LUA_HOME
 from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.slot_value import LONGEST_NUMBER
 
-# MOVE keeps the name: a client may have a key of that name, then the value is copied.
+# MOVE keeps the name. If a client's key has that name, the value is copied instead.
 _SETTLE = (
     LUA_HOME
     + b"""
@@ -50,8 +50,8 @@ def hidden_key(type_: RedisType, key: bytes) -> bytes:
 
 
 def settling(key: bytes, metadata_db: int) -> tuple[bytes, ...]:
-    """The command that has the first of the hidden types come out if nothing is visible. It answers what is visible
-    then, its text if it may be a number, and the types that are hidden.
+    """The command that makes the first hidden type visible if nothing is. It answers the type that is visible then, its
+    text if it may be a number, and the types that stay hidden.
     """
     names = (word for each in RedisType for word in (b"%d" % each, hidden_key(each, key)))
     return b"EVAL", _SETTLE, b"1", key, b"%d" % metadata_db, b"%d" % LONGEST_NUMBER, *names

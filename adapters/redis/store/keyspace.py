@@ -1,8 +1,8 @@
 """Turns effects into native commands: the one place that knows what the server holds and what it should hold.
 
-It keeps the unstable log, remembers the type (and the number) of keys in use, and keeps values whose type is hidden by
-another (rule H7) in the metadata database. It does no I/O: it appends commands to a `Plan`. Of types it names one: the
-string, which may be a number.
+It keeps the unstable log and remembers the type (and the number) of keys in use. A value whose type is hidden by
+another (rule H7) is kept in the metadata database. This module does no I/O: it appends commands to a `Plan`. The only
+type that it names is the string, which may be a number.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -82,45 +82,45 @@ _INTEGER = Expect.INTEGER
 
 
 _Ending: TypeAlias = EndsData | KillAll | Expire
-"""What makes a key known again that its server has dropped."""
+"""Effects after which a key that the server had dropped is known again."""
 
 
 class Keyspace:
-    """Native state of the clients' databases, as far as it matters, and the log over it; keys by name (`databases`)."""
+    """The relevant native state of the clients' databases, and the log over it. Keys are names (`databases`)."""
 
     def __init__(self, metadata_db: int) -> None:
         self.log: UnstableLog = UnstableLog()
         self.metadata_db = metadata_db
         self.databases: Databases = Databases(USUAL, metadata_db)
         self.hidden: dict[bytes, set[RedisType]] = {}
-        """Types that another one hides, by key."""
+        """Hidden types, by key."""
         self.damaged: set[bytes] = set()
-        """Keys that were overwritten past the gateway and wait for another region's copy."""
+        """Keys that were overwritten directly in the server and wait for another region's copy."""
         self.disputed: set[bytes] = set()
-        """Keys that differ between members, of which nothing tells who is right."""
+        """Keys that differ between members, and nothing shows which copy is right."""
         self.incomplete: set[bytes] = set()
-        """Large keys of which some slots are put right, and others not yet."""
+        """Large keys of which only some slots are repaired yet."""
         self.refused: set[bytes] = set()
-        """All of them: commands on them are answered with an error."""
+        """All of these keys: commands on them are answered with an error."""
         self.restored: int = 0
-        """How often a key was restored, since start."""
+        """How often a key was restored since start."""
         self.rewritten: set[bytes] = set()
-        """Keys that were put right since the committer has looked."""
+        """Keys that were repaired since the committer last looked."""
         self.conflicts: int = 0
-        """How often two types met under one key, since start."""
+        """How often two types conflicted under one key since start."""
         self.aside: Aside | None = None
-        """Where members come and go: what own removals take away is kept."""
+        """Keeps what this member's removals take away; only where members come and go."""
         self.types: dict[bytes, Known] = {}
-        """What keys are known to hold. To be read only."""
+        """What keys are known to hold. Read-only."""
         self._numbers = SlotNumbers()
         self.dates: Dates = Dates()
         self.unsettled: dict[bytes, None] = {}
-        """Keys of which it is not known which type is visible: one that hid others may have become empty."""
+        """Keys whose visible type is unknown: a value that hid others may have become empty."""
 
     # What the server holds
 
     def known(self, key: bytes) -> Known | None:
-        """What the key holds, or None when the server must be asked."""
+        """What the key holds, or None if the server must be asked."""
         return self.types.get(key)
 
     def learn(self, key: bytes, type_name: bytes, text: object) -> None:
@@ -133,12 +133,12 @@ class Keyspace:
             self.types[key] = strange if native is None else native.here
 
     def learn_dated(self, key: bytes, found: FoundDeadlines, now: int) -> None:
-        """Take in a look at a key and its deadline, at the server's TIME."""
+        """Take in a key's type, text and deadline, as found at the server's TIME."""
         self.learn(key, found.kind, found.text)
         self.dates.learn(key, found, now)
 
     def looked_at(self, key: bytes, *, is_empty: bool) -> None:
-        """A key holds a type or nothing: it has become known which of them."""
+        """Record whether a key that may be empty holds its type or nothing."""
         known = self.types[key]
         if isinstance(known, Holds) and known.type is not None:
             self.types[key] = NOTHING if is_empty else TYPES[known.type].here
@@ -150,8 +150,8 @@ class Keyspace:
             self._numbers.forget(key)
 
     def number(self, key: bytes, type_: RedisType, slot: bytes) -> Known | None:
-        """What a slot holds that is to be counted with: a number (0 if it is not there) or text; None when the server
-        must be asked. Of a string see `known`.
+        """What a slot that will be counted holds: a number (0 if the slot is missing) or text; None if the server must
+        be asked. For a string use `known`.
         """
         if (known := self._numbers.of(key, type_, slot)) is not None:
             return known
@@ -162,27 +162,27 @@ class Keyspace:
         return None
 
     def will_count(self, key: bytes, type_: RedisType, slot: bytes) -> bool:
-        """Have it known to the end of the next batch what the slot holds; False if the server must be asked."""
+        """Keep what the slot holds known until the end of the next batch. Returns False if the server must be asked."""
         known = self.number(key, type_, slot)
         if known is not None:
             self._numbers.learn(key, type_, slot, known)
         return known is not None
 
     def place_of(self, key: bytes, type_: RedisType) -> Home:
-        """Where the key's value of that type stands, if it has one."""
+        """Where the key's value of that type is, if it has one."""
         if type_ in self.hidden.get(key, ()):
             return self._hidden_home(key, type_)
         return home_of(key)
 
     def learn_number(self, key: bytes, type_: RedisType, slot: bytes, value: object) -> None:
-        """Take in what the server has told of a slot: its value, nothing, or an error if the key is of another type."""
+        """Take in the server's reply for a slot: its value, nothing, or an error if the key has another type."""
         self._numbers.learn(key, type_, slot, known_of(value) if isinstance(value, bytes) else 0)
 
     def trim(self) -> None:
-        """Bound the memory of types; only between batches, since a batch relies on it."""
+        """Bound the memory of types. Only between batches, because a batch relies on it."""
         self._numbers.trim()
         surplus = len(self.types) - _REMEMBERED_KEYS
-        if surplus > _REMEMBERED_KEYS // 4:  # this looks at all of them: not at every commit
+        if surplus > _REMEMBERED_KEYS // 4:  # copies all keys: too slow for every commit
             for key in list(self.types)[:surplus]:
                 del self.types[key]
 
@@ -243,27 +243,27 @@ class Keyspace:
                     self._know(db, applied[index + 1 :])
 
     def _apply_to_dropped(self, effect: KeyEffect, tag: Tag, timestamp: int, index: int) -> None:
-        """The server has dropped the key, and no X has followed: its contents are nowhere, so it stays gone until one
-        does.
+        """Apply an effect to a key that the server has dropped, while no expiry message (X) has followed. The contents
+        are lost, so the key stays gone until X comes.
         """
         self.log.apply(effect, tag, timestamp, index)
         if isinstance(effect, Until):
             self._deadline_is(effect.key)
 
     def until(self, key: bytes, at: int, only: Only, tag: Tag, timestamp: int, index: int) -> None:
-        """A key's deadline moves, in the log; the server hears of it at the end of the commit."""
+        """Move a key's deadline in the log; the server gets it at the end of the commit."""
         self.dates.set(key, self.log.deadlines.set(key, at, only, tag, timestamp, index))
 
     def ended(self, key: bytes) -> None:
-        """A message that is stored now, and is in the log, has ended all that was under the key."""
+        """A message that is now stored and in the log has ended all that was under the key."""
         self.dates.ended(key, winner(self.log.deadlines.of(key)))
 
     def _deadline_is(self, key: bytes) -> None:
-        """All that is stable of a key's deadline has gone: what is left in the log counts."""
+        """The stable part of a key's deadline is gone: what is left in the log counts."""
         self.dates.set(key, winner(self.log.deadlines.of(key)))
 
     def expire(self, key: bytes, tag: Tag, plan: Plan, *, whole: bool) -> None:
-        """The key has expired: what `tag` has seen of its contents goes. whole: its deadline, too."""
+        """The key has expired: remove what `tag` has seen of its contents. whole: its deadline, too."""
         if whole:
             self.kill_key(key, tag, plan)
             return
@@ -286,12 +286,12 @@ class Keyspace:
         index: int,
         plan: Plan,
     ) -> int:
-        """Slots become present, in the log and for the server. Returns the position of the command."""
+        """Add slots, in the log and in the server. Returns the position of the command."""
         self.log.one(key, type_, slots, tag, index)
         return self.show(key, type_, slots, plan)
 
     def show(self, key: bytes, type_: RedisType, slots: Collection[bytes], plan: Plan) -> int:
-        """Have the server add slots, which are present. Returns the position of the command that does it."""
+        """Make the server add slots, which are in the log. Returns the position of the command."""
         native = TYPES[type_]
         if key < ELSEWHERE and self.types[key] is native.here:
             return plan.native_packed(key, _INTEGER, command_of(native.write, key, slots))
@@ -299,8 +299,10 @@ class Keyspace:
         return plan.at(home, command_of(native.write, home.key, slots))
 
     def write_over(self, key: bytes, type_: RedisType, words: Sequence[bytes], plan: Plan) -> int:
-        """Have the server give slots values, slot and value in turn, by a write that has seen all that is here, as an
-        own one has: they are worth this. Returns the position of the command.
+        """Give slots values in the server. words: slot and value in turn.
+
+        The write has seen all that is in the log, as a local one has, so the slots are worth these values. Returns the
+        position of the command.
         """
         native = TYPES[type_]
         if (
@@ -322,8 +324,8 @@ class Keyspace:
         index: int,
         plan: Plan,
     ) -> int:
-        """Slots get values, in the log, and for the server what they are worth then: a later one may be there. Returns
-        the position of the command.
+        """Give slots values in the log, and make the server show what they are worth then: the log may have a later
+        value. Returns the position of the command.
         """
         log = self.log.write(key, type_, values, tag, timestamp, index)
         shown: dict[bytes, Worth] = {slot: log.worth(slot) for slot in values}  # type: ignore[misc]
@@ -338,7 +340,7 @@ class Keyspace:
         place: int,
         plan: Plan,
     ) -> None:
-        """What an own write is going to write over."""
+        """Keep what a local write is about to overwrite."""
         assert self.aside is not None
         known = self.types[key]
         visible = known.type if isinstance(known, Holds) else _STRING
@@ -350,7 +352,7 @@ class Keyspace:
             self.aside.slots(TYPES[type_], self.place_of(key, type_), slots, tag.dot, place, plan)
 
     def _fill(self, key: bytes, type_: RedisType, content: Content, plan: Plan) -> int:
-        """Have the server hold these slots, beside what it holds of that type."""
+        """Make the server hold these slots, in addition to what it holds of that type."""
         native = TYPES[type_]
         known: Known = native.here
         if type_ is _STRING:
@@ -360,7 +362,7 @@ class Keyspace:
         return _write(native, self._home(key, type_, known, plan), content, plan)
 
     def _home(self, key: bytes, type_: RedisType, then: Known, plan: Plan) -> Home:
-        """Where slots of this type are to be written. then: what the key holds, if it is the visible one."""
+        """Where to write slots of this type. then: what the key holds afterwards, if the type is visible."""
         known = self.types[key]
         if known is not then:
             visible = known.type if isinstance(known, Holds) else _STRING
@@ -383,8 +385,8 @@ class Keyspace:
         place: int,
         plan: Plan,
     ) -> None:
-        """The key becomes this string until the deadline. The effect, at `place` of its message, has seen all that is
-        here.
+        """Make the key this string until the deadline. The effect, at `place` of its message, has seen all that is in
+        the log.
         """
         self.log.assign(key, _STRING, value, at, tag.dot, timestamp, place)
         if at != NEVER or self.dates.touched:
@@ -397,12 +399,12 @@ class Keyspace:
         self._set(key, value, plan)
 
     def assign_again(self, key: bytes, value: bytes, plan: Plan) -> None:
-        """Another value takes the place of the one that the same effect has given the key."""
+        """Replace the value that the same effect gave the key."""
         self.log.assign_again(key, _STRING, value)
         self._set(key, value, plan)
 
     def _set(self, key: bytes, value: bytes, plan: Plan) -> None:
-        """Have the server hold this string."""
+        """Make the server hold this string."""
         self.types[key] = known_of(value)
         if key < ELSEWHERE:
             plan.native_packed(key, SAYS_OK, _pack((b"SET", key, value)))
@@ -419,7 +421,7 @@ class Keyspace:
         index: int,
         plan: Plan,
     ) -> None:
-        """A number grows: in the log, and for the server."""
+        """Increase a number, in the log and in the server."""
         self.log.increment(key, type_, slot, delta, tag, index)
         if type_ is not _STRING:
             self._increase(key, type_, slot, delta, plan)
@@ -433,7 +435,7 @@ class Keyspace:
     def _increase(
         self, key: bytes, type_: RedisType, slot: bytes, delta: Number, plan: Plan
     ) -> None:
-        """Have the server count in a slot of which it is known what it holds; a text hides the increments beside it."""
+        """Increase a slot in the server; what it holds must be known. A text hides the increments."""
         known = self.number(key, type_, slot)
         if known is None:
             raise LocalProtocolError(
@@ -456,10 +458,10 @@ class Keyspace:
             _write(native, home, {slot: text_of(number)}, plan)
 
     def count(self, key: bytes, delta: int, plan: Plan) -> Number | None:
-        """A number is known to grow; the server has to be sent what it grows by. Another type that stands there is
-        hidden.
+        """Increase the number in memory; the increment must still be sent to the server. A visible value of another
+        type gets hidden.
 
-        Returns the number before; None where a text base hides the deltas beside it.
+        Returns the number before; None where a text hides the increments.
         """
         known = self.types[key]
         if isinstance(known, int):
@@ -478,8 +480,8 @@ class Keyspace:
         return 0
 
     def show_number(self, key: bytes, base: Number, plan: Plan) -> None:
-        """Bring the native number from `base` to what it is known to be. The server counts with integers of 64 bits;
-        all else it keeps as a text.
+        """Bring the native number from `base` to the known one. The server counts with 64-bit integers; any other
+        number it keeps as a text.
         """
         known = self.types[key]
         if type(known) is int and type(base) is int and _fits(base, known, delta := known - base):
@@ -500,10 +502,12 @@ class Keyspace:
         *,
         is_assigned: bool = False,
     ) -> int:
-        """The key is worth what of the log survives: nothing, for a local DEL; `own` is its place in its message.
+        """Remove from the key what `tag` has seen: the log's survivors stay, which are none for a local DEL.
 
-        is_assigned: it becomes a string next, which needs no DEL if nothing survives. Returns the position in the plan
-        of the DEL.
+        own: the place of a local DEL in its message.
+        is_assigned: the key becomes a string next, which needs no DEL if nothing survives.
+
+        Returns the position of the DEL in the plan.
         """
         is_dated = key in self.log.deadlines or key in self.dates.touched
         left: KeyLog = {}
@@ -519,8 +523,8 @@ class Keyspace:
         return self._hold_only(key, left, plan, is_assigned=is_assigned)
 
     def kill_all(self, db: int | None, tag: Tag, plan: Plan) -> None:
-        """Another region has removed all that it had seen of a database, or, without a number, of all of them: keys are
-        worth what of the log survives that.
+        """Another region has removed all that it had seen of a database, or of all databases if `db` is None. Keys are
+        worth what survives in the log.
         """
         self.log.kill_all(db, tag)
         plan.flush(self.databases.clients if db is None else (db,))
@@ -532,7 +536,7 @@ class Keyspace:
             self._deadline_is(key)
 
     def _know(self, db: int | None, behind: Sequence[Effect]) -> None:
-        """What keys of a database hold behind a removal of all in it: only what the log has."""
+        """Know what keys hold after a removal of everything in a database: only what the log has."""
         for effect in behind:
             if isinstance(effect, KillAll) or (db is not None and db_of(effect.key) != db):
                 continue
@@ -543,8 +547,8 @@ class Keyspace:
                 self._numbers.learn(effect.key, effect.type, effect.slot, known)
 
     def flushed(self, db: int | None, plan: Plan) -> None:
-        """This database of the clients is empty as of this place in the plan, or, without a number, all of them are:
-        nothing of it is kept elsewhere, nor known. In this commit nothing may follow that has to know.
+        """At this place in the plan, a clients' database is empty, or all are if `db` is None: forget all that is kept
+        or known of it. Nothing later in this commit may need that knowledge.
         """
         for key in names_in(self.hidden, db):
             self.drop_hidden(key, plan)
@@ -562,12 +566,12 @@ class Keyspace:
 
     @property
     def _refused_by_name(self) -> tuple[tuple[set[bytes], bytes], ...]:
-        """Sets of keys that are refused, and where our own database has them."""
+        """Sets of refused keys, and their names in the metadata database."""
         sets = self.damaged, self.disputed, self.incomplete
         return tuple(zip(sets, metadata.REFUSED, strict=True))
 
     def _forget_all(self, db: int | None) -> None:
-        """Of no key of a database it is known what it holds: to note for each that it is gone would take a while."""
+        """Forget what the keys of a database hold: to note for each that it is gone would take a while."""
         if db is None:
             self.types.clear()
             self._numbers.forget_all()
@@ -577,8 +581,8 @@ class Keyspace:
         self._numbers.forget_database(db)
 
     def begin(self, key: bytes, tag: Tag, plan: Plan) -> None:
-        """A local write begins a key that holds nothing: deadlines that it has seen are not the new one's, and what was
-        hidden when the server has dropped the key is gone, too.
+        """A local write creates a key that holds nothing. Deadlines that it has seen do not apply to the new key.
+        Values that were hidden when the server dropped the key are gone, too.
         """
         if key in self.log.deadlines or key in self.dates.touched:
             self.log.kill_key(key, tag)
@@ -589,7 +593,7 @@ class Keyspace:
                 self._numbers.emptied(key)
 
     def _hold_only(self, key: bytes, left: KeyLog, plan: Plan, *, is_assigned: bool = False) -> int:
-        """The key holds this, and nothing else. Returns the position in the plan of the DEL, -1 if none is needed."""
+        """Make the key hold only this. Returns the position of the DEL in the plan, -1 if none is needed."""
         position = -1
         if left or not is_assigned:
             position = plan.on_key(key, Expect.INTEGER, b"DEL")
@@ -602,7 +606,7 @@ class Keyspace:
         return position
 
     def _put_survivors(self, key: bytes, left: KeyLog, plan: Plan) -> None:
-        """The key, which holds nothing, gets what the log says."""
+        """Write what the log has to the key, which holds nothing."""
         for type_ in sorted(left):
             if survivors := left[type_].survivors():
                 self._fill(key, type_, survivors, plan)
@@ -616,10 +620,11 @@ class Keyspace:
         plan: Plan,
         own: int | None = None,
     ) -> tuple[int, ...]:
-        """Slots of which nothing unseen is left go, and the others are worth that; `own` is the place of a local
-        removal in its message.
+        """Remove slots of which nothing unseen is left; the others are worth what is left.
 
-        Returns the positions in the plan of the native commands that remove them and count them.
+        own: the place of a local removal in its message.
+
+        Returns the positions in the plan of the native commands that remove and count the slots.
         """
         gone = self.log.kill_slots(key, type_, slots, tag)
         native = TYPES[type_]
@@ -645,10 +650,10 @@ class Keyspace:
             return self.aside.removing(native, home, gone, tag.dot, own, plan)
         return (plan.at(home, command_of(native.remove, home.key, gone)),)
 
-    # What the server has carried out by itself
+    # What the server has executed by itself
 
     def executed(self, effect: Effect) -> None:
-        """Know what a key holds after a command that the server has carried out, and has not refused."""
+        """Know what a key holds after a command that the server has executed and not refused."""
         if isinstance(effect, KillAll):
             self._forget_all(effect.db)
             return
@@ -675,7 +680,7 @@ class Keyspace:
                 self._numbers.removed(key, type_, slots)
 
     def counted(self, effect: Inc, reply: object) -> None:
-        """The same of an increment, which was answered with what has come of it."""
+        """Know what a key holds after an increment that the server has executed, by its reply."""
         key, type_ = effect.key, effect.type
         known: Known = known_of(reply) if isinstance(reply, bytes) else _TEXT
         if isinstance(reply, int):
@@ -688,10 +693,10 @@ class Keyspace:
             self.types[key] = TYPES[type_].here
             self._numbers.counted(key, type_, effect.slot, known)
 
-    # What is hidden
+    # Hidden values
 
     def _hide(self, key: bytes, type_: RedisType, plan: Plan) -> None:
-        """The visible value makes room for a type that comes before it."""
+        """Hide the visible value behind a type that comes before it."""
         self._note_unsure(key, self.types[key])
         target = hidden_key(type_, key)
         self._copy(key, target, plan)
@@ -719,14 +724,14 @@ class Keyspace:
             plan.metadata(Expect.INTEGER, b"DEL", hidden_key(type_, key))
 
     def settle(self, plan: Plan) -> None:
-        """At the end of a commit: of each key that may have become empty the next type comes out."""
+        """Show the next type of each key that may have become empty, at the end of a commit."""
         for key in self.unsettled:
             plan.settle(key)
         self.unsettled.clear()
 
     def let_out(self, key: bytes) -> None:
-        """A key has shown nothing when the gateway began: what it hides comes out with this commit, which has looked
-        at it. Not if its server has dropped it at its deadline: X will end that, too.
+        """A key showed nothing when the gateway started: what it hides becomes visible with this commit, which has
+        looked at it. Not if its server has dropped it at its deadline: X will end the hidden values, too.
         """
         is_empty = key in self.hidden and self.types[key] is NOTHING
         if is_empty and not self.dates.is_dropped(key):
@@ -735,7 +740,7 @@ class Keyspace:
     def settled(self, key: bytes, reply: Any) -> None:
         """Take in the server's answer to `settle`: what is visible under a key, and which types it hides."""
         if not isinstance(reply, list):
-            # An error, of a server without room, say: with the next commit again.
+            # An error, for instance because the server has no memory left: try again with the next commit.
             self.forget(key)
             self.unsettled[key] = None
             return
@@ -745,15 +750,17 @@ class Keyspace:
         if hidden:
             self.hidden[key] = set(map(RedisType, hidden))
         if self.dates.in_use:
-            self.forget(key)  # what is known of it has to tell its deadline, too
+            self.forget(key)  # knowledge of a key must include its deadline
 
     # Deadlines
 
     def set_deadlines(
         self, plan: Plan, found: Mapping[bytes, GoneDeadline], *, pins: bool = False
     ) -> None:
-        """At the end of a commit: the server gets the deadlines of the keys that had one, or have one now. found: see
-        `Dates.moves`. pins: it is not the end, and no key may be dropped before that.
+        """Send the server the deadlines of the keys that had one, or have one now, at the end of a commit.
+
+        found: see `Dates.moves`.
+        pins: it is not the end of the commit, and no key may be dropped before that.
         """
         for some in self.dates.moves(found):
             plan.set_deadlines(some, self.dates.offset_ms, pins=pins)
@@ -761,7 +768,7 @@ class Keyspace:
             self.dates.pinned()
 
     def deadlines_set(self, moves: Sequence[Move], reply: Any, delivered: Vector) -> None:
-        """Take in the server's answer: what these keys have come to. delivered: all that is by now."""
+        """Take in the server's answer: the new state of these keys. delivered: the vector now."""
         if isinstance(reply, list):
             until = dict(delivered)
             for move, found in zip(moves, reply, strict=True):
@@ -769,7 +776,7 @@ class Keyspace:
                     self.forget(move.key)
 
     def forget_dated(self) -> None:
-        """A commit is done: of keys that may be dropped at any time the server is asked again."""
+        """After a commit, forget keys that may be dropped at any time: the server is asked again."""
         for key in self.dates.dropped():
             self.forget(key)
         self.dates.touched.clear()
@@ -781,17 +788,17 @@ class Keyspace:
         self.dates.advance(by_ms)
 
     def drop_orphans(self, stable: Vector, delivered: Vector, plan: Plan) -> None:
-        """Forget deadlines without data that nothing can need any more."""
+        """Forget deadlines without data that no effect can need any more."""
         if gone := self.dates.unneeded(stable, delivered):
             plan.metadata(Expect.INTEGER, b"HDEL", ORPHANS, *gone)
 
     # Repair
 
     def restore(self, key: bytes, plan: Plan) -> None:
-        """Put back what a key is worth after somebody changed it past the gateway.
+        """Put back what a key is worth after a client changed it directly in the server.
 
-        A number is known exactly. Of all else only what is unstable is known here: what stood in its place is kept
-        aside, and the key counts as `damaged` until another region has told what it is worth.
+        A number is known exactly. Of any other value, only the unstable part is known at this member. What was found is
+        kept aside, and the key counts as `damaged` until another region has sent its value.
         """
         self.restored += 1
         known = self.types.get(key)
@@ -812,16 +819,17 @@ class Keyspace:
         self._put_survivors(key, left, plan)
 
     def with_orphan(self, key: bytes, contents: Contents) -> Contents:
-        """What is read of a key, with the deadline that it has without data."""
+        """The contents read, with the deadline that the key has without data."""
         orphan = self.dates.orphans.get(key)
         return contents if contents or orphan is None else with_deadline(contents, orphan.at)
 
     def put(self, key: bytes, contents: Contents, plan: Plan) -> None:
-        """The key becomes worth this, whatever its server holds, which is kept aside. It is in order from here on.
+        """Give the key these contents, whatever its server holds, which is kept aside. From then on the key is in
+        order.
 
-        The log stays: it never was wrong.
+        The log stays: it was never wrong.
         """
-        if key not in self.damaged:  # then it is aside already
+        if key not in self.damaged:  # otherwise it is aside already
             self._keep_foreign(key, plan)
         plan.on_key(key, Expect.INTEGER, b"DEL")
         self.drop_hidden(key, plan)
@@ -842,7 +850,8 @@ class Keyspace:
         before: Contents,
         plan: Plan,
     ) -> None:
-        """These slots of the key become worth this, whatever its server holds in them; those that `contents` lacks go.
+        """Give these slots of the key these contents, whatever its server holds in them; remove those that `contents`
+        lacks.
 
         before: what they were worth, which is kept aside.
         """
@@ -872,13 +881,13 @@ class Keyspace:
         plan.at(home, command_of(native.remove, home.key, () if native.get is None else gone))
 
     def refuse_meanwhile(self, key: bytes, plan: Plan) -> None:
-        """Refuse commands on the key until all of its slots are put right."""
+        """Refuse commands on the key until all of its slots are repaired."""
         self.incomplete.add(key)
         self.refused.add(key)
         plan.metadata(Expect.INTEGER, b"SADD", metadata.INCOMPLETE, key)
 
     def in_order(self, key: bytes, plan: Plan) -> None:
-        """Commands on the key are carried out again, if they were refused."""
+        """Accept commands on the key again, if they were refused."""
         for refused, name in self._refused_by_name:
             if key in refused:
                 refused.discard(key)
@@ -886,13 +895,15 @@ class Keyspace:
         self.refused.discard(key)
 
     def dispute(self, key: bytes, plan: Plan) -> None:
-        """Refuse commands on the key until it is put right."""
+        """Refuse commands on the key until it is repaired."""
         self.disputed.add(key)
         self.refused.add(key)
         plan.metadata(Expect.INTEGER, b"SADD", metadata.DISPUTED, key)
 
     def _keep_slots(self, key: bytes, before: Contents, plan: Plan) -> None:
-        """The same of some slots. Several values of one key may be kept like that; the first type has the room."""
+        """Keep what some slots were worth. Several values of one key may be kept in this way, but only the first type
+        has room.
+        """
         aside = metadata.FOREIGN_PREFIX + key
         for type_ in types_of(before)[:1]:
             native = TYPES[type_]
@@ -900,13 +911,13 @@ class Keyspace:
             plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
 
     def _keep_foreign(self, key: bytes, plan: Plan) -> None:
-        """Keep what the server holds there for a while, outside of the clients' sight."""
+        """Keep for a while what the server holds under the key, where clients do not see it."""
         aside = metadata.FOREIGN_PREFIX + key
         self._copy(key, aside, plan)
         plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
 
     def _copy(self, key: bytes, target: bytes, plan: Plan) -> None:
-        """Have our own database have a copy of what is visible under a key."""
+        """Copy the visible value of a key to the metadata database."""
         home, db = home_of(key), b"%d" % self.metadata_db
         plan.look(home, command_of(b"COPY", home.key, (target, b"DB", db, b"REPLACE")))
 
@@ -920,7 +931,7 @@ def _text(known: int | Figures) -> bytes:
 
 
 def _fits(*numbers: Number) -> bool:
-    """Whether a server counts with them."""
+    """Whether a server can count with these numbers."""
     return min(numbers) >= INT64_MIN and max(numbers) <= INT64_MAX
 
 

@@ -1,7 +1,7 @@
-"""The small local file: what must survive the *server*. Written rarely, atomically and with fsync.
+"""The small local file for what must survive the *server*. Written rarely, atomically and with fsync.
 
-It tells a restart whether the server it finds is the one it left (same run id), which incarnation was the last, and
-which promise of durability held. The group's secret is never in it.
+It tells a restart whether the server is the one that it left (same run id), which incarnation was the last, and which
+durability was promised. The group's secret is never in it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from crdtcast.journal.format import check_format
 
 FORMAT = 2
 _ROOM = 4096
-"""Bytes, more than the file has."""
+"""Bytes; the file is smaller."""
 
 
 def check_state_directory(directory: Path) -> None:
-    """Make it if it is not there, and try to write a file to it. Raises ConfigurationError."""
+    """Create the directory if it is missing, and try to write a file to it. Raises ConfigurationError if that fails."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as probe:
@@ -46,17 +46,17 @@ class LocalFile:
     run_id: str
     role: str
     durability: str
-    """Name of the `Durability` that held when the file was written."""
+    """Name of the `Durability` when the file was written."""
     level: int
-    """The format level that a program has to read to go on beside that server."""
+    """The format level that a program must read to continue with that server."""
     server: str = ""
-    """Where the server was, as people write it."""
+    """The server's address, for people."""
     addresses: dict[str, str] = field(default_factory=dict)
-    """Where the other members were last known to be dialled, by name, where members come and go."""
+    """The last known addresses of other members, by name; only where members come and go."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Keys that this member's join did not copy, by type (`census`)."""
     left: bool = False
-    """Whether this incarnation has left its group, in order."""
+    """Whether this incarnation has properly left its group."""
     format: int = FORMAT
 
     def write(self, directory: Path) -> None:
@@ -69,10 +69,10 @@ class LocalFile:
 
     @classmethod
     def read(cls, directory: Path, name: str) -> LocalFile | None:
-        """The file of this node, None if there is none.
+        """The file of this node, None if it is missing.
 
-        Raises ConfigurationError for one that is damaged or a newer program's, OutdatedError for one of a level that is
-        not read.
+        Raises ConfigurationError if it is damaged or written by a newer program, OutdatedError if its level is not
+        readable.
         """
         path = directory / f"{name}.json"
         try:

@@ -1,9 +1,8 @@
-"""Very many slots of one effect: all that is done to them is done to a piece at a time, so that no other client waits
-for the whole.
+"""Very many slots of one effect. All work on them is done in pieces, so that no other client waits for the whole.
 
-There are three forms of them: the slots themselves, the words of a native command, and in a payload one string of
-msgpack lists, each a piece. `SlotFolding` makes the last out of a client's request, which has the others; `Unfolding`
-makes the others out of a payload.
+They have three forms: the slots themselves, the words of a native command, and in a payload one string of msgpack
+lists, each a piece. `SlotFolding` makes the last form from a client's request, which has the other two; `Unfolding`
+makes the other two from a payload.
 """
 
 from __future__ import annotations
@@ -22,7 +21,11 @@ _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: igno
 
 
 class ManySlots(list[bytes]):
-    """All of them. encoded: as in a payload; words: as in a native command, behind its name and key."""
+    """All slots.
+
+    encoded: their form in a payload.
+    words: their form in a native command, after its name and key.
+    """
 
     __slots__ = ("encoded", "words")
 
@@ -35,7 +38,7 @@ class ManySlots(list[bytes]):
 
     @classmethod
     def of(cls, slots: Sequence[bytes]) -> ManySlots:
-        """In all forms, at one go."""
+        """The slots in all forms, made at once."""
         folding = SlotFolding(slots, words_of(slots))
         while not folding.step():
             pass
@@ -43,7 +46,10 @@ class ManySlots(list[bytes]):
 
 
 class SlotFolding:
-    """Slots of a client's request; words: as they came. Once `step` has returned True `slots` are complete."""
+    """Encodes slots of a client's request. Once `step` has returned True, `slots` is complete.
+
+    words: as they came.
+    """
 
     def __init__(self, slots: Sequence[bytes], words: bytes | memoryview) -> None:
         self.slots: ManySlots = ManySlots(slots, words=words)
@@ -62,10 +68,10 @@ class SlotFolding:
 
 
 class Unfolding:
-    """Fills slots of which only the encoded form is there."""
+    """Fills slots that have only the encoded form."""
 
     def __init__(self, slots: ManySlots, each: int = 1) -> None:
-        """each: their number is a multiple of it."""
+        """each: the number of slots is a multiple of it."""
         self.slots: ManySlots = slots
         self._each = each
         self._lists = msgpack.Unpacker(max_buffer_size=len(slots.encoded), max_array_len=PIECE)
@@ -73,8 +79,9 @@ class Unfolding:
         self._pieces: list[bytes] = []
 
     def step(self) -> bool:
-        """Decode one more piece. Returns whether it was the last one. Raises ValueError or TypeError for one that no
-        gateway has encoded.
+        """Decode one more piece. Returns whether it was the last one.
+
+        Raises ValueError or TypeError if no gateway encoded it.
         """
         room = PIECE
         for piece in self._lists:
@@ -103,6 +110,6 @@ def command_of(name: bytes, key: bytes, slots: Collection[bytes]) -> bytes:
 
 
 def words_of(words: Sequence[bytes]) -> bytes:
-    """Words of a command as they are packed, without its header."""
+    """The packed words of a command, without its header."""
     packed = _pack(tuple(words))
     return packed[packed.index(b"\n") + 1 :]

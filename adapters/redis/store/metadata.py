@@ -1,18 +1,18 @@
-"""Layout of our own database beside the clients' data: everything a restart needs, written in the same MULTI.
+"""Layout of the metadata database: everything that a restart needs, written in the same MULTI as the clients' data.
 
     state    msgpack map: identity, vector, context, stable vector, clock (`StoredState`)
-    record   list: what the server has done by itself in the last commit, of which no message is stored (`record`)
+    record   list: what the server did by itself in the last commit, until its message is stored (`recorded/record.py`)
     store    hash, "origin:counter" -> msgpack [order, kind, context, payload] of each delivered, unstable message
     fence    rising epoch of the one gateway that may write
     durable  counter that the durability probe writes, so that WAITAOF has a write to wait for
     hidden:TYPE:KEY   a value whose type is hidden by another under the same key
-    damaged  set of keys that were overwritten past the gateway and wait for another region's copy
-    disputed set of keys that differ between members, while nothing tells who is right
-    incomplete set of large keys of which only some slots are put right yet
-    foreign:KEY       what was found in the place of a key that was put right, for a week
-    parked   writes of an evicted incarnation of this gateway that the group may not have (`crdtcast.journal.saved`)
-    taken:ORIGIN:COUNTER:PLACE   what an own removal took away that is not stable yet (`aside`)
-    joining  set, while a copy of the group's data is being written here: the ids under which we have asked to be let in
+    damaged  set of keys that were overwritten directly in the server and wait for another region's copy
+    disputed set of keys that differ between members, while nothing shows which copy is right
+    incomplete set of large keys of which only some slots are repaired yet
+    foreign:KEY       what was found in place of a repaired key, for a week
+    parked   writes of an evicted incarnation of this gateway that the group may lack (`crdtcast.journal.saved`)
+    taken:ORIGIN:COUNTER:PLACE   what a local unstable removal took away (`group/preimages.py`)
+    joining  set, while a copy of the group's data is written: the ids under which this member has asked to join
 
 A quiet group holds `state`, `fence` and `durable` only.
 """
@@ -35,7 +35,7 @@ from crdtcast.journal.format import check_format
 from crdtcast.wire.state import pack_state, unpack_state
 
 FORMAT = 4
-"""Of the value of `state` up to `level`, which says what the rest is like."""
+"""Format of the value of `state` up to `level`; `level` gives the format of the rest."""
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
 DAMAGED, DISPUTED, INCOMPLETE = REFUSED = (b"damaged", b"disputed", b"incomplete")
@@ -43,13 +43,13 @@ JOINING, PARKED = b"joining", b"parked"
 RECORD = b"record"
 HIDDEN_PREFIX, TAKEN_PREFIX, FOREIGN_PREFIX = b"hidden:", b"taken:", b"foreign:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
-"""What a quiet group keeps however much data it holds."""
+"""The keys of a quiet group, however much data it holds."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StoredState:
-    """The value of `state`: the instant after the commit that wrote it. Changed by the committer only, once per commit;
-    its vectors are to be read only.
+    """The value of `state`: the instant after the commit that wrote it. Only the committer changes it, once per commit;
+    its vectors are read-only.
     """
 
     format: ClassVar[int] = FORMAT
@@ -64,19 +64,23 @@ class StoredState:
     clock: int
     """Greatest hybrid logical time used or seen."""
     reported: tuple[Dot, ...] = ()
-    """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
+    """The messages that the last commit reported as stable and forgot. A restart writes them to the event log if they
+    are missing in it.
+    """
     order: int
-    """Messages delivered or sent so far, by any incarnation, and notes of this one about its view. It orders the
-    entries of `store`; and a server that comes back with less has lost something.
+    """Messages delivered or sent so far, by any incarnation, plus notes of this one about its view. It orders the
+    entries of `store`. A server that comes back with less has lost data.
     """
     number: int = 0
-    """Commits so far: tells whether one was applied whose answer was lost."""
+    """Commits so far. Shows whether a commit whose answer was lost was applied."""
     level: int
-    """The format level that a program has to read to go on from this server."""
+    """The format level that a program must read to continue from this server."""
     founding: str = ""
-    """Which group of that name this is, by its founder's first incarnation; empty where the members are fixed."""
+    """Identifies the group among those of that name: its founder's first incarnation; empty where the members are
+    fixed.
+    """
     membership: list[Any] | None = None
-    """Who is in the group, as `pack_membership` gives it; None where the members are fixed."""
+    """The members of the group, as `pack_membership` gives them; None where the members are fixed."""
 
     def encode(self) -> bytes:
         """The value, with the number of its format."""
@@ -86,7 +90,10 @@ class StoredState:
         return _pack(told)
 
     def group_state(self, unstable: Iterable[Message]) -> GroupState:
-        """What a `GroupEngine` goes on from, with the messages of `store`. Raises RemoteProtocolError if it is none."""
+        """The state from which a `GroupEngine` continues. unstable: the messages of `store`.
+
+        Raises RemoteProtocolError if the state is invalid.
+        """
         empty = pack_state(GroupState())
         state = unpack_state([*empty[:_MEMBERSHIP_FROM], *(self.membership or ())])
         return replace(
@@ -100,7 +107,7 @@ class StoredState:
 
     @classmethod
     def decode(cls, raw: bytes) -> StoredState:
-        """Raises ConfigurationError when the value is not ours, OutdatedError when this program does not read it."""
+        """Raises ConfigurationError if the value is not ours, OutdatedError if this program cannot read it."""
         try:
             told = msgpack.unpackb(raw)
             version = told.pop("format")
@@ -138,10 +145,10 @@ _FIELDS = (
     "order",
     "number",
 )
-"""Of the value of `state`, in a group of any kind."""
+"""Fields of the value of `state`, in any group."""
 _VALUES = attrgetter(*_FIELDS)
 _MEMBERSHIP_FROM = 5
-"""Where in `pack_state`'s list what is no matter of messages begins."""
+"""Where the part that is not about messages begins in `pack_state`'s list."""
 
 
 membership_of: Callable[[GroupState], tuple[object, ...]] = attrgetter(
@@ -149,11 +156,11 @@ membership_of: Callable[[GroupState], tuple[object, ...]] = attrgetter(
         {field.name for field in fields(GroupState)} - {field.name for field in fields(EngineState)}
     )
 )
-"""The part of a group's state that changes little: who is in, who has ended, who votes, what is being decided."""
+"""The part of a group's state that changes little: members, ended incarnations, voters, open decisions."""
 
 
 def pack_membership(outline: GroupState) -> list[Any]:
-    """The same, as it is stored."""
+    """The stored form of that part."""
     return pack_state(outline)[_MEMBERSHIP_FROM:]
 
 

@@ -1,7 +1,7 @@
-"""A client's words with names in the place of its keys (`databases`).
+"""A client's words with names in place of its keys (`databases`).
 
-All behind `conversation` goes by the names. What the server gets of a read, or of a command that it carries out by
-itself, are the words as they were sent.
+All code after `commands/names.py` uses the names. For a read, or a command that the server executes by itself, the
+server gets the words as the client sent them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from crdtcast.adapters.redis.store.databases import key_of
 
 
 class NamedArgs(list[bytes]):
-    """sent: as the client has sent them, or the server is to get them; they are of that database."""
+    """A request's words with names.
+
+    db: the database of the words.
+    sent: the words as the client sent them, or as the server is to get them.
+    """
 
     __slots__ = ("db", "sent")
 
@@ -39,7 +43,7 @@ def db_of_args(args: list[bytes]) -> int:
 
 
 def same_keys(like: list[bytes], args: list[bytes]) -> list[bytes]:
-    """Other words, all but the first one names, for a request that these are a piece of."""
+    """Words for a piece of the request `like`; all but the first are names."""
     if type(like) is not NamedArgs:
         return args
     return NamedArgs(args, db_of_args(like), [args[0], *map(key_of, args[1:])])

@@ -1,7 +1,7 @@
-"""Increments of one commit that the server has not been sent yet: it gets one INCRBY a key, however many there are.
+"""Increments of one commit that were not sent to the server yet: it gets one INCRBY per key, however many there are.
 
-The replies need no server: the gateway knows each number, and the one INCRBY is checked to the digit. What is open is
-sent before anything in the commit can see it: a read of its key, a removal, the end of its message.
+The replies need no server: the gateway knows each number, and the one INCRBY is checked to the digit. Open increments
+are sent before anything in the commit can see them: a read of the key, a removal, the end of the message.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from crdtcast.adapters.redis.store.slot_value import Number
 
 
 class _Increment:
-    """index: place of the effect in its message. total: its delta. base: the number that the server has, if less was
-    sent than is known.
+    """An open increment.
+
+    index: place of the effect in its message.
+    total: its delta.
+    base: the number in the server, if that is behind the known one.
     """
 
     __slots__ = ("base", "index", "total")
@@ -27,19 +30,19 @@ class _Increment:
 
 
 class OpenIncrements:
-    """By key."""
+    """Open increments, by key."""
 
     def __init__(self, plan: Plan, keyspace: Keyspace) -> None:
         self._plan = plan
         self._keyspace = keyspace
         self.by_key: dict[bytes, _Increment] = {}
-        """In the order in which they came. To be read only."""
+        """In the order in which they came. Read-only."""
 
     def __contains__(self, key: bytes) -> bool:
         return key in self.by_key
 
     def add(self, key: bytes, delta: int, index: int) -> bool:
-        """The number under the key grows. Returns whether that is a new effect, to be at `index`."""
+        """Increase the number under the key. Returns whether that is a new effect, to be at `index`."""
         increment = self.by_key.get(key)
         is_new = increment is None
         if increment is None:
@@ -51,14 +54,14 @@ class OpenIncrements:
         return is_new
 
     def show(self, keys: Collection[bytes]) -> None:
-        """Have the server count what is open under these keys, or under all if none is given."""
+        """Send the open increments of these keys, or of all if none is given."""
         if self.by_key:
             for key in keys or self.by_key:
                 if (increment := self.by_key.get(key)) is not None:
                     self._show(key, increment)
 
     def take(self, key: bytes) -> tuple[int, int]:
-        """End the effect that is open: its place and its delta. The server is to count all of it."""
+        """End the open effect and send all of it. Returns its place and its delta."""
         increment = self.by_key.pop(key)
         self._show(key, increment)
         return increment.index, increment.total

@@ -1,4 +1,4 @@
-"""What slots hold that are counted with, as far as it is known; not that of strings, which their keys hold."""
+"""Known values of slots that are counted; not of strings, whose keys have them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from crdtcast.adapters.redis.types.native import Content, Holds
 from crdtcast.adapters.redis.types.strings import String
 
 Known: TypeAlias = int | Figures | Holds
-"""What a key, or a slot, holds natively; of an integer the integer itself."""
+"""The native value of a key or a slot; for an integer the integer itself."""
 
 _MOST = 200_000
-"""Slots that are remembered."""
+"""Slots to remember."""
 
 
 def known_of(value: bytes) -> Known:
-    """What a text is to who counts with it."""
+    """A text as a number, or `String.here` if it is not one."""
     number = figures(value)
     return String.here if number is None else number
 
 
 class SlotNumbers(dict[tuple[bytes, RedisType], dict[bytes, Known]]):
-    """By key and type, then by slot."""
+    """Values by key and type, then by slot."""
 
     _learned = 0
-    """Slots that were put there."""
+    """Slots learned since the last clearing."""
 
     def of(self, key: bytes, type_: RedisType, slot: bytes) -> Known | None:
         """None if it is not known."""
@@ -37,7 +37,7 @@ class SlotNumbers(dict[tuple[bytes, RedisType], dict[bytes, Known]]):
         return None if slots is None else slots.get(slot)
 
     def learn(self, key: bytes, type_: RedisType, slot: bytes, known: Known) -> None:
-        """Know it from here on."""
+        """Remember what a slot holds."""
         self.setdefault((key, type_), {})[slot] = known
         self._learned += 1
 
@@ -48,7 +48,7 @@ class SlotNumbers(dict[tuple[bytes, RedisType], dict[bytes, Known]]):
             slots.update((slot, known_of(worth)) for slot, worth in content.items())
 
     def counted(self, key: bytes, type_: RedisType, slot: bytes, known: Known) -> None:
-        """A slot has become this."""
+        """A slot has this value now."""
         slots = self.get((key, type_))
         if slots is not None:
             slots[slot] = known
@@ -60,7 +60,7 @@ class SlotNumbers(dict[tuple[bytes, RedisType], dict[bytes, Known]]):
             slots.update(dict.fromkeys(slots.keys() & set(gone), 0))
 
     def emptied(self, key: bytes, kept: Collection[RedisType] = ()) -> None:
-        """The key has been emptied, but for the types that are kept."""
+        """The key has been emptied, except for the types in `kept`."""
         for type_ in TYPES:
             slots = self.get((key, type_))
             if slots is not None and type_ not in kept:

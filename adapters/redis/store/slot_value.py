@@ -1,12 +1,12 @@
-"""The atoms of a slot, what it is worth by them, and what a number is: the one place that says it
-(docs/redis-internals.md, Types).
+"""The atoms of a slot, its value, and what a number is: the one place that defines them (docs/redis-internals.md,
+Types).
 
-The register with the latest value shows. If it is a number, every increment is added to it exactly; without a
-register, increments are added to zero. If it is a text, increments do not show. A presence only says that the slot is
-there: its value is empty.
+The register with the latest value shows. If it is a number, every increment is added to it exactly; without a register,
+increments are added to zero. If it is a text, increments do not show. A presence only says that the slot
+exists: its value is empty.
 
-Numbers are exact decimals. One that has been counted in is written canonically: no exponent, no plus sign, no zeros
-that say nothing. So the order in which increments come makes no difference, not even in a digit.
+Numbers are exact decimals. A number with increments is written canonically: no exponent, no plus sign, no superfluous
+zeros. So the order of increments does not change a single digit.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import NamedTuple, TypeAlias
 from crdtcast.causality.tags import Dot
 
 Worth: TypeAlias = bytes
-"""A value as the server shows it; of a presence it is empty."""
+"""A value as the server shows it; empty for a presence."""
 
 Number: TypeAlias = int | Fraction
-"""A fraction is any other decimal."""
+"""Decimals that are not integers are fractions."""
 
 PRESENT: Worth = b""
 _CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
@@ -30,25 +30,25 @@ _CANONICAL = re.compile(rb"(-?(?:0|[1-9][0-9]*))\.([0-9]*[1-9])\Z")
 _FIGURES = re.compile(rb"[+-]?\.?[0-9][0-9.eE+-]*\Z")
 _PLAIN = re.compile(rb"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9}))?\Z")
 MOST_DIGITS = 40
-"""Of a number that is not written canonically, and of a decimal increment."""
+"""Digits of a number that is not written canonically, and of a decimal increment."""
 MOST_EXPONENT = 400
 LONGEST_INTEGER = 1000
-"""No sum of increments comes near it, and Python refuses to read a number of more than 4300 digits."""
+"""Digits. No sum of increments comes near it, and Python refuses to read a number of more than 4300 digits."""
 MOST_PLACES = MOST_DIGITS + MOST_EXPONENT
-"""Behind the point: no sum has more than its parts."""
+"""Digits after the point: a sum has no more than its parts."""
 LONGEST_NUMBER = LONGEST_INTEGER + 1 + MOST_PLACES
 """Bytes."""
 
 
 class Atom(NamedTuple):
-    """A presence. Its identity is that of its effect: its message's dot and its place in the message."""
+    """A presence. Its identity is that of its effect: the message's dot and the place in the message."""
 
     dot: Dot
     place: int
 
 
 class Register(NamedTuple):
-    """A value that was written; of several the one with the greatest `rank` shows. timestamp: hybrid logical time."""
+    """A written value; of several, the one with the greatest `rank` shows. timestamp: hybrid logical time."""
 
     dot: Dot
     place: int
@@ -57,7 +57,7 @@ class Register(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, str, int]:
-        """Later ones are greater; two that were written at one time are told apart by who wrote them."""
+        """Later values are greater; of two at the same time, the origin decides, then the place in the message."""
         return self.timestamp, self.dot.origin, self.place
 
 
@@ -65,7 +65,7 @@ Atoms: TypeAlias = tuple[Atom | Register, ...]
 
 
 class Figures:
-    """A text that may be a number, but is not written as an integer: it shows as it is until it is counted with."""
+    """A text that may be a number, but is not written as an integer: it shows unchanged until it is counted."""
 
     __slots__ = ("text",)
 
@@ -77,20 +77,20 @@ class Figures:
 
     @property
     def number(self) -> Fraction | None:
-        """None if it is no number. Also what is worth an integer is a fraction: no server counts with this text."""
+        """None if it is not a number. An integer value is a fraction, too: no server counts with this text."""
         number = number_of(self.text)
         return None if number is None else Fraction(number)
 
 
 def integer_of(text: object) -> int | None:
-    """The integer that a string stands for, if it is written as a server writes integers."""
+    """The integer of a string, if it is written as a server writes integers."""
     if not isinstance(text, bytes) or len(text) > LONGEST_INTEGER:
         return None
     return int(text) if _CANONICAL_INTEGER.fullmatch(text) else None
 
 
 def plain_decimal(text: bytes) -> Number | None:
-    """The decimal that a client has written in its own way, if it is within the limits."""
+    """The decimal of a text in any notation that a client may use, if it is within the limits."""
     found = _PLAIN.fullmatch(text)
     if found is None:
         return None
@@ -103,7 +103,7 @@ def plain_decimal(text: bytes) -> Number | None:
 
 
 def number_of(text: bytes) -> Number | None:
-    """The number that a string stands for; None for any other text."""
+    """The number of a string; None for any other text."""
     integer = integer_of(text)
     if integer is not None:
         return integer
@@ -117,7 +117,7 @@ def number_of(text: bytes) -> Number | None:
 
 
 def figures(text: bytes) -> int | Figures | None:
-    """A text that may be counted with, told from others at little cost; None for one that cannot."""
+    """Cheap test whether a text may be a number; None if it cannot be one."""
     if _FIGURES.match(text) is None:
         return None
     integer = integer_of(text)
@@ -125,12 +125,12 @@ def figures(text: bytes) -> int | Figures | None:
 
 
 def exact(number: Number) -> Number:
-    """The same, as an integer if it is one."""
+    """The same number, as an integer if it is one."""
     return number.numerator if number.denominator == 1 else Fraction(number)
 
 
 def text_of(number: Number) -> bytes:
-    """How a number is written, canonically."""
+    """The canonical form of a number."""
     if type(number) is int:
         return b"%d" % number
     denominator = number.denominator
@@ -154,7 +154,7 @@ def increased(base: bytes, delta: Number) -> bytes:
 
 
 def worth_of(atoms: Atoms, deltas: Collection[Number]) -> Worth | None:
-    """What presences or registers, and increments, of one slot are worth; None if there are none."""
+    """The value of a slot with these presences or registers and increments; None if there are none."""
     value: bytes | None = None
     if atoms:
         value = PRESENT

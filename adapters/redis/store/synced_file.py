@@ -1,5 +1,5 @@
-"""How far a server was last known to keep what it has, in a file beside the local one: a server that comes back with
-less has lost what others may have heard of. Where members come and go.
+"""How far the server's data was last known to be synced, in a file next to the local one. A server that comes back with
+less has lost data that other members may have received. Only where members come and go.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Synced:
 
     @classmethod
     def read(cls, directory: Path, name: str) -> Synced | None:
-        """None if there is none, or it is damaged: the file itself proves nothing then."""
+        """None if the file is missing or damaged: then it proves nothing."""
         try:
             fields = json.loads((directory / f"{name}.synced").read_text(encoding="utf-8"))
             return cls(str(fields["incarnation"]), int(fields["order"]))

@@ -1,11 +1,11 @@
 """The PO-Log of a gateway: the unstable atoms of every slot. A stable atom *is* its native value in the server.
 
-Rules (docs/redis.md): a kill is never stored; stability takes a message's atoms out and changes no value. This file
-knows no server and no type: it answers what is left of a slot, and what that is worth.
+Rules (docs/redis.md): a kill is never stored; stability removes a message's atoms and changes no value. This file knows
+no server and no type: it answers what is left of a slot, and what that is worth.
 
-A large add or kill of presences costs next to nothing: it stays the list that it came as, behind those before it, and
-members are indexed only when something has to tell them apart: a look, or a kill that has not seen all of the adds.
-Members with the same atoms share one tuple.
+A large add or kill of presences costs almost nothing: it stays the list that it came as, after those before it. Members
+are indexed only when they must be distinguished: by a look, or a kill that has not seen all of the adds. Members with
+the same atoms share one tuple.
 """
 
 from collections import defaultdict
@@ -36,13 +36,13 @@ from crdtcast.adapters.redis.store.slot_value import Atom, Atoms, Number, Regist
 from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 _MANY = 1000
-"""Members of an add or kill from which on it is not indexed."""
+"""An add or kill with at least this many members is not indexed."""
 _FEW = 8
-"""Members of an add that are indexed one by one: that is faster for so few."""
+"""Up to this many members of an add are indexed one by one: that is faster for so few."""
 
 
 class _Large(NamedTuple):
-    """A large add, or without an atom a kill of members that has seen all adds before it."""
+    """A large add, or, without an atom, a kill of members that has seen all adds before it."""
 
     members: Collection[bytes]
     atom: Atom | None
@@ -51,8 +51,8 @@ class _Large(NamedTuple):
 class SlotLog:
     """Unstable atoms of one type under one key: presences and registers by slot, and increments by slot.
 
-    A large add does not take out the atoms that it has seen: whatever removes it removes these, too, so they are worth
-    nothing beside it.
+    A large add does not remove the atoms that it has seen: any effect that removes the add removes these, too, so they
+    add no value.
     """
 
     __slots__ = ("_held", "_large", "_seen_by", "increments")
@@ -64,11 +64,11 @@ class SlotLog:
     ) -> None:
         self.increments: dict[bytes, dict[Atom, Number]] = increments or {}
         self._held: dict[bytes, Atoms] = held or {}
-        """By slot, all but those in `_large`."""
+        """Atoms by slot, except those in `_large`."""
         self._large: list[_Large] = []
-        """In the order in which they were applied; the first one is an add."""
+        """In the order of application; the first one is an add."""
         self._seen_by: dict[str, int] = {}
-        """Counters, by origin, that a tag has seen which has seen all large adds."""
+        """Counters by origin: a tag that has seen these has seen all large adds."""
 
     def __bool__(self) -> bool:
         return bool(self.increments or self._large or self._held)
@@ -81,13 +81,13 @@ class SlotLog:
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it changes
 
     def __len__(self) -> int:
-        """Number of atoms, of large adds at most so many."""
+        """Number of atoms; for large adds an upper bound."""
         large = sum(len(members) for members, atom in self._large if atom is not None)
         deltas = sum(map(len, self.increments.values()))
         return deltas + sum(map(len, self._held.values())) + large
 
     def copy(self) -> "SlotLog":
-        """The same atoms, which change apart from here on."""
+        """An independent copy."""
         increments = {slot: dict(deltas) for slot, deltas in self.increments.items()}
         copy = SlotLog(increments, dict(self._held))
         copy._large, copy._seen_by = list(self._large), dict(self._seen_by)
@@ -109,22 +109,22 @@ class SlotLog:
         return self._held
 
     def slots(self) -> Collection[bytes]:
-        """Those with anything unstable."""
+        """Slots with unstable atoms."""
         held = self.held
         return held.keys() | self.increments.keys() if self.increments else held.keys()
 
     def worth(self, slot: bytes) -> Worth | None:
-        """What of a slot is worth something by its unstable atoms alone; None: nothing."""
+        """The value of a slot by its unstable atoms alone; None if it has none."""
         return worth_of(self.held.get(slot, ()), self.increments.get(slot, {}).values())
 
     def survivors(self) -> dict[bytes, Worth]:
-        """What all slots are worth by their unstable atoms alone."""
+        """The values of all slots by their unstable atoms alone."""
         if not self.increments:  # presences, mostly
             return {slot: worth_of(atoms, ()) for slot, atoms in self.held.items()}  # type: ignore[misc]
         return {slot: self.worth(slot) for slot in self.slots()}  # type: ignore[misc]  # they have atoms
 
     def _index(self, added: dict[bytes, Atoms]) -> None:
-        """These members get these atoms, too."""
+        """Add these atoms to these members."""
         held = self._held
         if not held.keys().isdisjoint(added.keys()):
             for member in added.keys() & held.keys():
@@ -136,7 +136,7 @@ class SlotLog:
         self._seen_by.clear()
 
     def add(self, members: Collection[bytes], atom: Atom, tag: Tag) -> None:
-        """Each of these members gets the atom; those that it had before are superseded if `tag` has seen them."""
+        """Give each of these members the atom; earlier atoms are superseded if `tag` has seen them."""
         held, number = self._held, len(members)
         if number <= _FEW:
             alone = (atom,)
@@ -163,21 +163,21 @@ class SlotLog:
         held.update(added)
 
     def write(self, registers: Mapping[bytes, Register], tag: Tag) -> None:
-        """Each of these slots gets its register; what it had before goes as far as `tag` has seen it."""
+        """Give each slot its register; what it had before is removed as far as `tag` has seen it."""
         self.kill(registers, tag)
         held = self._held
         for slot, register in registers.items():
             held[slot] = (*held.get(slot, ()), register)
 
     def increase(self, slot: bytes, delta: Number, atom: Atom) -> bool:
-        """One more delta of a slot; deltas of one effect add up (nothing came between them). Whether it is new."""
+        """Add a delta to a slot; deltas of one effect add up (nothing came between them). Returns whether it is new."""
         deltas = self.increments.setdefault(slot, {})
         is_new = atom not in deltas
         deltas[atom] = delta if is_new else deltas[atom] + delta
         return is_new
 
     def kill(self, slots: Collection[bytes], tag: Tag) -> Collection[bytes]:
-        """Drop, of these slots, what comes before; return those of which nothing is left."""
+        """Drop what comes before `tag` in these slots. Returns the slots of which nothing is left."""
         if self._large:
             if all(
                 tag.past.get(origin, 0) >= counter or tag.dot == (origin, counter)
@@ -206,7 +206,7 @@ class SlotLog:
         return gone if kept else slots
 
     def _kill_increments(self, slots: Collection[bytes], tag: Tag) -> Collection[bytes]:
-        """Slots of which increments are left."""
+        """Drop the increments that `tag` has seen. Returns the slots that keep some."""
         counted: list[bytes] = []
         for slot in slots if len(slots) < len(self.increments) else list(self.increments):
             deltas = self.increments.get(slot)
@@ -226,13 +226,14 @@ class SlotLog:
             self._kill_increments(list(self.increments), tag)
         self._keep_large(lambda atom: not comes_before(atom, tag))
         left_after = _left_after(tag)
-        # Of large adds that are left the kills behind them may have taken everything: whether it is empty must be seen.
+        # Kills after the remaining large adds may have removed everything: only an index shows whether the log is
+        # empty.
         self._held = {
             member: left for member, atoms in self.held.items() if (left := left_after(atoms))
         }
 
     def forget(self, slots: Collection[bytes], atom: Atom) -> None:
-        """Drop this one effect's atoms of these slots."""
+        """Drop the atoms of one effect in these slots."""
         if self._large and len(slots) >= _MANY:
             before = len(self._large)
             self._keep_large(lambda other: other != atom)
@@ -259,7 +260,7 @@ class SlotLog:
                 del self.increments[slot]
 
     def _keep_large(self, wanted: Callable[[Atom], bool]) -> None:
-        """Of the large adds only these, with the kills behind them."""
+        """Keep only the wanted large adds, with the kills after them."""
         kept: list[_Large] = []
         for entry in self._large:
             if wanted(entry.atom) if entry.atom is not None else kept:
@@ -270,20 +271,22 @@ class SlotLog:
 
 
 KeyLog: TypeAlias = dict[RedisType, SlotLog]
-"""What is unstable under one key, by type; none of them is empty."""
+"""The unstable part of one key, by type; no entry is empty."""
 
 
 def comes_before(atom: Atom | Register | Deadline, tag: Tag) -> bool:
     """Whether the atom is in the causal past of an effect of `tag` that is being applied now.
 
-    An earlier effect of the same message counts: order inside a message is by index, and effects are applied in it.
+    Earlier effects of the same message count: effects are applied in the order of their index.
     """
     dot = atom.dot
     return tag.past.get(dot.origin, 0) >= dot.counter or dot == tag.dot
 
 
 def _left_after(tag: Tag) -> Callable[[Atoms], Atoms]:
-    """Which of a slot's atoms an effect of `tag` leaves; what it finds of one tuple holds for all who share it."""
+    """A function that returns the atoms of a slot that an effect of `tag` leaves. It remembers the result for one
+    tuple, which many members may share.
+    """
     known: Atoms = ()
     left: Atoms = ()
 
@@ -297,18 +300,18 @@ def _left_after(tag: Tag) -> Callable[[Atoms], Atoms]:
 
 
 class _Written(NamedTuple):
-    """What an effect has put into the log. slots: one for an increment."""
+    """Atoms that an effect has put into the log. slots: a single one for an increment."""
 
     key: bytes
     type: RedisType
     slots: Collection[bytes] | bytes
     atom: Atom
     log: SlotLog
-    """Where it was put; another one stands there if the key was empty in between."""
+    """The log that got the atoms; the key has a different one if it was empty in between."""
 
 
 class UnstableLog:
-    """Atoms by key and type, with an index by message so that stability costs what the message wrote."""
+    """Atoms by key and type, with an index by message, so that stability costs only what the message wrote."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyLog] = {}
@@ -320,7 +323,7 @@ class UnstableLog:
         return sum(map(self.entries, self._keys)) + self.deadlines.entries()
 
     def keys(self) -> Iterator[bytes]:
-        """Keys with at least one unstable atom."""
+        """Keys with unstable atoms."""
         return iter(self._keys)
 
     def entries(self, key: bytes) -> int:
@@ -328,21 +331,21 @@ class UnstableLog:
         return sum(map(len, self._keys.get(key, {}).values()))
 
     def of(self, key: bytes, type_: RedisType) -> SlotLog:
-        """What is unstable of one type under a key. To be read only."""
+        """The unstable part of one type under a key. Read-only."""
         return self._keys.get(key, {}).get(type_) or _EMPTY
 
     def key(self, key: bytes) -> KeyLog:
-        """A copy of what is unstable under a key; large adds and the kills behind them are settled in it."""
+        """A copy of the unstable part of a key; large adds and the kills after them are indexed in it."""
         copies = {type_: log.copy() for type_, log in self._keys.get(key, {}).items()}
         return {type_: copy for type_, copy in copies.items() if copy.slots()}
 
     def take(self, key: bytes, logs: KeyLog) -> None:
-        """Begin a key with what another log has under it. Its atoms never become stable here."""
+        """Start a key with what another log has under it. These atoms never become stable in this log."""
         if logs:
             self._keys[key] = {type_: log.copy() for type_, log in logs.items()}
 
     def apply(self, effect: Effect, tag: Tag, timestamp: int, index: int) -> None:
-        """Apply one effect to the log alone, as a restart does when it reads the stored messages again."""
+        """Apply one effect to the log only, without native commands."""
         match effect:
             case One(key, type_, slots):
                 self.one(key, type_, slots, tag, index)
@@ -372,7 +375,9 @@ class UnstableLog:
                 self.kill_all(db, tag)
 
     def are_seen(self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag) -> bool:
-        """Whether `tag` has seen all that is unstable of these slots. False may be said where that takes long."""
+        """Whether `tag` has seen all unstable atoms of these slots. May return False where an exact answer takes
+        long.
+        """
         logs = self._keys.get(key)
         log = None if logs is None else logs.get(type_)
         if log is None:
@@ -387,7 +392,7 @@ class UnstableLog:
         return True
 
     def is_seen(self, key: bytes, tag: Tag) -> bool:
-        """Whether `tag` has seen all that is unstable under a key. False may be said where that takes long."""
+        """Whether `tag` has seen all unstable atoms of a key. May return False where an exact answer takes long."""
         atoms: list[Atom | Register | Deadline] = list(self.deadlines.of(key))
         logs = self._keys.get(key)
         if logs is not None:
@@ -399,7 +404,7 @@ class UnstableLog:
         known = None
         for atom in atoms:
             dot = atom.dot
-            if dot is not known:  # a key that was assigned has its deadline of the same message
+            if dot is not known:  # an assigned key has its deadline from the same message
                 if not comes_before(atom, tag):
                     return False
                 known = dot
@@ -417,7 +422,7 @@ class UnstableLog:
     def one(
         self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag, index: int
     ) -> None:
-        """Each slot gets this atom; the atoms that it had before are superseded. `slots` is kept as it is."""
+        """Give each slot this atom; atoms that `tag` has seen are superseded. `slots` is kept, not copied."""
         dot = tag.dot
         atom: Atom = make_tuple(Atom, (dot, index))
         logs = self._keys.get(key)
@@ -436,7 +441,7 @@ class UnstableLog:
         timestamp: int,
         index: int,
     ) -> SlotLog:
-        """Each slot gets its value. Returns the log, which tells what the slots are worth now."""
+        """Give each slot its value. Returns the log, which has the slots' new values."""
         dot = tag.dot
         log = self._log_of(key, type_)
         registers = {s: Register(dot, index, timestamp, value) for s, value in values.items()}
@@ -453,8 +458,8 @@ class UnstableLog:
         timestamp: int,
         index: int,
     ) -> None:
-        """The same for a write that has seen all that is here, as an own one has: its values are what the slots are
-        worth.
+        """Like `write`, for a write that has seen all that is in the log, as a local one has: its values are what the
+        slots are worth.
         """
         log = self._log_of(key, type_)
         held = log._held
@@ -477,7 +482,7 @@ class UnstableLog:
         timestamp: int,
         index: int,
     ) -> None:
-        """A write that has seen all that is here makes the key one slot with this value, until the deadline."""
+        """Replace the key by one slot with this value, until the deadline. The write has seen all in the log."""
         self.deadlines.assign(key, at, dot, timestamp, index)
         log = SlotLog(None, {WHOLE: (make_tuple(Register, (dot, index, timestamp, value)),)})
         self._keys[key] = {type_: log}
@@ -485,20 +490,20 @@ class UnstableLog:
         self._by_dot[dot].append(make_tuple(_Written, (key, type_, _WHOLE, atom, log)))
 
     def assign_again(self, key: bytes, type_: RedisType, value: bytes) -> None:
-        """The same effect gives it this value instead."""
+        """Change the value that the same effect gave the key."""
         held = self._keys[key][type_]._held
         (before,) = held[WHOLE]
         held[WHOLE] = (make_tuple(Register, (*before[:3], value)),)
 
     def drop_key(self, key: bytes) -> None:
-        """An own removal, which has seen all that is here."""
+        """Remove a key locally, by a removal that has seen all that is in the log."""
         self._keys.pop(key, None)
         self.deadlines.drop(key)
 
     def increment(
         self, key: bytes, type_: RedisType, slot: bytes, delta: Number, tag: Tag, index: int
     ) -> None:
-        """One more delta of the slot."""
+        """Add a delta to the slot."""
         dot = tag.dot
         atom: Atom = make_tuple(Atom, (dot, index))
         logs = self._keys.get(key)
@@ -509,15 +514,15 @@ class UnstableLog:
             self._by_dot[dot].append(make_tuple(_Written, (key, type_, slot, atom, log)))
 
     def kill_key(self, key: bytes, tag: Tag) -> KeyLog:
-        """Drop what comes before, its deadline, too; what is left is all that the key is worth now (everything stable
-        goes, too).
+        """Drop what comes before `tag`, including the deadline. Returns what is left, which is all that the key is
+        worth now (its stable part is removed, too).
         """
         if key in self.deadlines:
             self.deadlines.kill(key, tag)
         return self.kill_data(key, tag)
 
     def kill_data(self, key: bytes, tag: Tag) -> KeyLog:
-        """The same without the deadline."""
+        """Like `kill_key`, but keep the deadline."""
         logs = self._keys.get(key)
         if logs is None:
             return {}
@@ -530,8 +535,8 @@ class UnstableLog:
         return logs
 
     def kill_all(self, db: int | None, tag: Tag) -> None:
-        """Drop what comes before of all keys, or those of a database, and their deadlines; what is left is all that
-        there is now.
+        """Drop what comes before `tag` in all keys, or those of a database, including deadlines. What is left is all
+        that the keys are worth now.
         """
         for key in names_in(self._keys, db):
             self.kill_data(key, tag)
@@ -540,7 +545,7 @@ class UnstableLog:
     def kill_slots(
         self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag
     ) -> Collection[bytes]:
-        """Drop what comes before; return the slots of which nothing is left (`slots` itself if it is all)."""
+        """Drop what comes before `tag`. Returns the slots of which nothing is left (`slots` itself if that is all)."""
         logs = self._keys.get(key)
         log = logs.get(type_) if logs is not None else None
         if logs is None or log is None:
@@ -557,7 +562,7 @@ class UnstableLog:
         for key, type_, slots, atom, log in self._by_dot.pop(dot, ()):
             logs = self._keys.get(key)
             if logs is None or logs.get(type_) is not log:
-                continue  # what it had is gone
+                continue  # its atoms are gone
             if type(slots) is bytes:
                 log.forget_increment(slots, atom)
             else:

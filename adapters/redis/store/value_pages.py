@@ -1,6 +1,6 @@
-"""A walk over the slots of one value, or the bytes of the one that it has, in pages of about `PAGE_BYTES` at most.
+"""A walk over the slots of one value, or over the bytes of a single slot, in pages of at most about `PAGE_BYTES`.
 
-The value may be written meanwhile: slots that are there all the time are in one of the pages at least, others may be.
+Clients may write the value meanwhile: slots that exist all the time are in at least one page, others may be.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ from crdtcast.adapters.redis.store.databases import Home, in_home
 from crdtcast.adapters.redis.types.native import BEGINNING, PAGE_BYTES, NativeType, Page
 
 MOST_SLOTS = 10_000
-"""Of a page: what a turn of the loop has time for."""
+"""Slots of a page: as many as one turn of the loop has time for."""
 
 
 class ValuePages:
-    """One walk. home: where the value stands. start: where the first page is. most: slots of a page."""
+    """One walk.
+
+    home: where the value is.
+    start: where the first page begins.
+    most: slots of a page.
+    """
 
     def __init__(
         self,
@@ -27,15 +32,15 @@ class ValuePages:
         self.native: type[NativeType] = native
         self.home: Home = home
         self.following: bytes | None = start
-        """Where the next page is; None behind the last one."""
+        """Where the next page begins; None after the last one."""
         self.slots: int = 0
-        """Of the next page, about; 0 before they were counted."""
+        """Estimated slots of the next page; 0 before they were counted."""
         self.count: int = 0
-        """How many there were then; of the one slot its bytes."""
+        """Slots of the value when they were counted; for a single slot its bytes."""
         self._most = MOST_SLOTS if most is None else most
 
     def weigh(self) -> Steps[int]:
-        """Find out how many slots are a page. Returns bytes of each slot, about."""
+        """Find out how many slots fit in a page. Returns the approximate bytes per slot."""
         commands = [[self.native.size, self.home.key], weighing(self.home.key)]
         count, size = yield from in_home(self.home, commands)
         weight = weight_of(size)
@@ -44,7 +49,7 @@ class ValuePages:
         return weight // max(self.count, 1)
 
     def page(self) -> Steps[Page | None]:
-        """Read the next page. None if another type stands there: the walk is over."""
+        """Read the next page. None if the value has another type now: the walk is over."""
         start = self.following
         assert start is not None
         if not self.slots:

@@ -1,1 +1,1 @@
-"""Keys on their way to another member: rows, slices, pages."""
+"""Transfer of keys to another member: rows, slices, pages."""

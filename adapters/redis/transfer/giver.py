@@ -1,9 +1,9 @@
-"""A member's side of a join: it gives a copy of its server's keys in slices, then lets the joiner in.
+"""The contact's side of a join: it gives a copy of its server's keys in slices, then admits the joiner.
 
-The copy is made before the join, so that a joiner that cannot acknowledge anything yet holds nobody's stability back.
-Keys are read behind commits, so each value is one of the group's history; those that are touched after the joiner has
-come are read again (`region_copy`). With the admission go those that are left, read behind the very commit that holds
-the join. Nothing of an admission leaves before that commit is synced.
+The copy is made before the join, because a joiner that cannot acknowledge messages yet must not delay stability. Keys
+are read after commits, so each value is one of the group's history. Keys that are written during the copy are read
+again (`region_copy`). The rest goes with the admission, read right after the commit that holds the join. No part of an
+admission is sent before that commit is synced.
 """
 
 from __future__ import annotations
@@ -32,36 +32,37 @@ from crdtcast.wire.state import JoinerEntry, pack_entry
 
 
 class _Guest(Guest):
-    """One joiner: how far the copy for it has come."""
+    """One joiner, with the progress of its copy."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
         self.copy: RegionCopy | None = None
         self.total = 0
         self.left_out: dict[str, int] = {}
-        """What the copy will not have."""
+        """Keys that the copy will lack, by type."""
         self.place = 0
         self.busy = False
         """The next slice is being read."""
         self.ready: Slice | None = None
         """The next slice, read while the last one was on its way."""
         self.wants = False
-        """It waits for the next slice."""
+        """The joiner waits for the next slice."""
         self.serial = 0
-        """Of its last request for a slice."""
+        """Serial of its last request for a slice."""
         self.offered_on: Link | None = None
-        """Where the last slice went: on another link it is offered again."""
+        """The link on which the last slice was sent: on another link it is offered again."""
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all keys were removed since it has some."""
+        """Whether all keys of a database were removed since the joiner has some."""
         return self.copy is not None and self.copy.is_flushed
 
 
 class Giver(Hosting[_Guest]):
     """Answers joiners on behalf of one gateway.
 
-    clock: what a joiner's clock has to be past. spawn: runs something beside the rest, until the gateway ends.
+    clock: the clock that a joiner's clock must exceed.
+    spawn: runs a task until the gateway ends.
     """
 
     def __init__(
@@ -78,13 +79,13 @@ class Giver(Hosting[_Guest]):
         self._spawn = spawn
 
     def committed(self, commit: Commit) -> None:
-        """The keys of this commit have other values now."""
+        """The keys of this commit have new values."""
         for guest in self.guests():
             if guest.copy is not None:
                 guest.copy.touched(_effects(commit), commit.repaired)
 
     def _check_giving(self) -> None:
-        """Raises NotReadyError if something stands against giving anything away now."""
+        """Raises NotReadyError if this member cannot give a copy now."""
         committer = self._committer
         me = self._peers.channel.name
         if committer.engine is None or not committer.serving:
@@ -120,7 +121,9 @@ class Giver(Hosting[_Guest]):
             self._go_on(guest)
 
     def _go_on(self, guest: _Guest) -> None:
-        """Give it the next slice if it waits and that is here; read one ahead, unless it has enough."""
+        """Give the joiner the next slice if it waits and the slice is ready. Read one slice ahead, unless enough is
+        copied.
+        """
         if guest.wants and guest.ready is not None:
             slice_, guest.ready, guest.wants = guest.ready, None, False
             guest.offered_on = guest.link
@@ -167,7 +170,7 @@ class Giver(Hosting[_Guest]):
         return replies
 
     def _check_flushed(self, guest: _Guest) -> None:
-        """Raises NotReadyError if it has keys that are gone, and nobody knows which: it has to begin again."""
+        """Raises NotReadyError if the joiner has keys that are gone, and it is unknown which: it must start again."""
         if guest.is_flushed:
             self._dismiss(guest)
             raise NotReadyError("all keys were removed during the copy")
@@ -190,7 +193,7 @@ class Giver(Hosting[_Guest]):
         frame: Admit,
         commit: Commit,
     ) -> None:
-        """The end of a commit: the group has the joiner from here on, with all that this commit holds."""
+        """Admit the joiner at the end of a commit: it is in the group from now on, with all that this commit holds."""
         copy = guest.copy
         if not self._is_here(guest) or copy is None:
             return

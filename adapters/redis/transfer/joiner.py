@@ -1,5 +1,5 @@
-"""A joiner's side: the slices of a member's keys are written to the server as they come, the last ones together with
-the admission in one transaction. Until then a marker says that what the server holds is a half of something.
+"""The joiner's side of a join: slices of a member's keys are written to the server as they come, the last keys together
+with the admission in one transaction. Until then a marker says that the server holds only part of a copy.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def _some(many: Iterable[T]) -> Iterable[list[T]]:
 
 
 class Writer:
-    """Writes a copy of a region to a server. `connection` is on database 0 and watches the fence.
+    """Writes a copy of a region to a server.
 
-    former: incarnations whose end the join has to bring, whoever goes on with it. parked: what they may have to send
-    again; None leaves what is there.
+    connection: on database 0, watching the fence.
+    former: incarnations that the join must end, whichever program continues it.
+    parked: writes that they may have to send again; None leaves the stored ones.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Writer:
         self._hiding: dict[bytes, set[RedisType]] = {}
 
     async def begin(self) -> None:
-        """Leave nothing of what was here but the fence, what is parked, and the marker that this is under way."""
+        """Remove everything except the fence, the parked writes, and the marker that a copy is under way."""
         self._hiding.clear()
         ours = [metadata.STATE, metadata.STORE, metadata.RECORD]
         ours += metadata.REFUSED
@@ -102,12 +103,12 @@ class Writer:
                 return names
 
     async def asking(self, base: str) -> None:
-        """We are about to ask to be let in under this id; whoever goes on after a crash has to replace it."""
+        """Note that we are about to ask to join under this id: after a crash, the next program must replace it."""
         await self._call_there([("SADD", metadata.JOINING, base)])
         crash_point("join-about-to-be-asked")
 
     async def write(self, rows: Sequence[Row]) -> None:
-        """Take in some keys, or a page of a large one."""
+        """Write some keys, or a page of a large one."""
         for some in _some(commands_for(rows, self._db, self._hiding)):
             await self._call(some)
         crash_point("copy-slice-written")
@@ -115,7 +116,7 @@ class Writer:
             crash_point("copy-page-written")
 
     async def finish(self, ending: Ending, state: StoredState, entry: JoinerEntry) -> None:
-        """The last keys, and everything that a restart needs, at once."""
+        """Write the last keys and everything that a restart needs, in one transaction."""
         stored: list[Words] = []
         entries: list[bytes] = []
         for order, message in enumerate(entry.state.unstable, 1):
@@ -144,7 +145,7 @@ class Writer:
         return replies[1:-1]
 
     async def _call(self, commands: list[Words]) -> Replies:
-        """Raises ServerError for an error in any reply, and if another gateway has taken the server."""
+        """Raises ServerError if any reply is an error, or another gateway has taken the server."""
         replies = await self._connection.call(commands)
         for command, reply in zip(commands, replies, strict=True):
             inner = reply if command[0] == "EXEC" and isinstance(reply, list) else [reply]
@@ -157,11 +158,11 @@ class Writer:
 
 
 class Arriving(Joining):
-    """One attempt after another.
+    """The attempts to join, one after another.
 
-    told: called with the keys that are here, and of how many; those that change meanwhile come more than once.
-    leave_out: names of types that the copy need not have; None leaves out whatever it must, for a
-    member that comes back. ask_first: a contact that refused an earlier start for what it leaves out, or "".
+    told: called with the number of keys copied, and the total; keys that change meanwhile count more than once.
+    leave_out: names of types that the copy may lack; None allows all, for a member that comes back.
+    ask_first: a contact that refused an earlier start for types that it leaves out, or "".
     """
 
     def __init__(
@@ -175,13 +176,13 @@ class Arriving(Joining):
         super().__init__(channel, effects.READS)
         self.source: str = ask_first
         self.ask_first: str = ask_first
-        """Empty as soon as that contact has said what it leaves out."""
+        """Empty as soon as that contact has reported what it leaves out."""
         self.refused_by: str = ""
-        """The contact that leaves out what the operator has not said."""
+        """The contact that leaves out types that the operator did not name."""
         self.ending: Ending | None = None
-        """Of the last attempt, if it succeeded."""
+        """The ending of the last attempt, if it succeeded."""
         self.left_out: dict[str, int] = {}
-        """What the contact of the last attempt has, and the copy has not."""
+        """Keys of the last attempt's contact that the copy lacks, by type."""
         self._leave_out = leave_out
         self._writer = writer
         self._told = told
@@ -191,11 +192,13 @@ class Arriving(Joining):
         self._keys = 0
 
     async def through(self, link: Link, wish: Wish) -> tuple[bytes, JoinerEntry]:
-        """See `Joining.through`; the copy is not returned, it is in the server. ServerError if that fails."""
+        """See `Joining.through`; the copy is not returned, it is in the server. Raises ServerError if writing it
+        fails.
+        """
         self._use(link)
         self._contact = link.name
         self.ending = None
-        if link.peer.process != self._process:  # otherwise it goes on where the link broke
+        if link.peer.process != self._process:  # otherwise continue where the link broke
             self._begin_anew()
             self._process = link.peer.process
         self.source = self.ask_first
@@ -211,19 +214,19 @@ class Arriving(Joining):
         return b"", unpack_entry(self.ending.entry)
 
     def _begin_anew(self) -> None:
-        """What the contact may have begun for us on this link, we do not have."""
+        """Start again: drop what the contact may have begun for us on this link."""
         self._place = self._keys = 0
         self._fetcher.say(Fetch(FORGET, 0))
 
     async def _next_slice(self) -> bool:
-        """Whether enough is here to ask to be let in."""
+        """Take the next slice. Returns whether enough is copied to ask to join."""
         slice_ = Slice.decode(await self._fetcher.get(self._copying()))
         if slice_.place == 0:
             self._check(slice_.left_out)
             self._place = self._keys = 0
             await self._writer.begin()
         elif slice_.place == self._place - 1:
-            return slice_.done  # it came, but the contact could not know that
+            return slice_.done  # it came before, but the contact could not know that
         elif slice_.place != self._place:
             self._begin_anew()
             raise NotReadyError("a slice of the copy is missing")
@@ -234,8 +237,8 @@ class Arriving(Joining):
         return slice_.done
 
     def _check(self, left_out: dict[str, int]) -> None:
-        """Raises ConfigurationError, before anything is changed here, for what the operator has not said to leave out:
-        another member, which has nothing of it, must not be tried in silence.
+        """Raises ConfigurationError, before any change at this member, if the copy would lack types that the operator
+        did not name. Then no other member may be tried silently, even one without such keys.
         """
         self.left_out = left_out
         if self._contact == self.ask_first:
@@ -252,7 +255,7 @@ class Arriving(Joining):
 
 
 def stored_state(group: str, name: str, entry: JoinerEntry, clock: int) -> StoredState:
-    """What an admitted joiner goes on from."""
+    """The state with which an admitted joiner starts."""
     state = entry.state
     return StoredState(
         group=group,

@@ -1,8 +1,8 @@
-"""One large key that is copied in pages while it is written: no page is large, and what is written meanwhile is read
-again, slot by slot.
+"""One large key that is copied in pages while clients write it: each page is small, and slots that are written
+meanwhile are read again.
 
-Pages are of several instants. The last read, `closing`, is of one: with it the copy is what the key is worth then. No
-deadline travels before that: the copy must not end by one that was put off later.
+Pages are of several instants. The last read, `closing`, is of one instant, and makes the copy the key's value then. The
+deadline is only sent with it: the copy must not expire by a deadline that was postponed later.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ from crdtcast.adapters.redis.types.native import PAGE_BYTES
 
 Slot: TypeAlias = tuple[RedisType, bytes]
 Sizes: TypeAlias = dict[Slot, int]
-"""Slots, and about how many bytes they have."""
+"""Slots, with their approximate bytes."""
 Rows: TypeAlias = list[Row]
 LARGE_SLOT = PAGE_BYTES // 16
-"""From so many bytes on each value is asked for by itself: servers scan several slots at least."""
+"""A value of at least this many bytes is read by itself: a scan always returns several slots."""
 
 
 class KeyPages:
-    """The giver's side of one key. homes: where its values stand by type, the visible one first."""
+    """The giver's side of one key. homes: places of its values by type, the visible one first."""
 
     def __init__(self, key: bytes, homes: Mapping[RedisType, Home], keyspace: Keyspace) -> None:
         self.key = key
         self.is_stale: bool = False
-        """What was read is worth nothing: the key has to be read from its beginning."""
+        """The copy is worthless: the key must be read from its beginning."""
         self.hides: frozenset[RedisType] = frozenset(list(homes)[1:])
-        """Types that are hidden, as long as this is not stale."""
+        """Hidden types, as long as the copy is not stale."""
         self._types = homes.keys()
         self._walks = [ValuePages(TYPES[type_], home) for type_, home in homes.items()]
         self._left = list(self._walks)
         self._keyspace = keyspace
         self._is_begun = False
         self._dirty: Sizes = {}
-        """Written since the first page, and not read again yet."""
+        """Slots written since the first page, and not read again yet."""
         self._again: Sizes = {}
-        """To be read again in this round."""
+        """Slots to read again in this round."""
         self._went: Sizes = {}
-        """Went with an admission, which may not have come through."""
+        """Slots sent with an admission that may have failed."""
 
     @property
     def has_more(self) -> bool:
-        """Whether there are pages left, of the key or of this round."""
+        """Whether pages of the key or of this round are left."""
         return bool(self._left or self._again)
 
     @property
     def open_bytes(self) -> int:
-        """Of what has to be read again, about."""
+        """Approximate bytes to read again."""
         return sum(self._dirty.values())
 
     def touched(self, effects: Iterable[Effect]) -> None:
-        """The key was written by these."""
+        """These effects were applied to the key."""
         for effect in effects:
             slots = _slots_of(effect)
             if (
@@ -83,16 +83,16 @@ class KeyPages:
             self._dirty.update(slots)
 
     def begin_round(self) -> None:
-        """What is written by now is to be read again."""
+        """Start a round: read again what has been written so far."""
         self._again, self._dirty = self._dirty, {}
 
     def take_back(self) -> None:
-        """What went with an admission has not come through."""
+        """The admission has failed: its slots must be read again."""
         self._dirty.update(self._went)
         self._went = {}
 
     def steps(self) -> Steps[Rows]:
-        """Read the next page, of the key or of this round. It is stale if its type is another one now."""
+        """Read the next page, of the key or of this round. The copy becomes stale if the type has changed."""
         if self._is_begun:
             return (yield from self._page() if self._left else self._some_again())
         self._is_begun = True
@@ -104,7 +104,7 @@ class KeyPages:
         return [first, *(yield from self._page())]
 
     def _name_slots(self, walk: ValuePages, weight: int) -> Steps[None]:
-        """Each is large: all of them are asked for by name."""
+        """Read each slot by name, because each is large."""
         self._left.clear()
         assert walk.native.names is not None
         (names,) = yield from in_home(walk.home, [[walk.native.names, walk.home.key]])
@@ -139,11 +139,11 @@ class KeyPages:
             del self._again[slot]
         (row,) = yield from reading([self._subject(slots)], self._keyspace)
         worth = dict(row.contents or {})
-        worth.pop(RedisType.DEADLINE, None)  # it may be put off yet
+        worth.pop(RedisType.DEADLINE, None)  # it may still be postponed
         return [replace(row, contents=worth)]
 
     def closing(self) -> Subject:
-        """All that is left: with it the copy is what the key is worth at the instant at which it is read."""
+        """The slots that are left: with them the copy is the key's value at the instant of this read."""
         slots = self._again | self._dirty
         self._again, self._dirty = {}, {}
         self._went.update(slots)
@@ -157,7 +157,9 @@ class KeyPages:
 
 
 def _slots_of(effect: Effect) -> Sizes | None:
-    """What an effect writes, with the bytes of it; None for the whole key. A deadline is read at the end anyhow."""
+    """The slots that an effect writes, with their bytes; None for the whole key. A deadline is read at the end in any
+    case.
+    """
     match effect:
         case One(_, type_, slots) | KillSlots(_, type_, slots):
             written = {slot: len(slot) for slot in slots}

@@ -1,7 +1,8 @@
-"""What keys are worth as it travels, for a joiner and for a comparison: a row for each key, or for a part of one.
+"""The form in which values of keys are sent, for a joiner and for a comparison: a row for each key, or for a part of
+one.
 
-A row of a part says nothing of the rest of its key. It is of some slots, with those that are gone, or of a range of the
-value of a key that has one slot only.
+A row of a part says nothing about the rest of its key. It covers some slots, including missing ones; or, for a key with
+only one slot, a range of its value.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ T = TypeVar("T")
 
 
 class RowsPart(NamedTuple):
-    """Which part of a key a row is of, beside its contents. gone: slots that are not there. hidden: types that stand
-    behind another one. at: where in the value of the one slot the row's begins.
+    """The part of a key that a row covers.
+
+    gone: slots that are missing.
+    hidden: types that another one hides.
+    at: for a single slot, where in its value the row's range begins.
     """
 
     gone: Slots = MappingProxyType({})
@@ -34,23 +38,24 @@ class RowsPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A key as its giver has it, or a part of it. contents: None if it holds what no gateway has written, `foreign`
-    says what. Without its deadline a part says nothing of it.
+    """A key as its giver has it, or a part of it. A part without a deadline says nothing about the deadline.
+
+    contents: None if no gateway wrote what it holds; `foreign` describes it.
     """
 
     key: bytes
     contents: Contents | None
     part: RowsPart | None = None
-    """None for all of the key."""
+    """None for the whole key."""
     foreign: str = ""
     log: KeyLog = field(default_factory=dict)
-    """What is not stable there, of the contents."""
+    """The part of the contents that is unstable at the giver."""
     deadlines: Deadlines = ()
-    """What is not stable of its deadline."""
+    """The unstable part of its deadline."""
 
 
 def packed_row(row: Row) -> list[object]:
-    """As it travels: mostly a key and what it is worth, and else all fields."""
+    """The form in which a row is sent: usually only key and value, otherwise all fields."""
     worth = row.foreign if row.contents is None else packed(row.contents)
     if row.part is None and not row.log and not row.deadlines:
         return [row.key, worth]
@@ -63,7 +68,7 @@ def packed_row(row: Row) -> list[object]:
 
 
 def unpacked_row(raw: Any) -> Row:
-    """Raises ValueError, TypeError or AttributeError for what no gateway has packed."""
+    """Raises ValueError, TypeError or AttributeError if no gateway packed this."""
     key, worth, *rest = checked(list, raw)
     check_name(checked(bytes, key))
     contents, foreign = (None, worth) if type(worth) is str else (unpacked(worth), "")
@@ -88,12 +93,12 @@ def _part(gone: Any, hidden: Any, at: Any) -> RowsPart:
 
 
 def packed_slots(slots: Slots) -> dict[int, list[bytes]]:
-    """Names of slots, as they travel."""
+    """The form in which names of slots are sent."""
     return {int(type_): list(some) for type_, some in slots.items()}
 
 
 def unpacked_slots(raw: Any) -> Slots:
-    """Raises ValueError, TypeError or AttributeError for what no gateway has packed."""
+    """Raises ValueError, TypeError or AttributeError if no gateway packed this."""
     return {
         _type(number): [checked(bytes, slot) for slot in checked(list, some)]
         for number, some in raw.items()
@@ -165,14 +170,14 @@ def _type(number: Any) -> RedisType:
 
 
 def checked(kind: type[T], raw: Any) -> T:
-    """The same. Raises TypeError if it is of another type."""
+    """The value itself. Raises TypeError if it has another type."""
     if type(raw) is not kind:
         raise TypeError(f"{raw!r:.40} where {kind.__name__} was expected")
     return raw
 
 
 def natural(raw: Any) -> int:
-    """The same. Raises TypeError or ValueError if it is none."""
+    """The number itself. Raises TypeError or ValueError if it is not a natural number."""
     if (number := checked(int, raw)) < 0:
         raise ValueError(f"{raw} where a natural number was expected")
     return number

@@ -1,9 +1,9 @@
-"""A giver's copy of all its keys for one joiner: what is read next, while everybody writes.
+"""A giver's copy of all its keys for one joiner: what to read next, while clients write.
 
-Small keys are read together, and again when they were written; large ones in pages, and again slot by slot
-(`key_pages`). When little is left to be read again, or after some rounds over it, the rest is read at one instant, that
-of the admission. So what goes with that is bounded by what is written during a round, and by one value for a key that
-is replaced as a whole all the time.
+Small keys are read together, and again if they were written; large ones in pages, and again slot by slot (`key_pages`).
+When little is left to read again, or after some rounds, the rest is read at one instant, that of the admission. So the
+size of that read is bounded: by what clients write during a round, plus one value for each key that is replaced as a
+whole all the time.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from crdtcast.exceptions import ServerError
 
 _SLICE_KEYS = 1000
 _FEW_KEYS = 500
-"""So many keys may be left for the admission itself, if they weigh no more than a page."""
+"""Up to this many keys may be left for the admission itself, if they weigh no more than a page."""
 _ROUNDS = 5
-"""Rounds over what changes while it is copied; if there is still much then, the admission takes longer."""
+"""Rounds over keys that change while they are copied; if much is left after them, the admission takes longer."""
 
 
 class RegionCopy:
-    """Of what one keyspace's server holds."""
+    """The copy of one keyspace's server."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         self.is_flushed: bool = False
-        """All keys of some database were removed since some were read: nobody knows which of them the joiner has."""
+        """All keys of a database were removed after some had been read: it is unknown which of them the joiner has."""
         self._keyspace = keyspace
         self._cursor: bytes | None = BEGIN
-        """Of the scan; None when that is over."""
+        """Cursor of the scan; None when that is over."""
         self._dirty: set[bytes] = set(keyspace.dates.orphans)
-        """To be read whole, or begun again: touched since the joiner came, and not in `_pages`."""
+        """Keys to read as a whole, or from their beginning: written since the joiner came, and not in `_pages`."""
         self._round: list[bytes] = []
         self._names: deque[tuple[bytes, Weight]] = deque()
-        """To be read next, with what they are said to weigh."""
+        """Keys to read next, with their estimated weight."""
         self._pages: dict[bytes, KeyPages] = {}
-        """Large keys that are read, or have been."""
+        """Large keys that are being read, or have been."""
         self._under_way: deque[KeyPages] = deque()
-        """Those of them that are read now, one after the other."""
+        """Those being read now, one after the other."""
         self._rounds = 0
         self._is_little = False
         self._went: set[bytes] = set()
-        """Keys that went with an admission, which may not have come through."""
+        """Keys sent with an admission that may have failed."""
 
     @property
     def is_enough(self) -> bool:
-        """Whether what is left may be read with the admission."""
+        """Whether the rest may be read with the admission."""
         is_few = len(self._dirty) <= _FEW_KEYS or self._rounds >= _ROUNDS
         return self._is_little and is_few
 
     def touched(self, effects: Iterable[Effect], repaired: Iterable[bytes] = ()) -> None:
-        """These were committed. repaired: keys that were put right."""
+        """These effects were committed. repaired: keys that were repaired."""
         for effect in effects:
             if isinstance(effect, KillAll):
                 self.is_flushed = True
@@ -76,7 +76,7 @@ class RegionCopy:
             self._dirty.add(key)
 
     def take_back(self) -> None:
-        """An admission has not come through."""
+        """An admission has failed: its keys must be read again."""
         self._dirty |= self._went
         self._went = set()
         for pages in self._pages.values():
@@ -104,7 +104,7 @@ class RegionCopy:
             databases = self._keyspace.databases
             try:
                 cursor, found = yield from scanning(databases, self._cursor, _SLICE_KEYS)
-                while not found and cursor != END:  # a database is empty
+                while not found and cursor != END:  # an empty database
                     cursor, found = yield from scanning(databases, cursor, _SLICE_KEYS)
             except TypeError as error:
                 raise ServerError(str(error)) from error
@@ -126,7 +126,7 @@ class RegionCopy:
         self._rounds += 1
 
     def _some_names(self) -> list[bytes]:
-        """So many of the keys that are next as a slice may have bytes; or none, if a large one is: it is begun."""
+        """The next keys, as many as fit a slice; none if the next one is large: it is started."""
         some: list[bytes] = []
         room = PAGE_BYTES
         while self._names:
@@ -145,7 +145,7 @@ class RegionCopy:
 
     def _begin(self, key: bytes, native: type[NativeType]) -> None:
         if key in self._pages:
-            return  # SCAN has told it twice
+            return  # SCAN has returned it twice
         if native.type in self._hidden(key):
             self._dirty.add(key)  # another type has come since it was weighed
             return
@@ -176,7 +176,7 @@ class RegionCopy:
         return weight + sum(each for _, each in weights) <= PAGE_BYTES
 
     def closing(self) -> tuple[list[Read], Rows]:
-        """Reads of all that is left, at one instant, and where their rows come."""
+        """Reads of the rest, at one instant, and the list that receives their rows."""
         rows: Rows = []
         self._went |= self._dirty
         self._dirty = set()

@@ -1,7 +1,7 @@
 """Rows of subjects, read from a gateway's own server: for joiners, and for comparisons with other members.
 
-All rows of one reading are of one instant. A comparison needs them `exact`: with what is not stable of them, and told
-apart from what no gateway has written.
+All rows of one reading are of one instant. A comparison needs them `exact`: with their unstable parts, and with values
+marked that no gateway wrote.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.types.strings import String
 
 
 class Subject(NamedTuple):
-    """What is asked for: all of a key, or some of its slots, with its deadline."""
+    """What to read: all of a key, or some of its slots, with its deadline."""
 
     key: bytes
     slots: Slots | None = None
@@ -32,9 +32,9 @@ class Subject(NamedTuple):
 def reading(
     subjects: Sequence[Subject], keyspace: Keyspace, *, exact: bool = False
 ) -> Steps[list[Row]]:
-    """Their rows, in one step. A key of which slots are asked, and which is not there, is told as a whole.
+    """The rows of the subjects, in one step. If slots of a missing key are asked for, its row covers the whole key.
 
-    What keys hide must not change meanwhile: their rows are worth nothing then.
+    The types that keys hide must not change meanwhile: otherwise the rows are worthless.
     """
     hidden = [frozenset(keyspace.hidden.get(each.key, ())) for each in subjects]
     reads = [
@@ -73,7 +73,7 @@ def _part(slots: Slots, contents: Contents, hidden: Collection[RedisType]) -> Ro
 
 
 def _foreign(key: bytes, kind: object, contents: Contents, keyspace: Keyspace) -> str:
-    """In words, what stands there that no gateway has written; empty if nothing does."""
+    """A description of a value that no gateway wrote; empty if a gateway did."""
     if key in keyspace.damaged:
         return "a key that was overwritten directly in the server"
     name = kind.decode(errors="replace") if isinstance(kind, bytes) else "an unreadable type"
@@ -91,7 +91,7 @@ def _foreign(key: bytes, kind: object, contents: Contents, keyspace: Keyspace) -
 
 
 def _may_be(kind: bytes, contents: Contents, known: int | Figures | Holds) -> bool:
-    """Whether what is visible is of the kind that is known."""
+    """Whether the visible value has the known type."""
     visible = BY_NAME[kind].type
     if not isinstance(known, Holds):
         text = contents.get(visible, {}).get(WHOLE)
@@ -106,7 +106,7 @@ def _log_of(key: bytes, slots: Slots | None, log: UnstableLog) -> KeyLog:
 
 
 def log_of_slots(log: KeyLog, slots: Slots) -> KeyLog:
-    """What of a log is of these slots."""
+    """The part of a log about these slots."""
     found: KeyLog = {}
     for type_, some in slots.items():
         if (of_type := log.get(type_)) is not None and of_type:

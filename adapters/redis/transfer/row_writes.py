@@ -1,4 +1,4 @@
-"""Rows are written to a joiner's server, of which no gateway knows anything yet."""
+"""Commands that write rows to a joiner's server, which no gateway knows yet."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from crdtcast.adapters.redis.types import TYPES
 def commands_for(
     rows: Iterable[Row], metadata_db: int, hiding: dict[bytes, set[RedisType]]
 ) -> Iterator[Words]:
-    """What makes a server hold these values, whatever it holds; from database 0, and back to it.
+    """Commands that make a server hold these values, whatever it holds. The connection is on database 0 before and
+    after.
 
-    hiding: the types that keys hide there so far, and `DEADLINE` if they have one without data; kept up to date.
+    hiding: the types that keys hide so far, and `DEADLINE` for a deadline without data; kept up to date.
     """
     for row in rows:
         key, worth, home = row.key, row.contents or {}, home_of(row.key)

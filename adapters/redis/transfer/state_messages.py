@@ -1,5 +1,5 @@
-"""Lists of rows as they travel: slices of a region and what goes with an admission, for a joiner; states that a member
-is asked for, as of one instant of it.
+"""Messages with lists of rows: slices of a region, and what goes with an admission, for a joiner; states that a peer
+asks a member for, as of one instant.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from crdtcast.msgpack_limits import unpacked as within_limits
 
 _WHAT = "crdtcast keys"
 _LEVEL = 1
-"""The format level that has brought in rows like these."""
+"""The format level that introduced these rows."""
 _pack: Callable[[object], bytes] = msgpack.packb
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some keys of a region, for a joiner. `place`: how many slices were before it; `done`: enough is copied to ask to
-    be let in.
+    """Some keys of a region, for a joiner.
 
-    total: keys of the region when the copy began, for a progress to be told.
-    left_out: what the region holds that no slice will have (`census`).
+    place: how many slices came before it.
+    total: keys of the region when the copy began, to show progress.
+    done: enough is copied to ask to join.
+    left_out: keys of the region that no slice will have, by type (`census`).
     """
 
     place: int
@@ -51,7 +52,7 @@ class Slice:
 
     @classmethod
     def decode(cls, raw: bytes) -> Slice:
-        """Raises RemoteProtocolError for anything else: no gateway has sent it, or one of another version."""
+        """Raises RemoteProtocolError if it is not a slice of a gateway of this version."""
         with _refusing("slice of a gateway's keys"):
             place, total, done, rows, left_out = _opened(raw)
             counts = {checked(str, kind): natural(number) for kind, number in left_out.items()}
@@ -60,8 +61,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What goes with an admission: its entry (`group_state.pack_entry`), and the keys that have changed since they
-    were copied, as of the same instant. clock: greatest hybrid time used or seen.
+    """The data that goes with an admission: its entry (`wire.state.pack_entry`), and the keys that have changed since
+    they were copied, as of the same instant.
+
+    clock: greatest hybrid time used or seen.
     """
 
     entry: bytes
@@ -73,15 +76,17 @@ class Ending:
 
     @classmethod
     def decode(cls, raw: bytes) -> Ending:
-        """Raises RemoteProtocolError."""
+        """Raises RemoteProtocolError if it is invalid."""
         with _refusing("admission of a gateway"):
             entry, clock, rows = _opened(raw)
             return cls(checked(bytes, entry), natural(clock), _values(rows))
 
 
 class States(NamedTuple):
-    """What a member was asked for, as of one instant of it. large: keys that are asked for by their slots. left: keys
-    that would have made this too long, to be asked for again.
+    """A member's answer about keys, as of one instant.
+
+    large: keys that must be asked for by their slots.
+    left: keys for which there was no room, to be asked for again.
     """
 
     vector: Vector
@@ -95,7 +100,7 @@ class States(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> States:
-        """Raises RemoteProtocolError."""
+        """Raises RemoteProtocolError if it is invalid."""
         with _refusing("states of a gateway's keys"):
             vector, rows, large, left = _opened(raw)
             for key in (*checked(list, large), *checked(list, left)):
@@ -105,7 +110,7 @@ class States(NamedTuple):
 
 
 def _values(rows: Any) -> list[Row]:
-    """Rows of what gateways have written, all of it stable for their receiver."""
+    """Rows with values that gateways wrote, all of them stable for their receiver."""
     found = list(map(unpacked_row, checked(list, rows)))
     if any(row.contents is None or row.log or row.deadlines for row in found):
         raise ValueError("a row that is for members only")
