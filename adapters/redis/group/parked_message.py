@@ -1,4 +1,4 @@
-"""Sends one parked message again, except parts that the group has overwritten since (see `rebasing`)."""
+"""Sends one parked message again, except parts that the group has overwritten since (see `rebase`)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     taken:ORIGIN:COUNTER:PLACE:lost   exists if something was removed that could not be kept
 
 Only where members come and go. If a gateway is evicted before that and has to send a write again, it compares the
-preimage with what the group has by then (`rebasing`).
+preimage with what the group has by then (`rebase`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sends again, in order, what an evicted gateway had acknowledged and the group does not have, once it is back.
 
 Before its server is emptied, its messages are put aside (`parked`), with what their removals took away. Once it is
-certain what the group has, they are compared (`rebasing`) and sent under new dots. The transaction that stores them
+certain what the group has, they are compared (`rebase`) and sent under new dots. The transaction that stores them
 notes these dots. See `crdtcast.engine.reissue`.
 """
 
