@@ -106,7 +106,6 @@ class PNCounter(DeltaCounter):
     """A counter that goes up and down.
 
     Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers. Otherwise like `GCounter`.
-
     """
 
     TYPE: ClassVar[str] = "counter_pn"

@@ -15,7 +15,7 @@ class Stamps:
 
     Stamps extend causality, and all replicas order the same unstable messages alike. Their numbers may differ between
     replicas, all by the same amount: once everything is stable, counting starts again, since all later arrivals have
-    the same past. So does the object that follows a deleted one.
+    the same past. The object that follows a deleted one starts again, too.
     """
 
     __slots__ = ("_origins", "settled")

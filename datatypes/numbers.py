@@ -30,7 +30,7 @@ from crdtcast.datatypes.short_repr import shown
 V = TypeVar("V")
 
 Numeric: TypeAlias = int | float | Decimal | str
-"""A number to send; text must be decimal digits."""
+"""A number to send; text must be a decimal number."""
 
 DIGITS: Final = 40
 """Most significant digits of a number that is sent; sums may have more."""
@@ -238,8 +238,8 @@ def _recency(entry: Entry) -> tuple[Any, ...]:
 
 
 class Number(NumberSlots[Decimal | None]):
-    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every increment counts that
-    no assignment or removal has seen.
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and increments count unless an
+    assignment or removal has seen them.
 
     Operations: `set(number)`, `increment(by=1)`, `remove()` (also `reset()`). The value is an exact Decimal of any
     size, None when absent; an increment of an absent number starts from 0. `set` ships a time of the hybrid logical

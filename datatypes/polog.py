@@ -54,7 +54,6 @@ class POLog:
     def __init__(self) -> None:
         self._size = 0
         # An entry hashes by identity and a dict keeps delivery order: iteration is the same for every hash seed.
-
         self._slots: dict[Hashable, dict[Entry, None]] = {}
         # Ordered by a linked list, not a dict: repeated removal from the front of a dict is quadratic.
         self._origins: dict[str, OrderedDict[int, dict[Entry, None]]] = {}

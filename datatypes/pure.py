@@ -342,8 +342,7 @@ class PureOpCRDT(ABC, Generic[V]):
     @property
     def slight(self) -> bool:
         """Whether the stable part is small enough for a map to pack it while the log is empty, and unpack it for the
-        next
-        operation: some numbers, or up to `SLIGHT` elements. By default the map keeps the object.
+        next operation: some numbers, or up to `SLIGHT` elements. By default the map keeps the object.
         """
         return False
 

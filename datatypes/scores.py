@@ -18,8 +18,8 @@ from crdtcast.datatypes.short_repr import shown
 
 
 class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
-    """Members with scores, lowest first. The last of concurrent assignments to a member wins, and every increment
-    counts that no assignment has seen.
+    """Members with scores, lowest first. The last of concurrent assignments to a member wins, and increments count
+    unless an assignment has seen them.
 
     Operations: `set(member, score)`, `increment(member, by=1)`, `remove(member)`, `reset()`. An increment of an absent
     member starts from 0; a removal removes what it has seen. Scores are exact decimals or an infinity, which increments

@@ -9,7 +9,7 @@ from crdtcast.causality.hlc import HLC
 class Site:
     """What a replica sets in its objects. A pure type does not need it.
 
-    owner: its rights are spent by an operation (of the bounded counter). Unique in the group, and never used by two
+    owner: an operation of the bounded counter spends its rights. Unique in the group, and never used by two
         processes at a time. An incarnation id fits; a name does not while messages of an earlier process of that name
         may be on their way. It changes when the replica continues under another incarnation.
     clock: for times (of the last-writer-wins register).

@@ -2,7 +2,6 @@
 
 The log is written in a canonical order, so equal states give equal bytes; a restored log is in causal order per origin,
 and needs no more. A tag's reduced context is not kept: only the engine needs it.
-
 """
 
 from collections.abc import Hashable, Iterator

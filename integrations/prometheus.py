@@ -3,8 +3,8 @@
     from crdtcast.integrations.prometheus import page
     body = page([status(node)])                       # in the Trio thread
 
-Counters end in `_total`, durations are seconds, sizes bytes. All metrics have the labels `node` and `group`, those of
-links also `peer`.
+Counters end in `_total`, durations are seconds, sizes bytes. A member's metrics have the labels `node` and `group`,
+those about a peer also `peer`.
 """
 
 import platform

@@ -1,7 +1,7 @@
 """A run: start the group, let clients write while the plan is carried out, heal everything, compare.
 
 Its rule: in the end every acknowledged write is at every replica, once; all replicas have equal values; no metadata is
-left. Before a disk is wiped, and only then, its node comes to rest: data on one disk alone cannot survive that disk.
+left. Before a disk is wiped or set back, its node comes to rest: data on one disk alone cannot survive that.
 """
 
 import signal

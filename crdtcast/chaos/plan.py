@@ -43,8 +43,9 @@ _REST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """at: seconds from the start.
+    """One fault, or one change of members.
 
+    at: seconds from the start.
     lasts: seconds until it is undone.
     node, other: names of the nodes that it concerns; "" for none.
     amount: milliseconds, for delays, skews and killed joins; percent, for losses.

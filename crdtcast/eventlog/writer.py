@@ -42,7 +42,6 @@ _REFUSALS = _FULL | {errno.EIO}
 class Privacy(enum.Enum):
     """What a SEND records of its operations: nothing, BLAKE2b hashes of object and operation, or everything.
 
-
     HASHED also hashes the object names of STATE lines; the other two write them as they are.
     """
 
@@ -87,7 +86,6 @@ class EventLog:
 
     Events are buffered; `flush` passes them to the operating system. Flush once a commit, *before* the messages and
     digests of that commit leave the process: then a log never knows less than other members.
-
 
     Not thread-safe. Only the constructor raises if the disk is full or failing.
 

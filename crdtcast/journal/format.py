@@ -39,8 +39,9 @@ class FormatError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JournalProof:
-    """nonce: of this journal.
+    """How far a journal was synced.
 
+    nonce: of this journal.
     segment, offset: all up to there was synced once.
     serial: of the newest slot; it rises with every sync.
     """

@@ -213,8 +213,8 @@ class MVRegisterBatchHandle(BatchHandle):
 
 
 class NumberBatchHandle(BatchHandle):
-    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every
-    increment counts that no assignment or removal has seen.
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and
+    increments count unless an assignment or removal has seen them.
     """
 
     def set(self, number: Numeric) -> None:
@@ -360,7 +360,7 @@ class SharedTextBatchHandle(BatchHandle):
 
 class SortedMapBatchHandle(BatchHandle):
     """Members with scores, lowest first. The last of concurrent assignments to a member wins, and
-    every increment counts that no assignment has seen.
+    increments count unless an assignment has seen them.
     """
 
     def set(self, member: Element, score: Numeric) -> None:

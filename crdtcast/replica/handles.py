@@ -216,8 +216,8 @@ class MVRegisterHandle(Handle[MVRegister]):
 
 
 class NumberHandle(Handle[Number]):
-    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every
-    increment counts that no assignment or removal has seen.
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and
+    increments count unless an assignment or removal has seen them.
     """
 
     async def set(self, number: Numeric) -> Tag:
@@ -363,7 +363,7 @@ class SharedTextHandle(Handle[SharedText]):
 
 class SortedMapHandle(Handle[SortedMap]):
     """Members with scores, lowest first. The last of concurrent assignments to a member wins, and
-    every increment counts that no assignment has seen.
+    increments count unless an assignment has seen them.
     """
 
     async def set(self, member: Element, score: Numeric) -> Tag:

@@ -80,8 +80,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """settings: None if there is an error.
+    """The result of `load`.
 
+    settings: None if there is an error.
     sources: where each value comes from.
     wrong: all errors.
     notes: what is valid, but looks like a mistake.

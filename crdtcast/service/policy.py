@@ -79,7 +79,8 @@ def _is(names: Collection[str]) -> str:
 def level_to_raise(engine: GroupEngine, level: int | None = None) -> int:
     """The format level to request: `level`, or the highest that all members read.
 
-    Raises LocalProtocolError, with the members that must be upgraded, if that is not above the present one.
+    Without `level`, raises LocalProtocolError, with the members that must be upgraded, if all read only the present
+    one.
     """
     if level is not None:
         return level

@@ -59,8 +59,9 @@ Action: TypeAlias = Wait | Issue | Deliver | Stabilise | Restart | Synchronise
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """eager: everything is reported stable at every member as soon as the definition allows it.
+    """The actions of a group.
 
+    eager: everything is reported stable at every member as soon as the definition allows it.
     compressed: messages pass the type's `compress`.
     """
 

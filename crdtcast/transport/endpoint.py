@@ -167,7 +167,7 @@ class Endpoint(LinkHost):
         return True
 
     def fill(self, link: Link) -> None:
-        """The link may write next: call the functions of `before_writing`, then `idle` if nothing is queued on it."""
+        """The link may write next: call what `before_writing` was given, then `idle` if nothing is queued on it."""
         due, self._due = self._due, []
         try:
             for fill in due:

@@ -1,11 +1,9 @@
 """The shared secret: each side proves that it knows it, without revealing it. Pure. While a secret is replaced there
-are
-two: a node proves its first one, and accepts a proof of either.
+are two: a node proves its first one, and accepts a proof of either.
 
 A proof is HMAC-SHA256 (RFC 2104) under the secret, over the role and all identity fields of both hellos. Both nonces
 are drawn for this connection, so a replayed proof is worthless; the role makes one that is sent back to its maker
-worthless.
-It authenticates and does not encrypt: anything on the way can read and change what follows on the link.
+worthless. It authenticates and does not encrypt: anything on the way can read and change what follows on the link.
 """
 
 import enum

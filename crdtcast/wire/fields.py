@@ -2,7 +2,6 @@
 
 The incarnation ids in a message or digest are all spelled out, or all given as the sender's numbers
 (`wire/id_table.py`).
-
 """
 
 import enum

@@ -1,8 +1,7 @@
 """Which nodes may link: pure decisions over two hellos. This file knows no sockets and no clock.
 
 Both sides check; a side that objects sends one `Refusal` and closes. What the refused side does next depends only on
-the
-reason: see `PATIENCE`.
+the reason: see `PATIENCE`.
 """
 
 import enum

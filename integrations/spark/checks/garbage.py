@@ -1,8 +1,7 @@
 """Garbage collection: what can be forgotten is forgotten, and nothing is left when all is quiet.
 
 A leak is a delivered message that was never reported stable at a replica, although the replica provably knew enough.
-The
-proof is another message y that was reported stable there: for that the replica had, from each member k, a vector at
+The proof is another message y that was reported stable there: for that the replica had, from each member k, a vector at
 least as new as k's delivery of y. So that vector covers everything that k delivered before. The proof needs no clock,
 and no guess about messages on their way.
 """
