@@ -1,5 +1,6 @@
-"""`python -m crdtcast` and the `crdtcast` program. Its rule: whatever is not installed, the answer
-is one clear line.
+"""`python -m crdtcast` and the `crdtcast` program.
+
+Its rule: a missing package gives one clear line, never a traceback.
 """
 
 import sys

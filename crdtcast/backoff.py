@@ -1,6 +1,4 @@
-"""How long to wait before the next attempt. Pure: the random source is given, the clock is the
-caller's.
-"""
+"""How long to wait before the next attempt. Pure: the caller gives the random source and keeps the clock."""
 
 import random
 from dataclasses import dataclass, field
@@ -10,7 +8,7 @@ from dataclasses import dataclass, field
 class Backoff:
     """Waits that double from `first` to `longest` seconds, each shortened by up to half at random.
 
-    The jitter keeps a group whose member came back from knocking at its door all at once.
+    Jitter avoids a thundering herd when a member returns.
     """
 
     rng: random.Random
@@ -26,5 +24,5 @@ class Backoff:
         return delay * (0.5 + self.rng.random() / 2)
 
     def reset(self) -> None:
-        """An attempt succeeded, or there is a reason to believe that the next one will."""
+        """Start again with `first`: an attempt succeeded, or the next one probably will."""
         self.attempts = 0

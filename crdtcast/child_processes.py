@@ -1,7 +1,6 @@
 """Child processes that do not outlive their parent, and that Ctrl-C in a terminal does not reach.
 
-The rule: whoever starts a child ends it by its process id; the tie here is for a parent that was
-killed.
+The rule: the code that starts a child ends it by its process id; the tie is for a parent that was killed.
 """
 
 import os
@@ -23,10 +22,9 @@ TIE = (
 def tied(words: Sequence[str]) -> list[str]:
     """The command line that runs `words` such that Linux ends it together with this process.
 
-    A small Python program arranges that and then becomes the program `words[0]` (an absolute
-    path), under the same process id. Linux ties a child to the *thread* that started it, so from a
-    thread that may end before the process (any but the main one) the words stay as they are; so
-    they do on other systems.
+    A small Python program arranges that, then becomes the program `words[0]` (an absolute path), under the same process
+    id. Linux ties a child to the *thread* that started it. So the words stay as they are in a thread that may end
+    before the process (any but the main one), and on other systems.
     """
     if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         return list(words)
@@ -41,9 +39,7 @@ def start_child(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `words` tied to this process, without input, in a session of its own. `words[0]` is an
-    absolute path.
-    """
+    """Start `words` tied to this process, without input, in a new session. `words[0]` is an absolute path."""
     return subprocess.Popen(
         tied(words),
         stdin=subprocess.DEVNULL,

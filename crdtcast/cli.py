@@ -1,6 +1,7 @@
-"""The `crdtcast` command. Its rules: a subcommand's module is imported only when that subcommand
-runs, a missing extra is one line that says what to install, and an error of ours is one line and
-exit code 2, never a traceback.
+"""The `crdtcast` command.
+
+A subcommand's module is imported only when that subcommand runs. A missing extra gives one line that says what to
+install; an error of ours gives one line and exit code 2. Neither prints a traceback.
 """
 
 import importlib
@@ -15,7 +16,7 @@ from crdtcast.exceptions import expected_failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcommand:
-    """Where a subcommand lives, and the extra that brings what it imports."""
+    """Where a subcommand is, and the extra that installs what it imports."""
 
     module: str
     attribute: str

@@ -1,7 +1,7 @@
 """Every error that crdtcast raises on purpose: one tree, so that `except CrdtcastError` catches all of it.
 
 Each message says what happened, where, and what to do. Errors of other libraries are wrapped once, at the border,
-with the cause kept. At the end: what a command says of those that it ends in.
+with the cause kept. At the end: the text of an error in which a command ends.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class NewerOperationError(RemoteProtocolError):
 
 
 class EndedError(LocalProtocolError):
-    """This incarnation is leaving, has left, or was evicted, so it sends nothing. Join again to continue."""
+    """This incarnation is leaving, has left or was evicted, so it sends nothing. Join again to continue."""
 
 
 class StoreFullError(LocalProtocolError):
@@ -48,11 +48,11 @@ class NotReadyError(LocalProtocolError):
 
 
 class TransitionError(LocalProtocolError):
-    """An event that is not possible in the present phase of a lifecycle, which stays; the message names both."""
+    """An event that the present phase of a lifecycle does not allow. The phase stays; the message names both."""
 
 
 class HandshakeError(RemoteProtocolError):
-    """A peer cannot be linked with: another protocol version, another group, a name used twice, our own address."""
+    """No link with a peer is possible: another protocol version, another group, a name used twice, our own address."""
 
 
 class SupersededError(CrdtcastError):
@@ -84,13 +84,13 @@ class TypeClashError(LocalProtocolError):
 
 
 class ConfigurationError(CrdtcastError):
-    """Options contradict each other, or the state found at the start. The message says which, and what to do."""
+    """Options contradict each other, or the state found at the start. The message says which ones, and what to do."""
 
 
 class OutdatedError(ConfigurationError):
-    """A group, or what a member has stored, has a format level that this program does not read, or no longer reads.
+    """A format level of a group, or of a member's stored data, that this program does not read, or no longer reads.
 
-    Nothing was touched. Start the program that the message asks for.
+    Nothing was changed. Start the program that the message asks for.
     """
 
 
@@ -114,7 +114,7 @@ class UnusableInputError(CrdtcastError):
 
 
 def expected_failure(error: BaseException) -> str | None:
-    """What an error of ours says, or a group of nothing but such; None for any other."""
+    """The text of an error of ours, or of a group of only such errors; None for any other error."""
     if isinstance(error, CrdtcastError):
         return str(error)
     if not isinstance(error, BaseExceptionGroup):
@@ -126,7 +126,7 @@ def expected_failure(error: BaseException) -> str | None:
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The single exceptions inside a group, however deep, in order."""
+    """The single exceptions inside a group, however deeply nested, in order."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

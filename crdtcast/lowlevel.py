@@ -1,5 +1,5 @@
 """For authors of runtimes: the engine of one member, its inputs and outputs, its bytes on the wire, its journal and its
-event log. Programs that only use a group need only `crdtcast` (docs/protocol.md, docs/node.md).
+event log. Programs that only use a group need `crdtcast` alone (docs/protocol.md, docs/node.md).
 """
 
 from crdtcast.causality.hlc import HLC

@@ -1,7 +1,8 @@
-"""msgpack of others, within bounds of *elements*: an empty list is one byte on the wire and sixty in memory.
+"""Unpacks msgpack from others with a limit on its *elements*: an empty list is one byte on the wire and sixty in
+memory.
 
-msgpack itself bounds how long one list may be, but not how many there are. So lists and maps are counted while they are
-made, and the first one too many ends it.
+msgpack itself limits the length of one list, but not the number of lists. So lists and maps are counted while they are
+made, and the first one above the limit ends it.
 """
 
 from collections.abc import Callable
@@ -11,29 +12,30 @@ from typing import Any
 import msgpack
 
 BYTES_EACH = 8
-"""Of what is honest there is at most one list or map to so many bytes, beside a few."""
+"""Honest data has at most one list or map in so many bytes, apart from a few."""
 A_FEW = 64
 
 
 class TooManyError(ValueError):
-    """More lists or maps than there may be."""
+    """More lists or maps than allowed."""
 
 
 def unpacked(packed: bytes, a_few: int = A_FEW, **options: Any) -> Any:
-    """What `packed` says, with as many lists and maps as its length allows, and a few. Raises what msgpack raises, and
-    TooManyError.
+    """Unpack with as many lists and maps as the length of `packed` allows, and a few more.
+
+    Raises what msgpack raises, and TooManyError if there are more.
     """
     return _unpack(packed, a_few + len(packed) // BYTES_EACH, **options)
 
 
 def unpacked_within(packed: bytes, most: int, **options: Any) -> Any:
-    """The same with at most so many lists and maps."""
+    """Unpack with at most so many lists and maps."""
     return _unpack(packed, most, **options)
 
 
 def _unpack(packed: bytes, most: int, **options: Any) -> Any:
     if len(packed) <= most:
-        return msgpack.unpackb(packed, **options)  # each takes a byte at least
+        return msgpack.unpackb(packed, **options)  # each takes at least one byte
     left = most
 
     def count(made: Any) -> Any:

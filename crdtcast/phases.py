@@ -1,4 +1,4 @@
-"""Lifecycles as tables: an event moves a phase as its table says, and nothing else moves it."""
+"""Lifecycles as tables: an event moves the phase as the table says; nothing else does."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -19,11 +19,11 @@ class Lifecycle(Generic[P, E]):
 
     @property
     def phase(self) -> P:
-        """The present one."""
+        """The present phase."""
         return self._phase
 
     def move(self, event: E) -> P:
-        """The phase that this event leads to. Raises TransitionError, without effect, if it leads nowhere."""
+        """Move to the phase that this event leads to. Raises TransitionError, and stays, if it leads nowhere."""
         try:
             self._phase = self._table[self._phase, event]
         except KeyError:

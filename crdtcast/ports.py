@@ -1,4 +1,4 @@
-"""Ports of this machine for processes that are started a moment later."""
+"""Free ports of this machine, for processes that start a moment later."""
 
 import contextlib
 import errno
@@ -8,7 +8,7 @@ import socket
 from collections import deque
 
 FIRST, LAST = 20_000, 32_767
-"""Below the ports that Linux and macOS give to connections and to port 0, so that no such one takes a free port away
+"""Below the ports that Linux and macOS use for outgoing connections and for port 0, so that neither takes a free port
 before its process listens there.
 """
 
@@ -16,11 +16,11 @@ _MOST_CLAIMS = 64
 
 _choice = random.SystemRandom()
 _claims: deque[int] = deque()
-"""Descriptors of UDP sockets on the ports that were given last: so others who ask here get different ones."""
+"""Descriptors of UDP sockets on the ports returned last, so that other callers on this machine get different ones."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Different TCP ports of 127.0.0.1 that are free now. A process that chooses in another way may be quicker."""
+    """Different TCP ports of 127.0.0.1 that are free now. A process that chooses in another way may take them first."""
     with contextlib.ExitStack() as open_together:
         ports: list[int] = []
         for port in _choice.sample(range(FIRST, LAST + 1), LAST + 1 - FIRST):
@@ -41,7 +41,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _claim(port: int) -> bool:
-    """Whether nobody else has claimed the port: then it is ours for a while."""
+    """Claim the port, unless another process has. Returns whether that succeeded; the claim lasts for a while."""
     with socket.socket(type=socket.SOCK_DGRAM) as claim:
         try:
             claim.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Files with something that only this user may know: a key, a secret, a password."""
+"""Files whose content only this user may know: a key, a secret, a password."""
 
 import os
 import stat
@@ -7,10 +7,10 @@ from crdtcast.exceptions import ConfigurationError
 
 
 def check_private(path: str | os.PathLike[str], what: str) -> None:
-    """Refuse a file that other users may read: it has to belong to this user or to root, and only a file of root's may
-    be read by its group, which is how systems hand keys to services.
+    """Refuse a file that other users can read. It must belong to this user or to root; only a file of root may be
+    readable by its group, because systems hand keys to services in that way.
 
-    what: what is in it, for people. Raises ConfigurationError, and OSError if the file does not exist.
+    what: its content, for messages. Raises ConfigurationError if it is refused, OSError if it does not exist.
     """
     found = os.stat(path)
     name = os.fspath(path)

@@ -29,11 +29,11 @@ _WRITTEN = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _BEYOND = 2.0**63
-"""Seconds or bytes that nobody means."""
+"""More seconds or bytes than anyone needs."""
 
 
 def seconds(value: object) -> float:
-    """A number of seconds, or text with a unit of `SECONDS`. Raises ConfigurationError."""
+    """A number of seconds, or text with a unit of `SECONDS`. Raises ConfigurationError if it is neither."""
     found = _measured(value, SECONDS)
     if found is None:
         raise ConfigurationError(
@@ -43,8 +43,8 @@ def seconds(value: object) -> float:
 
 
 def size(value: object) -> int:
-    """A number of bytes, or text with a unit of `BYTES`: `MB` are 1,000,000 of them, `MiB` 1,048,576. Raises
-    ConfigurationError.
+    """A number of bytes, or text with a unit of `BYTES`: `MB` is 1,000,000, `MiB` is 1,048,576. Raises
+    ConfigurationError if it is neither.
     """
     found = _measured(value, BYTES)
     if found is None or found != int(found):
@@ -56,7 +56,7 @@ def size(value: object) -> int:
 
 
 def size_text(number: int) -> str:
-    """A size in the largest binary unit that it is a multiple of."""
+    """A size in the largest binary unit that divides it."""
     for unit in ("GiB", "MiB", "KiB"):
         if number and number % BYTES[unit.lower()] == 0:
             return f"{number // BYTES[unit.lower()]} {unit}"
@@ -64,7 +64,7 @@ def size_text(number: int) -> str:
 
 
 def _measured(value: object, units: Mapping[str, float]) -> float | None:
-    """In the unit whose factor is 1; None for what is no such quantity."""
+    """In the unit with factor 1; None if it is no such quantity."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

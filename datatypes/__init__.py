@@ -1,4 +1,4 @@
-"""Pure operation-based CRDTs: replicated objects that use tags, and do not know the network.
+"""Pure operation-based CRDTs: replicated objects that use tags, and know nothing of the network.
 
 Subclass `PureOpCRDT` to define your own type (docs/datatypes.md); test it with `crdtcast.testing.check_crdt`.
 """

@@ -1,7 +1,7 @@
-"""One byte string for each value: the ground that digests, comparisons and snapshots stand on.
+"""One byte string for each value, on which digests, comparisons and snapshots are based.
 
-Independent of insertion order, of the hash seed and of Python's opinion that 1 == 1.0 == True.
-Every part is prefixed with its kind and length, so two different values never share an encoding.
+It does not depend on insertion order, on the hash seed, or on 1 == 1.0 == True in Python. Every part is prefixed with
+its kind and length, so two different values never have the same encoding.
 """
 
 import hashlib
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def canonical(value: Any) -> bytes:
-    """The encoding of None, bool, int (of any size), float, Decimal, str, bytes, and lists, tuples,
-    sets and dicts of them.
+    """The encoding of None, bool, int (of any size), float, Decimal, str, bytes, and lists, tuples, sets and dicts of
+    them.
 
-    A list and a tuple, a set and a frozenset encode alike. Raises TypeError for anything else.
+    A list and a tuple have the same encoding, and so have a set and a frozenset. Raises TypeError for any other type.
     """
     kind = type(value)
     if kind is str:
@@ -48,7 +48,7 @@ def canonical(value: Any) -> bytes:
 
 
 def plain(number: Decimal) -> str:
-    """A decimal's one spelling: no exponent, no trailing zeros, no negative zero."""
+    """The unique spelling of a decimal: no exponent, no trailing zeros, no negative zero."""
     if number == 0:
         return "0"
     shown = format(number, "f")
@@ -56,12 +56,12 @@ def plain(number: Decimal) -> str:
 
 
 def rank(value: Any) -> tuple[str, Any]:
-    """A total order of values, to break ties and to list: kind by kind, and within texts, bytes
-    and numbers the natural order.
+    """A total order of values, to break ties and to list them: by kind, and in the natural order within texts, bytes
+    and numbers.
     """
     kind = type(value)
     if kind is str or kind is bytes or kind is int or kind is float or kind is bool:
-        # Of 0.0 and -0.0 neither is less: they are told apart by their bytes.
+        # Neither of 0.0 and -0.0 is less: their bytes decide.
         return kind.__name__, (value, canonical(value)) if kind is float else value
     return kind.__name__, canonical(value)
 

@@ -22,12 +22,12 @@ from crdtcast.exceptions import InvalidOperationError
 
 
 class DeltaCounter(PureOpCRDT[int]):
-    """What the unbounded counters share: all but which operations there are."""
+    """The common part of the unbounded counters: everything except their operations."""
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         self._stable = 0
-        self._unstable = 0  # sum over the log, kept up so that reading is no scan
+        self._unstable = 0  # sum over the log, so that reading needs no scan
 
     def arrival(self, operation: Arrived) -> Arrival:
         if operation.name == "increment":
@@ -53,7 +53,7 @@ class DeltaCounter(PureOpCRDT[int]):
         self._stable += entry.content
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """Deltas between two resets become one; if their sum fits, else more."""
+        """Deltas between two resets become one, or more if their sum does not fit."""
         summed: list[list[Any]] = []
         for operation in self.without_overwritten(operations):
             if operation[0] == "decrement" and operation[1] != MIN_INTEGER:
@@ -90,7 +90,8 @@ class GCounter(DeltaCounter):
     """A counter that only grows.
 
     Operation: `increment(by=1)` with an integer from 0 to 2^63 - 1. The value is exact and unbounded. Every delta stays
-    separate in the log until it is stable, so that the reset of a container removes exactly what it has seen.
+    separate in the log until it is stable, so that a reset of its container removes exactly the deltas that it has
+    seen.
     """
 
     TYPE: ClassVar[str] = "counter_go"
@@ -104,8 +105,7 @@ class GCounter(DeltaCounter):
 class PNCounter(DeltaCounter):
     """A counter that goes up and down.
 
-    Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers. Like `GCounter`
-    otherwise.
+    Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers. Otherwise like `GCounter`.
     """
 
     TYPE: ClassVar[str] = "counter_pn"
@@ -119,8 +119,8 @@ class ResettableCounter(DeltaCounter):
     """A counter whose reset removes exactly the deltas that it has seen; concurrent ones stay.
 
     Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers, `reset()`. The value is exact and
-    unbounded. Every delta stays separate in the log until it is stable: only then every later reset has seen it, so
-    that it can be added to the others. Resets are never stored.
+    unbounded. Every delta stays separate in the log until it is stable: from then on every later reset has seen it, so
+    it can be added to the others. Resets are never stored.
     """
 
     TYPE: ClassVar[str] = "counter_resettable"
@@ -142,14 +142,14 @@ class Rights(TypedDict):
 class BoundedCounter(PureOpCRDT[Rights]):
     """A counter that never goes below zero: a decrement needs rights, and spends them.
 
-    Operations: `increment(by=1)` gives that many rights to its issuer, `decrement(by=1)` spends the issuer's,
-    `transfer(amount, to)` gives some of them to another owner. Amounts are from 1 to 2^63 - 1. Without the rights, an
-    operation is refused at its source, without asking another replica, however large the value is. The value is the sum
-    of all rights.
+    Operations: `increment(by=1)` gives that many rights to its issuer, `decrement(by=1)` spends the issuer's rights,
+    `transfer(amount, to)` gives some of them to another owner. Amounts are from 1 to 2^63 - 1. Without enough rights,
+    an operation is refused at its source, without asking another replica, even if the value is large. The value is the
+    sum of all rights.
 
     Every operation ships its owner (`Site.owner`), so that it keeps its meaning when a successor issues it again.
-    `value` is {"total": n, "rights": {owner: n}}; owners that were named stay in it. A container's reset of a bounded
-    counter removes rights that other replicas may be spending: then a value may fall below zero.
+    `value` is {"total": n, "rights": {owner: n}}; owners that were once named stay in it. A container's reset of a
+    bounded counter removes rights that other replicas may be spending: then the value may fall below zero.
     """
 
     TYPE: ClassVar[str] = "counter_b"
@@ -180,7 +180,7 @@ class BoundedCounter(PureOpCRDT[Rights]):
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         self._stable: dict[str, int] = {}
-        self._unstable: dict[str, int] = {}  # sums over the log, of the owners in it
+        self._unstable: dict[str, int] = {}  # sums over the log, by owner
 
     def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
         owner = self._located().owner
@@ -199,7 +199,7 @@ class BoundedCounter(PureOpCRDT[Rights]):
         return [self._located().owner]
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """Amounts of one kind between the same owners become one; if their sum fits, else more."""
+        """Amounts of one kind between the same owners become one, or more if their sum does not fit."""
         summed: list[list[Any]] = []
         last: dict[tuple[Any, ...], list[Any]] = {}
         for name, amount, *owners in operations:
@@ -239,7 +239,7 @@ class BoundedCounter(PureOpCRDT[Rights]):
         self._stable[owner] = self._stable.get(owner, 0) + entry.content
 
     def rights(self, owner: str) -> int:
-        """How much `owner` may decrement or transfer."""
+        """The amount that `owner` may decrement or transfer."""
         return self._stable.get(owner, 0) + self._unstable.get(owner, 0)
 
     @property
@@ -267,13 +267,13 @@ class BoundedCounter(PureOpCRDT[Rights]):
 
 
 def _check_delta(content: Any) -> None:
-    """Raise ValueError for what no operation leaves: a decrement may leave 2^63."""
+    """Raises ValueError if no operation leaves such a delta. A decrement may leave 2^63."""
     if type(content) is not int or abs(content) > -MIN_INTEGER:
         raise ValueError(f"{shown(content)} is not a 64-bit delta")
 
 
 def _dumped(total: int) -> int | str:
-    """A sum may outgrow msgpack's integers: then it is spelt."""
+    """A sum that exceeds msgpack's integers is written as text."""
     return total if MIN_INTEGER <= total <= MAX_INTEGER else hex(total)
 
 
@@ -282,7 +282,7 @@ def _loaded(dumped: Any) -> int:
 
 
 def _deltas(name: str, args: Sequence[Any]) -> list[tuple[str, int]]:
-    """What an operation as sent does to whose rights."""
+    """The changes of owners' rights by an operation as sent."""
     owner = args[-1]
     if name == "increment":
         return [(owner, args[0])]

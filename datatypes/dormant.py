@@ -1,7 +1,7 @@
-"""Objects of which everything is stable, kept as what their stable parts come down to.
+"""Objects that are completely stable, stored as their stable parts.
 
-An object costs most of a kilobyte before it holds anything. While nothing of it is unstable, its
-stable part says all there is to say: a scalar as it is, anything else in msgpack.
+An object costs most of a kilobyte before it holds anything. While none of its operations is unstable, its stable part
+is its whole state: a scalar is stored as it is, anything else in msgpack.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ Object: TypeAlias = PureOpCRDT[Any]
 
 
 class Key(NamedTuple):
-    """Where a value of a map is: a name, and the name of its type."""
+    """The key of a value in a map: a name, and the name of its type."""
 
     name: Element
     type: str
@@ -31,7 +31,7 @@ class Asleep:
 
     def __init__(self, type_named: Callable[[str], type[Object]]) -> None:
         self._type_named = type_named
-        # No key objects here: they would cost more than most values.
+        # No key objects in here: they would cost more than most values.
         self._parts: dict[str, dict[Element, Any]] = {}
 
     def __len__(self) -> int:
@@ -46,11 +46,11 @@ class Asleep:
         return key.name in self._parts.get(key.type, ())
 
     def lay(self, key: Key, held: Object) -> None:
-        """Put to sleep an object whose log is empty."""
+        """Store an object whose log is empty."""
         self._parts.setdefault(key.type, {})[key.name] = _packed(held.dump_stable())
 
     def look(self, key: Key) -> Object | None:
-        """A copy of the object, which sleeps on."""
+        """A copy of the object, which stays stored."""
         parts = self._parts.get(key.type)
         if parts is None or key.name not in parts:
             return None
@@ -60,7 +60,7 @@ class Asleep:
         return copy
 
     def wake(self, key: Key) -> Object | None:
-        """The object, which is here no more."""
+        """Take the object out."""
         woken = self.look(key)
         if woken is not None:
             parts = self._parts[key.type]
@@ -70,7 +70,7 @@ class Asleep:
         return woken
 
     def snapshot(self, key: Key) -> bytes:
-        """What `PureOpCRDT.snapshot` would give of the object."""
+        """The same as `PureOpCRDT.snapshot` of the object."""
         crdt = self._type_named(key.type)
         stable = _unpacked(self._parts[key.type][key.name])
         return snapshots.pack(crdt.TYPE, crdt.VERSION, stable, POLog())

@@ -1,4 +1,4 @@
-"""The elements of a sequence: each with its identity, found by it, by a run of identities, and by position."""
+"""The elements of a sequence, found by identity, by a run of identities, and by position."""
 
 import enum
 from bisect import bisect_left, insort
@@ -10,7 +10,7 @@ from crdtcast.datatypes.ordered import Block, CountedTree
 
 
 class GoneElement(enum.Enum):
-    """Stands for the value of an element that has none."""
+    """Takes the place of an element's value if it has none."""
 
     GONE = "gone"
 
@@ -19,7 +19,7 @@ GONE: Final = GoneElement.GONE
 
 
 class Place(NamedTuple):
-    """Where an unstable element hangs. `parent` None: at the begin (to its right) or the end (to its left) of the
+    """Where an unstable element hangs. `parent` None: at the beginning (to its right) or the end (to its left) of the
     sequence.
     """
 
@@ -29,8 +29,8 @@ class Place(NamedTuple):
 
 
 class SequenceElement:
-    """An element, or (its value GONE) the place of one: `kills` counts unstable removals that hit it. Once its
-    insertion is stable it has no `place`.
+    """An element, or, if its value is GONE, the place of one. `kills` counts the unstable removals that hit it. Once
+    its insertion is stable it has no `place`.
     """
 
     __slots__ = ("identity", "kills", "leaf", "place", "value")
@@ -44,13 +44,13 @@ class SequenceElement:
 
 
 def age(member: SequenceElement) -> tuple[int, Identity]:
-    """Siblings stand in this order, the newest next to their parent. It extends causality."""
+    """Sorts siblings: the newest stands next to their parent. The order extends causality."""
     assert member.place is not None
     return member.place.stamp, member.identity
 
 
 class ElementIndex(CountedTree[SequenceElement]):
-    """Live members have positions; dead ones stand among them."""
+    """Live members have positions; dead ones stand between them without."""
 
     __slots__ = ()
 
@@ -62,13 +62,13 @@ class ElementIndex(CountedTree[SequenceElement]):
 
 
 class Elements:
-    """Members by identity. What a run names costs what is there of it, however long it claims to be."""
+    """Members by identity. A run costs as much as it has members, whatever length it claims."""
 
     __slots__ = ("_gone", "_members", "_numbers")
 
     def __init__(self) -> None:
         self._members: dict[Identity, SequenceElement] = {}
-        # Of an insertion of several elements: their numbers, rising, and how many of these are gone.
+        # Of an insertion of several elements: their numbers, rising, and how many of them are gone.
         self._numbers: dict[tuple[Any, ...], list[int]] = {}
         self._gone: dict[tuple[Any, ...], int] = {}
 
@@ -85,7 +85,7 @@ class Elements:
         return self._members.get(identity)
 
     def add(self, member: SequenceElement) -> None:
-        """Raises ValueError if the identity has a member."""
+        """Add a member. Raises ValueError if there is one of that identity."""
         identity = member.identity
         if identity in self._members:
             raise ValueError(f"two elements have the identity {list(identity)}")

@@ -1,6 +1,4 @@
-"""Flags, off at first. Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data Types",
-2017, section 5.
-"""
+"""Flags, off at first. Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data Types", 2017, section 5."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -68,14 +66,14 @@ class EWFlag(PureOpCRDT[bool]):
 class DWFlag(PureOpCRDT[bool]):
     """A flag where disabling wins: on if it was enabled, and each disable was seen by some enable.
 
-    Operations: `enable()`, `disable()`; `reset()` (also `clear()`) forgets what it has seen of both. Disables stay in
-    the log until they are stable.
+    Operations: `enable()`, `disable()`; `reset()` (also `clear()`) forgets the enables and disables that it has seen.
+    Disables stay in the log until they are stable.
     """
 
     TYPE: ClassVar[str] = "flag_dw"
     OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "enable": Operation("Switch it on. A disable that has not seen this wins."),
-        # It wins over enables that it has not seen, so issued again it takes back nothing more.
+        # It wins over enables that it has not seen, so issuing it again undoes nothing more.
         "disable": Operation("Switch it off. This wins over concurrent enables.", additive=True),
         "reset": Operation("Forget all enables and disables seen. Concurrent ones survive."),
         "clear": Operation("The same as `reset`.", sent_as="reset"),
@@ -84,7 +82,7 @@ class DWFlag(PureOpCRDT[bool]):
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         self._enabled = False
-        # A stable disable has concurrent operations in the log: those enables lose.
+        # If a stable disable has concurrent enables in the log, these lose.
         self._disabled = False
 
     def arrival(self, operation: Arrived) -> Arrival:
@@ -109,13 +107,13 @@ class DWFlag(PureOpCRDT[bool]):
     def rebase_blind(
         cls, operation: list[Any], present: Self, former: Former[Self]
     ) -> list[list[Any]]:
-        """`enable` goes out unless the flag was on, and somebody has disabled it since; or nobody knows."""
+        """`enable` is issued again unless the flag was on, or may have been, and a disable has followed."""
         if operation[0] == "enable":
             return [operation] if present.value or former.remembered is False else []
         return super().rebase_blind(operation, present, former)
 
     def remember(self, operation: list[Any]) -> Any:
-        """Whether the flag was on before it was enabled."""
+        """Whether the flag was on before `enable`."""
         return self.value if operation[0] == "enable" else None
 
     @property
@@ -134,7 +132,7 @@ class DWFlag(PureOpCRDT[bool]):
         return True
 
     def dump_stable(self) -> Any:
-        """None stands for a stable disable, which keeps the flag off for a while."""
+        """None stands for a stable disable, which keeps the flag off while the log has entries."""
         return None if self._disabled else self._enabled
 
     def load_stable(self, dumped: Any, version: int) -> None:

@@ -1,4 +1,4 @@
-"""What names an element of a sequence, and runs of such names: checked, written out, and put together."""
+"""Identities of a sequence's elements, and runs of them: checked, listed, and joined."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -7,18 +7,18 @@ from crdtcast.datatypes.operations import MAX_INTEGER
 from crdtcast.datatypes.short_repr import shown
 
 Identity: TypeAlias = tuple[str, int, int, int]
-"""Of an element: origin and counter of the message that inserted it, the operation's index in the
-message, the element's place in the operation.
+"""Of an element: origin and counter of the message that inserted it, index of the operation in the message, and number
+of the element in the operation.
 """
 
 Run: TypeAlias = tuple[str, int, int, int, int]
-"""Of neighbours from one operation: origin, counter, index, the first one's number, how many."""
+"""Neighbours from one operation: origin, counter, index, number of the first, count."""
 
 _LONGEST: Final = 2**24
 
 
 def identity(value: Identity | None) -> list[Any] | None:
-    """[origin, counter, index, number], or None for the begin or end."""
+    """[origin, counter, index, number], or None for the beginning or end."""
     return None if value is None else identity_of_one(value)
 
 
@@ -29,7 +29,7 @@ def identity_of_one(value: Identity) -> list[Any]:
 
 
 def run_of_identities(value: list[Run]) -> list[list[Any]]:
-    """A list of [origin, counter, index, first number, how many]."""
+    """A list of [origin, counter, index, first number, count]."""
     if type(value) is not list:
         raise ValueError(f"a {type(value).__name__} is not a list of runs of identities")
     for run in value:
@@ -56,7 +56,7 @@ def in_runs(name: Identity, runs: Iterable[Sequence[Any]]) -> bool:
 
 
 def apart(runs: Sequence[list[Any]]) -> Iterator[list[Any]]:
-    """The same identities in runs that do not overlap: nobody pays twice for what somebody has named twice."""
+    """The same identities in runs that do not overlap, so that identities named twice cost no more."""
     end: list[Any] = []
     for *insertion, first, count in sorted(runs) if len(runs) > 1 else runs:
         begin = max(first, end[3]) if end[:3] == insertion else first
@@ -66,7 +66,7 @@ def apart(runs: Sequence[list[Any]]) -> Iterator[list[Any]]:
 
 
 def runs_of(names: Iterable[Identity]) -> list[list[Any]]:
-    """Neighbours from one operation become one run."""
+    """Identities as runs: neighbours from one operation become one run."""
     runs: list[list[Any]] = []
     for origin, counter, index, number in names:
         if runs and runs[-1][:3] == [origin, counter, index] and number == sum(runs[-1][3:]):

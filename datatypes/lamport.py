@@ -1,7 +1,7 @@
-"""Lamport stamps that every replica works out for itself: the stamp of a message is one above the greatest in its past.
+"""Lamport stamps that every replica computes: the stamp of a message is one above the greatest in its past.
 
-None travels, so no member can send a wrong one. Lamport, "Time, Clocks, and the Ordering of Events in a Distributed
-System" (1978).
+Stamps are not sent, so no member can send a wrong one. Lamport, "Time, Clocks, and the Ordering of Events in a
+Distributed System" (1978).
 """
 
 from bisect import bisect_right
@@ -11,11 +11,11 @@ from crdtcast.causality.tags import Dot, Tag
 
 
 class Stamps:
-    """The stamps of the messages that an object counts; `settled` is the greatest of the stable ones.
+    """The stamps of an object's counted messages; `settled` is the greatest of the stable ones.
 
-    Stamps extend causality, and all replicas order the same unstable messages alike. Their numbers may differ, by the
-    same amount for all of them: where everything is stable, counting begins again, since all that arrives later has the
-    same past; so does the object that comes after a deleted one.
+    Stamps extend causality, and all replicas order the same unstable messages alike. Their numbers may differ between
+    replicas, all by the same amount: once everything is stable, counting starts again, since all later arrivals have
+    the same past. The object that follows a deleted one starts again, too.
     """
 
     __slots__ = ("_origins", "settled")
@@ -26,11 +26,11 @@ class Stamps:
         self._origins: dict[str, tuple[list[int], list[int]]] = {}
 
     def __bool__(self) -> bool:
-        """Whether a message that counts is unstable."""
+        """Whether a counted message is unstable."""
         return bool(self._origins)
 
     def of(self, tag: Tag) -> int:
-        """The stamp of a message, whether it has been counted or is about to be."""
+        """The stamp of a message, before or after it is counted."""
         greatest = self.settled
         for origin, (counters, stamps) in self._origins.items():
             if origin == tag.dot.origin and counters[-1] == tag.dot.counter:
@@ -42,7 +42,7 @@ class Stamps:
         return greatest + 1
 
     def count(self, tag: Tag) -> None:
-        """A message is counted, if it is not yet."""
+        """Count a message, if that was not done."""
         stamp = self.of(tag)
         counters, stamps = self._origins.setdefault(tag.dot.origin, ([], []))
         if not counters or counters[-1] != tag.dot.counter:
@@ -50,7 +50,7 @@ class Stamps:
             stamps.append(stamp)
 
     def stable(self, dot: Dot) -> None:
-        """A message is stable."""
+        """The message is stable."""
         counters, stamps = self._origins.get(dot.origin, ((), ()))
         at = bisect_right(counters, dot.counter) - 1
         if at < 0 or counters[at] != dot.counter:
@@ -71,7 +71,7 @@ class Stamps:
         return [self.settled, unstable]
 
     def load(self, dumped: Any) -> None:
-        """Take over what `dump` gave. Raises ValueError or TypeError for anything else."""
+        """Load the result of `dump`. Raises ValueError or TypeError for anything else."""
         settled, unstable = dumped
         numbers = [settled]
         self.settled = settled

@@ -1,11 +1,11 @@
-"""Maps whose values are replicated objects of any type, maps among them.
+"""Maps whose values are replicated objects of any type, including maps.
 
-An operation on a value travels inside an operation on the map, and takes effect on the object that
-the map holds there: Baquero, Almeida and Lerche, "The Problem with Embedded CRDT Counters and a
-Solution", 2016, for why a removal must reset what it has seen instead of dropping the object.
+An operation on a value is sent inside an operation on the map, and applied to the object that the map holds at that
+key. A removal must reset what it has seen instead of dropping the object: see Baquero, Almeida and Lerche, "The Problem
+with Embedded CRDT Counters and a Solution", 2016.
 
-A key is a name and a type, so two types under one name do not meet. A small value of which nothing
-is unstable sleeps (crdtcast.datatypes.dormant), and is an object again when an operation reaches it.
+A key is a name and a type, so two types under one name do not conflict. A small value without unstable operations is
+stored compactly (crdtcast.datatypes.dormant), and becomes an object again for an operation.
 """
 
 from abc import abstractmethod
@@ -45,14 +45,14 @@ NestedType: TypeAlias = type[PureOpCRDT[Any]] | str
 NestedOperation: TypeAlias = list[Any] | tuple[Any, ...]
 """An operation on a value: [name, argument, ...]."""
 NestedUpdate: TypeAlias = tuple[Element, NestedType, NestedOperation] | list[Any]
-"""Of a batch: [name, type, operation]."""
+"""In a batch: [name, type, operation]."""
 NestedRemoval: TypeAlias = tuple[Element, NestedType] | list[Any]
-"""Of a batch: [name, type]."""
+"""In a batch: [name, type]."""
 
 
 class MapPiece(NamedTuple):
-    """What an operation does to one value: an operation on it, or (None) a reset. `version`: of the value's type at the
-    sender.
+    """The part of an operation for one value: an operation on it, or a reset (None). `version`: of the value's type at
+    the sender.
     """
 
     key: Key
@@ -61,14 +61,14 @@ class MapPiece(NamedTuple):
 
 
 def type_name(value: NestedType) -> str:
-    """A type, or its name."""
+    """The name of a type, given as a class or as its name."""
     if isinstance(value, type) and issubclass(value, PureOpCRDT):
         return value.TYPE
     return text(value)
 
 
 def versioned_type(value: NestedType) -> str | list[str | int]:
-    """A type, its name, or [name, version] above version 1."""
+    """The name of a type, given as a class or its name; [name, version] above version 1."""
     kind: type = type(value)
     if kind not in (list, tuple):
         return type_name(value)
@@ -79,7 +79,7 @@ def versioned_type(value: NestedType) -> str | list[str | int]:
 
 
 def _name_and_version(type_of: Any) -> tuple[str, int]:
-    """What `versioned_type` has checked, taken apart."""
+    """The parts of a result of `versioned_type`."""
     return (type_of, 1) if type(type_of) is str else (type_of[0], type_of[1])
 
 
@@ -92,7 +92,7 @@ def nested(value: NestedOperation) -> list[Any]:
 
 
 def _check_depth(operation: Any) -> None:
-    """Before anything follows it down: an operation off the wire may nest deeper than Python calls."""
+    """Call this before any recursion: an operation from the wire may nest deeper than Python's calls."""
     level = [operation]
     for _ in range(MAX_DEPTH):
         level = [part for outer in level for part in outer if type(part) in (list, tuple)]
@@ -124,11 +124,10 @@ def _parts(value: Any, *checks: Any) -> list[Any]:
 
 
 class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
-    """What `GOMap` and `AWMap` share. The log of a map is that of the objects in it.
+    """The common part of `GOMap` and `AWMap`. The log of a map consists of its objects' logs.
 
-    A map can hold every type of `CATALOGUE`, itself, and those in `TYPES`: give a subclass its
-    own `TYPE` and `TYPES` to hold types of yours. A type that it holds only from a later VERSION of its own on is in
-    `SINCE` with that version.
+    A map can hold every type of `CATALOGUE`, its own type, and those in `TYPES`: give a subclass its own `TYPE` and
+    `TYPES` to hold your types. If it holds a type only from a later VERSION on, add that version to `SINCE`.
     """
 
     TYPES: ClassVar[Mapping[str, type[Object]]] = {}
@@ -136,17 +135,17 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
-        # Of each key one of the two has it. What sleeps is shown; of the others, `_shown` are.
+        # Each key is in one of the two. All stored values are shown; of the objects, those in `_shown`.
         self._objects: dict[Key, Object] = {}
         self._asleep = Asleep(self._type)
         self._shown: dict[Key, None] = {}
         self._entries = 0
-        # By message, what it touched: where its stability is to be told.
+        # The keys that each unstable message has touched: they learn of its stability.
         self._unstable: dict[Dot, dict[Key, None]] = {}
-        # What the message that was the last to reset this has touched after that.
+        # The keys that the last resetting message has touched after its reset.
         self._since_reset: dict[Key, None] = {}
 
-    # ---- what the two maps differ in ----------------------------------------------------------
+    # ---- the difference between the two maps ---------------------------------------------------
 
     @abstractmethod
     def shows(self, held: Object) -> bool:
@@ -156,7 +155,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     @property
     def value(self) -> dict[tuple[Element, str], Any]:
-        """By (name, type name), what each object is worth."""
+        """The value of each object, by (name, type name)."""
         return {(*key,): self._held(key).value for key in self}
 
     @property
@@ -174,8 +173,8 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         return found is not None and (found in self._shown or found in self._asleep)
 
     def __getitem__(self, key: tuple[Element, type[Object] | str]) -> Object:
-        """The object at (name, type), to read now: later operations may not show in it. KeyError if
-        that key is not in the value.
+        """The object at (name, type), for reading at once: it may not show later operations. Raises KeyError if that
+        key is not in the value.
         """
         found = _key(key)
         if found is None or (found not in self._shown and found not in self._asleep):
@@ -191,13 +190,13 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         own = super().memory()
         log = sum(each.log for each in of_objects) + own.log
         entries = sum(each.entries for each in of_objects)
-        # Counted twice by walking from here: what of the objects is their logs.
+        # This walk has counted the objects' logs in the stable part, too.
         return Memory(max(own.stable - log, 0), log, own.retained, entries)
 
     # ---- issuing ------------------------------------------------------------------------------
 
     def prepare(self, name: str, *args: Any, after: Sequence[Sequence[Any]] = ()) -> list[Any]:
-        """As `PureOpCRDT.prepare`; what goes to a value is prepared by the object that it is."""
+        """As `PureOpCRDT.prepare`; the operation on a value is prepared by its object."""
         try:
             if name == "update" and len(args) == 3:
                 args = self._prepared(_parts(args, element, versioned_type, nested), after)
@@ -269,7 +268,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         ]
 
     def _to_reset(self, dot: Dot) -> list[MapPiece]:
-        """What a reset does to the values: by the second one of a message, to what it has touched since the first."""
+        """The parts of a reset. The second reset of a message concerns only what it has touched since the first."""
         again, self._cleared_by = self._cleared_by == dot, dot
         since, self._since_reset = self._since_reset, {}
         return [MapPiece(key, None) for key in since] if again else self._pieces("reset", ())
@@ -300,14 +299,14 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         return held
 
     def _reset_of(self, held: Object) -> list[Any] | None:
-        """What removes a value as far as it was seen; None: the type is one that cannot be."""
+        """The operation that removes what was seen of a value; None if its type has none."""
         reset = held.OPERATIONS.get("reset")
         sent_as = "reset" if reset is None else reset.sent_as or "reset"
         sent = held.OPERATIONS.get(sent_as)
         return None if sent is None or sent.arguments or sent.ships else [sent_as]
 
     def _review(self, key: Key, held: Object) -> None:
-        """After a change: is the key shown, is the object needed?"""
+        """After a change: show the key or not, and drop the object if it is not needed."""
         if self.shows(held):
             self._shown[key] = None
             return
@@ -340,7 +339,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                 raise self._refusal(operation, why, version)
 
     def _check_values(self, pieces: Sequence[MapPiece]) -> None:
-        """Refuse a batch of which a part is unknown before any of it has taken effect."""
+        """Refuse a batch with an unknown part before any part has taken effect."""
         for key, nested_operation, version in pieces:
             if nested_operation is not None:
                 self._held(key).check_arriving(nested_operation, version)
@@ -354,7 +353,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             )
         return found
 
-    # ---- stability, and what the base class asks ----------------------------------------------
+    # ---- stability, and the interface of the base class ----------------------------------------
 
     def stable(self, tag: Tag) -> None:
         for key in self._unstable.pop(tag.dot, ()):
@@ -369,12 +368,12 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                     self._rest(key, held)
         for table in (self._unstable, self._objects, self._shown):
             if not table:
-                table.clear()  # gives the table of a burst back, which deleting does not
+                table.clear()  # frees the memory of a burst, which deleting keys does not
         if self._retained is not None:
             self._retained.stable(tag)
 
     def _rest(self, key: Key, held: Object) -> None:
-        """A value that is shown goes to sleep if nothing of it is unstable, and it is small."""
+        """Store a shown value compactly if it is small and has no unstable operation."""
         if not held.log_size and held.slight:
             self._asleep.lay(key, held)
             del self._objects[key]
@@ -399,20 +398,20 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         return not self._objects and len(self._asleep) <= SLIGHT
 
     def arrival(self, operation: Arrived) -> Arrival:
-        """What an observer is told; the objects have logs of their own."""
+        """For observers only; the objects have their own logs."""
         pieces = self._pieces(operation.name, operation.args)
         return Arrival(EVERYTHING if operation.name == "reset" else [each.key for each in pieces])
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
-        """Nothing: the objects do it."""
+        """Nothing to do: the objects do it."""
 
     def stabilise(self, entry: Entry) -> None:
-        """Nothing: the objects do it."""
+        """Nothing to do: the objects do it."""
 
-    # ---- fewer, and again ---------------------------------------------------------------------
+    # ---- compression, and issuing again --------------------------------------------------------
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """What goes to one value is compressed by its type; a reset of the map divides."""
+        """Operations on one value are compressed by its type, but not across a reset of the map."""
         compressed: list[list[Any]] = []
         pieces: list[MapPiece] = []
         for name, *args in operations:
@@ -440,7 +439,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         return compressed
 
     def _held(self, key: Key) -> Object:
-        """The object at a key, to look at; what would be there if there is none."""
+        """The object at a key, for reading; a new one if there is none."""
         held = self._objects.get(key)
         if held is None:
             held = self._asleep.look(key)
@@ -448,8 +447,8 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
-        """Each value goes by its type's rule; a removal only where the value still is what it was.
-        `reset` yields to any change.
+        """Each value follows its type's rule; a removal is issued only if the value is unchanged. `reset` yields to any
+        change.
         """
         return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
@@ -483,7 +482,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     def rebase_blind(
         cls, operation: list[Any], present: Self, former: Former[Self]
     ) -> list[list[Any]]:
-        """Each value goes by its type's rule; removals and `reset` yield."""
+        """Each value follows its type's rule; removals and `reset` yield."""
         name, *args = operation
         if name == "reset":
             return []
@@ -501,7 +500,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         return _together(updates, [])
 
     def remember(self, operation: list[Any]) -> Any:
-        """What its values remember, by the parts of the operation."""
+        """The notes of its values, by the parts of the operation."""
         name, *args = operation
         if name == "reset":
             return None
@@ -516,7 +515,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     # ---- snapshots ----------------------------------------------------------------------------
 
     def dump_stable(self) -> Any:
-        """[name, type, snapshot] of each object: their logs are in there."""
+        """[name, type, snapshot] of each object, with its log."""
         held = [(*key, each.snapshot()) for key, each in self._objects.items()]
         held += [(*key, self._asleep.snapshot(key)) for key in self._asleep]
         held.sort(key=lambda each: canonical(each[:2]))
@@ -550,8 +549,8 @@ def _remembers(held_type: type[Object]) -> bool:
 
 
 def _together(updates: Iterable[list[list[Any]]], removals: list[list[Any]]) -> list[list[Any]]:
-    """What is issued again for one operation, by value: the first for each in one operation, so that each keeps its
-    place in the message. What one value got more follows.
+    """The operations to issue again for one operation, from those of each value. The first of each value go into one
+    operation, so that each keeps its place in the message; further ones follow.
     """
     first = [each[0] for each in updates if each]
     more = [["update", *update] for each in updates for update in each[1:]]
@@ -565,7 +564,7 @@ def _together(updates: Iterable[list[list[Any]]], removals: list[list[Any]]) -> 
 
 
 def _type_sent(held: Object) -> Any:
-    """The type of a value as it stands in an operation."""
+    """The type of a value as an operation has it."""
     return held.TYPE if held.VERSION == 1 else [held.TYPE, held.VERSION]
 
 
@@ -584,7 +583,7 @@ def _key(given: Any) -> Key | None:
 
 
 class GOMap(NestedMap):
-    """A map that only gains keys; a key stays, however empty its value becomes.
+    """A map that only gains keys; a key stays even if its value becomes empty.
 
     Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to the value at that
     name and type. `crdt_type` is a class or its TYPE.
@@ -606,7 +605,7 @@ class GOMap(NestedMap):
 
 class AWMap(NestedMap):
     """A map where an update wins over a concurrent removal of its key. A removal resets only what it has seen of the
-    value. A key whose value equals that of a new object is not shown.
+    value. A key is not shown while its value equals that of a new object.
 
     Operations: `update(name, crdt_type, operation)` applies `[operation's name, argument, ...]` to the value at that
     name and type. `remove(name, crdt_type)` resets it. `batch(updates, removals)` with `[[name, type, operation], ...]`
@@ -661,4 +660,4 @@ _TYPES: tuple[type[Object], ...] = (
     TwoPhaseSet,
 )
 CATALOGUE: Mapping[str, type[Object]] = {crdt.TYPE: crdt for crdt in _TYPES}
-"""The types of this package by name: what any map can hold, maps among them."""
+"""The types of this package by name, which any map can hold, including maps."""

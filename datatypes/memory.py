@@ -1,4 +1,4 @@
-"""What an object occupies: bytes of the Python objects it is made of, each counted once."""
+"""The memory of an object: bytes of the Python objects in it, each counted once."""
 
 import sys
 from collections import deque
@@ -25,7 +25,7 @@ class Memory:
 
 
 def occupied(parts: Iterable[Any], seen: set[int]) -> int:
-    """Bytes of everything reachable from `parts` that is not in `seen`, which is added to.
+    """Bytes of everything reachable from `parts` that is not in `seen`; adds it to `seen`.
 
     Follows containers, instances and slots; not classes, modules or functions.
     """

@@ -1,8 +1,8 @@
-"""Exact numbers with assignment, increments and removal, as a Redis key or hash field has them.
+"""Exact numbers with assignment, increments and removal, like a Redis key or hash field.
 
-A slot is its present number and the log of its unstable operations, and nothing else: stability
-forgets an operation and leaves the number as it stands. That is safe because every assignment
-clears its slot first, so what is stable is only ever shown, extended or wiped.
+A slot is its present number and the log of its unstable operations. Stability removes an operation from the log and
+leaves the number as it is. That is safe because every assignment clears its slot first, so a stable number is only ever
+shown, extended or cleared.
 """
 
 import math
@@ -30,23 +30,23 @@ from crdtcast.datatypes.short_repr import shown
 V = TypeVar("V")
 
 Numeric: TypeAlias = int | float | Decimal | str
-"""A number to send; as text, in digits."""
+"""A number to send; text must be a decimal number."""
 
 DIGITS: Final = 40
 """Most significant digits of a number that is sent; sums may have more."""
 EXPONENT: Final = 400
-"""Most distance of its first and last digit from the point."""
+"""Most places between the decimal point and a number's first or last digit."""
 
 _EXACT: Final = Context(
     prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, Rounded]
-)  # never rounds: it would rather raise
+)  # never rounds: raises instead
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
 def decimal(value: Numeric) -> str:
     """A finite number, from int, float, Decimal or decimal text; sent as text, exactly.
 
-    A float stands for the shortest decimal that gives it back.
+    A float stands for the shortest decimal that converts back to it.
     """
     return plain(_finite(value))
 
@@ -92,7 +92,7 @@ def _finite(value: Any) -> Decimal:
 
 
 def loaded(dumped: Any) -> Decimal:
-    """A number out of a snapshot: a sum, so of any length."""
+    """A number from a snapshot. It may be a sum, so it may have any length."""
     try:
         number = Decimal(dumped) if type(dumped) is str else Decimal("NaN")
     except InvalidOperation:
@@ -103,14 +103,14 @@ def loaded(dumped: Any) -> Decimal:
 
 
 class NumberSlots(PureOpCRDT[V]):
-    """What `Number` and `SortedMap` share: slots that are set, incremented and cleared."""
+    """The common part of `Number` and `SortedMap`: slots that are set, incremented and cleared."""
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         self._numbers: dict[Hashable, Decimal] = {}
 
     def show(self, slot: Hashable, number: Decimal | None) -> None:
-        """A slot has this number now; None: it is absent."""
+        """A slot has this number now, or None if it is absent."""
         if number is None:
             self._numbers.pop(slot, None)
         else:
@@ -132,7 +132,7 @@ class NumberSlots(PureOpCRDT[V]):
         return Arrival((slot,))
 
     def slot_of(self, args: Sequence[Any]) -> Hashable:
-        """The slot that an operation other than `reset` is about."""
+        """The slot that an operation other than `reset` concerns."""
         raise NotImplementedError
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
@@ -152,16 +152,14 @@ class NumberSlots(PureOpCRDT[V]):
             self._recount(entry.slot)
 
     def reentered(self, entry: Entry) -> None:
-        """The number that was dumped has it already; what is no number is damage."""
+        """The dumped number includes the entry already; raises an error if its content is not a number."""
         self.worth([entry])
 
     def _recount(self, slot: Hashable) -> None:
         self.show(slot, self.worth(self.log.in_slot(slot)))
 
     def worth(self, entries: Collection[Entry]) -> Decimal | None:
-        """The number of a slot that has nothing but these entries: the last of the assignments, and
-        all increments.
-        """
+        """The number of a slot with only these entries: the last of the assignments, plus all increments."""
         if not entries:
             return None
         assignments = [entry for entry in entries if len(entry.content) == 2]
@@ -172,11 +170,11 @@ class NumberSlots(PureOpCRDT[V]):
         return number
 
     def stabilise(self, entry: Entry) -> None:
-        """The number stands as it is."""
+        """Nothing to do: the number includes it."""
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
-        """An assignment or a removal goes out where that number is what it was. `reset` yields to any change."""
+        """An assignment or a removal is issued if that number is unchanged. `reset` yields to any change."""
         name, *args = operation
         if name not in ("set", "remove"):
             return super().rebase(operation, base, theirs)
@@ -187,8 +185,8 @@ class NumberSlots(PureOpCRDT[V]):
     def rebase_blind(
         cls, operation: list[Any], present: Self, former: Former[Self]
     ) -> list[list[Any]]:
-        """An assignment goes out where there is no number: a concurrent removal would have missed it, too. What own
-        operations have made of the number since may be assigned again, and removed.
+        """An assignment is issued if there is no number, since a concurrent removal would have missed it, too. A number
+        that own operations have made since may be assigned again, and removed.
         """
         name, *args = operation
         noted = former.noted
@@ -211,8 +209,7 @@ class NumberSlots(PureOpCRDT[V]):
         return [operation]
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """Increments of a slot with nothing else between them are summed, if the sum can be
-        sent."""
+        """Increments of a slot without another operation in between are summed, if the sum can be sent."""
         kept: list[list[Any]] = []
         last: dict[Hashable, list[Any]] = {}
         for operation in self.without_overwritten(operations):
@@ -241,8 +238,8 @@ def _recency(entry: Entry) -> tuple[Any, ...]:
 
 
 class Number(NumberSlots[Decimal | None]):
-    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every increment that no
-    assignment or removal has seen counts.
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and increments count unless an
+    assignment or removal has seen them.
 
     Operations: `set(number)`, `increment(by=1)`, `remove()` (also `reset()`). The value is an exact Decimal of any
     size, None when absent; an increment of an absent number starts from 0. `set` ships a time of the hybrid logical

@@ -1,10 +1,8 @@
-"""What a type's operations look like, and what may be in them: checked at the source, checked again
-on arrival.
+"""The declarations of a type's operations, and the checks of their arguments: at the source, and again on arrival.
 
-Rule: an argument arrives as exactly the value that was given, or the operation is refused before it
-is tagged. So nothing passes that msgpack would change (tuples, subclasses), reorder by Python's
-leave (1, 1.0 and True are one dictionary key) or fail on (integers beyond 64 bits, lone
-surrogates).
+Rule: an argument arrives as exactly the value that was given, or the operation is refused before it is tagged. So none
+passes that msgpack would change (tuples, subclasses), that Python would merge (1, 1.0 and True are one dictionary key),
+or that cannot be sent (integers beyond 64 bits, lone surrogates).
 """
 
 import inspect
@@ -14,8 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from crdtcast.datatypes.short_repr import shown
 
 Check: TypeAlias = Callable[[Any], Any]
-"""Takes one argument, gives what is sent for it, or raises ValueError with the reason. Must
-accept its own result. What it accepts is the annotation of its parameter: typed handles show it.
+"""Takes one argument, returns what to send for it, or raises ValueError with the reason. Must accept its own result.
+The annotation of its parameter says what it accepts: typed handles show it.
 """
 
 Element: TypeAlias = str | bytes | int
@@ -38,8 +36,8 @@ PlainLike: TypeAlias = (
     | Mapping[str | bytes, "PlainLike"]
     | None
 )
-"""A value to send, to type checkers: lists and dictionaries may be variables of narrower types, as `list[str]`.
-`exact` takes no other sequences and mappings than these two.
+"""A value to send, for type checkers: lists and dictionaries may be variables of narrower types, such as `list[str]`.
+`exact` accepts no other sequences and mappings than these two.
 """
 
 T = TypeVar("T")
@@ -47,8 +45,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Several(Protocol[T_co]):
-    """Several values, to type checkers: a list, tuple, set or frozenset, and not a str or bytes object, whose `in`
-    takes less than any object.
+    """Several values, for type checkers: a list, tuple, set or frozenset. A str or bytes object does not fit, since its
+    `in` does not take any object.
     """
 
     def __contains__(self, value: object, /) -> bool: ...
@@ -59,9 +57,7 @@ class Several(Protocol[T_co]):
 
 
 MAX_DEPTH: Final = 32
-"""Lists and dictionaries in an argument nest at most this deep (a parser's recursion is not a
-limit to rely on).
-"""
+"""Most levels of lists and dictionaries in an argument. (The recursion limit of a parser is not reliable.)"""
 
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
@@ -160,7 +156,7 @@ class Operation:
 
 
 def exact(value: PlainLike) -> Plain:
-    """A copy of `value`, which msgpack returns unchanged at every replica; otherwise ValueError.
+    """A copy of `value`, which msgpack returns unchanged at every replica. Raises ValueError if that is impossible.
 
     Allowed: None, bool, int from -2^63 to 2^64 - 1, float except NaN (it is not equal to itself), str, bytes, list, and
     dict with str or bytes keys. Subclasses count as other types, since they would arrive as their base. It is a copy,
@@ -253,7 +249,7 @@ def text(value: str) -> str:
 
 
 _EXACT_CHECKS: Final = frozenset({exact, element, integer, natural, positive, text})
-"""What these give arrives as it is."""
+"""Checks whose results need no check by `exact`."""
 
 
 def collection_of(check: Callable[[T], T]) -> Callable[[Several[T]], list[T]]:
@@ -286,7 +282,7 @@ class _Collection(Generic[T]):
 
 
 def accepted(check: Check) -> Any:
-    """The type of what a check accepts, as its parameter is annotated; Any if it is not."""
+    """The type that a check accepts, from the annotation of its parameter; Any without one."""
     if isinstance(check, _Collection):
         several: Any = Several
         return several[accepted(check.check)]

@@ -1,5 +1,5 @@
-"""A counted tree of blocks (Bayer and McCreight's B-tree, counting instead of searching): position
-to item, item to position, insertion and removal in logarithmic time, at about ten bytes an item.
+"""A counted tree of blocks (Bayer and McCreight's B-tree, with counts instead of keys): position to item, item to
+position, insertion and removal in logarithmic time, at about ten bytes per item.
 """
 
 from bisect import bisect_left, bisect_right
@@ -9,11 +9,11 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 MOST: Final = 64
-"""Items of a block, and blocks of an inner node, before it is split."""
+"""Most items of a block, and blocks of an inner node, before it is split."""
 
 
 class Block:
-    """A leaf holds items, an inner node holds blocks; `weight` is how many items below count."""
+    """A leaf holds items, an inner node holds blocks; `weight` is the number of counted items below."""
 
     __slots__ = ("inner", "items", "parent", "weight")
 
@@ -25,7 +25,7 @@ class Block:
 
 
 class CountedTree(Generic[T]):
-    """Items in a given order. Its length, and its positions, are of the items that count."""
+    """Items in a given order. Its length and its positions refer to the items that count."""
 
     __slots__ = ("_root",)
 
@@ -33,17 +33,17 @@ class CountedTree(Generic[T]):
         self._root = Block([], inner=False)
 
     def counts(self, item: T) -> bool:
-        """Whether an item has a position of its own."""
+        """Whether an item has a position."""
         return True
 
     def moved(self, item: T, leaf: Block) -> None:
-        """`item` is in `leaf` from now on: for items that remember where they are."""
+        """`item` is in `leaf` from now on. For items that store their leaf."""
 
     def __len__(self) -> int:
         return self._root.weight
 
     def __iter__(self) -> Iterator[T]:
-        """All items in order, those that do not count included."""
+        """All items in order, including those that do not count."""
         stack: list[Iterator[Any]] = [iter([self._root])]
         while stack:
             block = next(stack[-1], None)
@@ -55,7 +55,7 @@ class CountedTree(Generic[T]):
                 yield from block.items
 
     def counted(self) -> Iterator[T]:
-        """The items that count, in order; blocks without any cost nothing."""
+        """The items that count, in order; blocks without any are skipped."""
         stack = [self._root]
         while stack:
             block = stack.pop()
@@ -86,7 +86,7 @@ class CountedTree(Generic[T]):
         return found
 
     def rank(self, leaf: Block, offset: int) -> int:
-        """How many items that count come before the item at an offset in a leaf."""
+        """The number of counted items before the item at an offset in a leaf."""
         all_count = leaf.weight == len(leaf.items)
         before = offset if all_count else sum(map(self.counts, leaf.items[:offset]))
         block = leaf
@@ -99,7 +99,7 @@ class CountedTree(Generic[T]):
         return before
 
     def before(self, leaf: Block, offset: int) -> Iterator[T]:
-        """The items before an offset in a leaf, the nearest first, those that do not count included."""
+        """The items before an offset in a leaf, the nearest first, including those that do not count."""
         yield from reversed(leaf.items[:offset])
         block = leaf
         while (parent := block.parent) is not None:
@@ -117,8 +117,8 @@ class CountedTree(Generic[T]):
         return first, last
 
     def search(self, key: Any, key_of: Callable[[T], Any]) -> tuple[Block, int]:
-        """Leaf and offset of the first item whose key is not below `key`, if the order is that of
-        the keys. The offset may be the length of the leaf.
+        """Leaf and offset of the first item whose key is not below `key`; the items must be in the order of their keys.
+        The offset may be the length of the leaf.
         """
 
         def lowest(block: Block) -> Any:
@@ -147,7 +147,7 @@ class CountedTree(Generic[T]):
             self._shrink(leaf)
 
     def reweigh(self, leaf: Block, by: int) -> None:
-        """As many items of a leaf more, or less, count now."""
+        """Add `by`, which may be negative, to the number of counted items of a leaf."""
         block: Block | None = leaf
         while block is not None:
             block.weight += by
@@ -170,7 +170,7 @@ class CountedTree(Generic[T]):
             self._split(parent)
 
     def _adopt(self, block: Block, items: list[Any]) -> None:
-        """Point `items`, which are in `block` now, at it, and count them there."""
+        """Make `block` the parent of `items`, which are in it now, and add their count."""
         for item in items:
             if block.inner:
                 item.parent = block
@@ -180,7 +180,7 @@ class CountedTree(Generic[T]):
                 block.weight += self.counts(item)
 
     def _shrink(self, block: Block) -> None:
-        """Join a block that has become small with a small neighbour; an empty one goes."""
+        """Join a block that has become small with a small neighbour; remove an empty one."""
         parent = block.parent
         if parent is None:
             if block.inner and len(block.items) == 1:

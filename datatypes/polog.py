@@ -1,9 +1,8 @@
-"""The PO-Log: unstable operations with their tags, found by slot, by message, and by what a tag has
-in its past.
+"""The PO-Log: unstable operations with their tags, found by slot, by message, and by the past of a tag.
 
-Rule: nothing here scans. Its unit is the *entry*: what one operation leaves in one slot (the
-element of a set, the field of a map; a type without parts uses one slot). Baquero, Almeida and
-Shoker, "Pure Operation-Based Replicated Data Types", 2017, section 4; the index is ours.
+Rule: no method scans the log. Its unit is the *entry*: what one operation leaves in one slot (the element of a set, the
+field of a map; a type without parts has one slot). Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data
+Types", 2017, section 4; the index is ours.
 """
 
 import enum
@@ -26,8 +25,8 @@ EVERYTHING: Final = Everything.EVERYTHING
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One operation in one slot: its message's tag, its index within the message, the slot, and
-    what it left there.
+    """One operation in one slot: the tag of its message, its index in the message, the slot, and the content that it
+    left there.
     """
 
     tag: Tag
@@ -54,11 +53,9 @@ class POLog:
 
     def __init__(self) -> None:
         self._size = 0
-        # An entry hashes by identity and a dict keeps delivery order: iteration is the same under
-        # every hash seed.
+        # An entry hashes by identity and a dict keeps delivery order: iteration is the same for every hash seed.
         self._slots: dict[Hashable, dict[Entry, None]] = {}
-        # Ordered by a linked list, not a dict: taking from the front of a dict again and again is
-        # quadratic.
+        # Ordered by a linked list, not a dict: repeated removal from the front of a dict is quadratic.
         self._origins: dict[str, OrderedDict[int, dict[Entry, None]]] = {}
 
     def __len__(self) -> int:
@@ -116,9 +113,7 @@ class POLog:
         self._size += 1
 
     def discard(self, entry: Entry) -> None:
-        """Remove an entry that is in the log; emptied slots, messages and origins leave nothing
-        behind.
-        """
+        """Remove an entry that is in the log, with any slot, message and origin that becomes empty."""
         slot = self._slots[entry.slot]
         del slot[entry]
         if not slot:
@@ -133,4 +128,4 @@ class POLog:
                 del self._origins[origin]
         self._size -= 1
         if not self._size:
-            self._slots.clear()  # gives the table of a burst back, which deleting does not
+            self._slots.clear()  # frees the memory of a burst, which deleting keys does not

@@ -1,4 +1,4 @@
-"""What is known of the life in which a replica issued an operation that it sends again after an eviction."""
+"""The known facts about a former life, in which a replica issued an operation that it sends again after an eviction."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Former(Generic[C]):
-    """What is known of a former life, for `PureOpCRDT.rebase_blind` and `rebase_behind`.
+    """The known facts about a former life, for `PureOpCRDT.rebase_blind` and `rebase_behind`.
 
     dot, index: of the operation, as it was issued.
     home: the object at the end of that life, after all own operations, or, if known, before this one; None after a
@@ -30,10 +30,10 @@ class Former(Generic[C]):
 
     @classmethod
     def unknown(cls) -> "Former[C]":
-        """Where nothing was sent again yet."""
+        """For an operation before which nothing was sent again."""
         return cls(Dot("", 0), 0, None, lambda dot, index: None)
 
     def within(self, key: Hashable, home: Any, remembered: Any = None) -> "Former[Any]":
-        """The same for a value that the object holds; `home` is that value there."""
+        """The same for a value inside the object; `home` is that value there."""
         noted = self.noted.setdefault(key, {})
         return replace(self, home=home, remembered=remembered, noted=noted)

@@ -1,9 +1,8 @@
-"""The base class of pure operation-based CRDTs: what is sent is the operation, and nothing else.
+"""The base class of pure operation-based CRDTs: a replica sends the operation, and nothing else.
 
-State is a PO-Log of unstable operations over a compact stable part without tags. A type answers two
-questions: what an arrival makes redundant, and what changes when an operation becomes stable.
-Baquero, Almeida and Shoker, "Making Operation-Based CRDTs Operation-Based" (2014) and "Pure
-Operation-Based Replicated Data Types" (2017).
+The state is a PO-Log of unstable operations, and a compact stable part without tags. A type answers two questions:
+which operations an arrival makes redundant, and what changes when an operation becomes stable. Baquero, Almeida and
+Shoker, "Making Operation-Based CRDTs Operation-Based" (2014) and "Pure Operation-Based Replicated Data Types" (2017).
 """
 
 from abc import ABC, abstractmethod
@@ -31,14 +30,12 @@ from crdtcast.exceptions import (
 V = TypeVar("V")
 
 SLIGHT: Final = 16
-"""Most parts of a stable part that is packed and unpacked for an operation."""
+"""Most parts of a stable part that a map packs, and unpacks for each operation."""
 
 
 @dataclass(slots=True, eq=False)
 class Arrived:
-    """An operation at its delivery: name and checked arguments, its message's tag, its index in
-    the message.
-    """
+    """A delivered operation: name and checked arguments, the tag of its message, its index in the message."""
 
     name: str
     args: tuple[Any, ...]
@@ -83,9 +80,9 @@ class PureOpCRDT(ABC, Generic[V]):
     TYPE: ClassVar[str]
     """Name of the type in snapshots, logs and digests, as kind_semantics."""
     VERSION: ClassVar[int] = 1
-    """Version of the type: raise it with a new operation (`Operation(since=…)`; a new argument makes a new operation)
-    or form of the stable part. It tells a newer program's operation, which is kept for later, from one that no program
-    knows. A restore refuses a newer one; `load_stable` is told an older one.
+    """Version of the type. Raise it with a new operation (`Operation(since=…)`; a new argument makes a new operation)
+    or a new form of the stable part. It distinguishes a newer program's operation, which is kept for later, from one
+    that no program knows. A restore refuses a newer version; `load_stable` gets an older one as an argument.
     """
     OPERATIONS: ClassVar[Mapping[str, Operation]]
 
@@ -118,18 +115,18 @@ class PureOpCRDT(ABC, Generic[V]):
         """Set by whatever holds the object, for types that ship a time or an identity."""
         self._observers: dict[Observer, None] = {}
         self._retained: Retained[Any] | None = None
-        self._cleared_by: Dot | None = None  # the last message that has cleared everything
+        self._cleared_by: Dot | None = None  # the last message that cleared everything
         if retain:
             self._retained = Retained(retain, type(self)())
-        # One look on the hot path, whether anybody wants to know.
+        # A single check on the hot path: are there observers or a retained log?
         self._followed = bool(retain)
 
-    # ---- what a type answers ------------------------------------------------------------------
+    # ---- the interface of a type ---------------------------------------------------------------
 
     @abstractmethod
     def arrival(self, operation: Arrived) -> Arrival:
-        """Question one: what does `operation` make redundant, and what does it leave? Must not
-        change the state.
+        """Question one: which operations does `operation` make redundant, and what does it leave? Must not change the
+        state.
         """
 
     def obsolete(self, old: Entry, new: Arrived) -> bool:
@@ -148,7 +145,7 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @abstractmethod
     def clear_stable(self, slot: Hashable | Everything) -> None:
-        """Forget the stable part of a slot, or all of it: an arrival has cleared it."""
+        """Clear the stable part of a slot, or all of it, for an arrival."""
 
     @abstractmethod
     def stabilise(self, entry: Entry) -> None:
@@ -163,9 +160,7 @@ class PureOpCRDT(ABC, Generic[V]):
         """The present value of the object: immutable, or a fresh copy."""
 
     def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
-        """Raise InvalidOperationError for an operation that this state, followed by the operations `after`, does not
-        allow.
-        """
+        """Raises InvalidOperationError if this state, followed by the operations `after`, does not allow it."""
 
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
         """Return what to send after the arguments of an operation that declares `ships`."""
@@ -186,8 +181,7 @@ class PureOpCRDT(ABC, Generic[V]):
         An eviction separates a replica from the group: its operation was concurrent with the operations of the group.
         Issued again it would come after them, and remove or overwrite what it has never seen. So an additive operation
         is issued unchanged, and another one only if `theirs` still equals `base`. A type may compare in more detail.
-        For one of several
-        operations: `rebase_behind`.
+        For one of several operations see `rebase_behind`.
         """
         if cls.OPERATIONS[operation[0]].additive or theirs == base:
             return [operation]
@@ -204,12 +198,12 @@ class PureOpCRDT(ABC, Generic[V]):
         former: Former[Self],
     ) -> list[list[Any]]:
         """As `rebase`, for an operation that followed other own ones, which `base` and `theirs` lack. `home` is `base`
-        with their effect, `present` is `theirs` with the effect of what was issued for them. A type whose operations
-        name others finds them under their new names by `former.renamed`.
+        with their effect, `present` is `theirs` with the effect of the operations issued for them. A type whose
+        operations name others finds their new names by `former.renamed`.
 
-        What an operation would remove must be the same as without those before it, too: they would hide what the group
-        has written in the meantime. A type that compares in more detail does so here, too, if its operations have
-        parts.
+        What an operation would remove must also be the same without those before it: they would hide what the group has
+        written in the meantime. A type that compares in more detail in `rebase` does so in this method, too, if its
+        operations have parts.
         """
         issued = cls.rebase(operation, home, present)
         if cls.OPERATIONS[operation[0]].additive or cls.rebase(operation, base, theirs):
@@ -229,8 +223,8 @@ class PureOpCRDT(ABC, Generic[V]):
         return [operation] if cls.OPERATIONS[operation[0]].additive else []
 
     def remember(self, operation: list[Any]) -> Any:
-        """Return what `rebase_blind` has to know of this object as it is before an own operation on it: a small value
-        that `exact` accepts, kept until the operation is stable. None, the default: nothing.
+        """Return what `rebase_blind` must know of this object's state before an own operation on it: a small value that
+        `exact` accepts, kept until the operation is stable. None, the default, stands for nothing.
         """
         return None
 
@@ -242,7 +236,7 @@ class PureOpCRDT(ABC, Generic[V]):
         self.entered(entry)
 
     def left(self, entry: Entry) -> None:
-        """`entry` left the log, as redundant or as stable (then `stabilise` follows)."""
+        """Called when `entry` left the log, as redundant or as stable (then `stabilise` follows)."""
 
     @abstractmethod
     def dump_stable(self) -> Any:
@@ -252,7 +246,7 @@ class PureOpCRDT(ABC, Generic[V]):
     def load_stable(self, dumped: Any, version: int) -> None:
         """Load the result of `dump_stable` of that `VERSION`, or an older one. Raises ValueError for anything else."""
 
-    # ---- what a replica calls -----------------------------------------------------------------
+    # ---- the interface for a replica -----------------------------------------------------------
 
     def prepare(self, name: str, *args: Any, after: Sequence[Sequence[Any]] = ()) -> list[Any]:
         """Return the operation to send, `[name, argument, ...]`; the state does not change.
@@ -283,10 +277,10 @@ class PureOpCRDT(ABC, Generic[V]):
     ) -> None:
         """Apply operation number `index` of the message tagged `tag`, as `prepare` made it, at this or another replica.
 
-        version: of the type at its sender, if it differs from this one's.
+        version: of the type at the sender, if it differs from this one's.
 
-        If it raises, the state does not change: NewerOperationError if only a newer program knows the operation,
-        RemoteProtocolError if no program does.
+        If it raises, the state is unchanged. Raises NewerOperationError if only a newer program knows the operation,
+        and RemoteProtocolError if no program does.
         """
         name, args = self._checked(operation, version)
         new = Arrived(name, args, tag, index)
@@ -308,13 +302,11 @@ class PureOpCRDT(ABC, Generic[V]):
             self._tell(operation, Change(new, _touched(arrival)))
 
     def check_arriving(self, operation: Sequence[Any], version: int | None = None) -> None:
-        """Raise what `effect` would."""
+        """Raises what `effect` would raise."""
         self._checked(operation, version)
 
     def compressed(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """Return what `compress` makes of operations. Raises TypeError if a replica would refuse any of it; then
-        nothing is sent.
-        """
+        """Return the result of `compress`. Raises TypeError if a replica would refuse any of it, so nothing is sent."""
         made = self.compress(operations)
         for operation in made:
             try:
@@ -326,7 +318,7 @@ class PureOpCRDT(ABC, Generic[V]):
         return made
 
     def stable(self, tag: Tag) -> None:
-        """Every operation of the message tagged `tag` is stable. No effect if it left nothing here."""
+        """Every operation of the message tagged `tag` is stable. Does nothing if it has no entry in the log."""
         for entry in self.log.of_message(tag.dot):
             self.log.discard(entry)
             self.left(entry)
@@ -335,8 +327,8 @@ class PureOpCRDT(ABC, Generic[V]):
             self._retained.stable(tag)
 
     def forget(self, tag: Tag, index: int = 0) -> None:
-        """Remove all that came before operation `index` of the message tagged `tag`: the reset
-        that a container gives what it holds, whatever the type's own operations are.
+        """Remove everything before operation `index` of the message tagged `tag`. A container resets its values in this
+        way, whatever operations their types have.
         """
         self._clear_everything(Arrived("forget", (), tag, index))
 
@@ -349,8 +341,8 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @property
     def slight(self) -> bool:
-        """Whether the stable part is so small that a map may pack it while the log is empty, and unpack it for the next
-        operation: some numbers, up to `SLIGHT` elements. By default it stays an object.
+        """Whether the stable part is small enough for a map to pack it while the log is empty, and unpack it for the
+        next operation: some numbers, or up to `SLIGHT` elements. By default the map keeps the object.
         """
         return False
 
@@ -423,7 +415,7 @@ class PureOpCRDT(ABC, Generic[V]):
         return digest_of(self.TYPE, self.value)
 
     def __eq__(self, other: object) -> bool:
-        """Of one type and worth the same, whatever is stable."""
+        """Whether type and value are equal, however much is stable."""
         if not isinstance(other, PureOpCRDT):
             return NotImplemented
         return self.TYPE == other.TYPE and canonical(self.value) == canonical(other.value)
@@ -451,16 +443,15 @@ class PureOpCRDT(ABC, Generic[V]):
                 restored.log.add(entry)
                 restored.reentered(entry)
             if taken.entries:
-                restored.value  # noqa: B018  # contents of the log that are none show here
+                restored.value  # noqa: B018  # raises if the content of an entry is invalid
         return restored
 
-    # ---- for types ----------------------------------------------------------------------------
+    # ---- helpers for types ---------------------------------------------------------------------
 
     def without_overwritten(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """`operations` without those whose every slot a later one of them clears.
+        """`operations` without those whose slots are all cleared by later ones.
 
-        Only for types with the default rule of what is obsolete, and an `arrival` that does not
-        depend on the state.
+        Only for types with the default `obsolete`, and an `arrival` that does not depend on the state.
         """
         cleared: set[Hashable] = set()
         kept: list[list[Any]] = []
@@ -523,7 +514,7 @@ class PureOpCRDT(ABC, Generic[V]):
     def _refusal(
         self, operation: Sequence[Any], why: object, version: int | None
     ) -> RemoteProtocolError:
-        """Newer than this program, or nonsense: the version tells."""
+        """The error for an operation of a newer version, or for an invalid one."""
         refused = f"{self.TYPE} cannot apply {shown(operation, 200)}: {why}"
         if version is not None and version > self.VERSION:
             return NewerOperationError(
@@ -542,7 +533,7 @@ class PureOpCRDT(ABC, Generic[V]):
 
     def _clear_everything(self, new: Arrived) -> None:
         dot = new.tag.dot
-        # A message's operations arrive together: its second reset finds only what came between the two.
+        # A message's operations arrive together: its second reset finds only what came after the first.
         again, self._cleared_by = self._cleared_by == dot, dot
         if again:
             gone = [old for old in self.log.of_message(dot) if self.obsolete(old, new)]
@@ -565,13 +556,13 @@ _NOWHERE = Tag(Dot("", 0))
 
 
 def _written_out(arrival: Arrival) -> Arrival:
-    """The same, to be read more than once."""
+    """The same, with tuples, so that it can be read more than once."""
     clears, leaves = arrival
     return Arrival(clears if isinstance(clears, Everything) else tuple(clears), tuple(leaves))
 
 
 def _touched(arrival: Arrival) -> tuple[Hashable, ...] | Everything:
-    """The slots where an arrival clears or leaves something."""
+    """The slots in which an arrival clears or leaves something."""
     if isinstance(arrival.clears, Everything):
         return arrival.clears
     return tuple(dict.fromkeys([*arrival.clears, *(slot for slot, _ in arrival.leaves)]))

@@ -1,7 +1,7 @@
-"""Operations of a replica that was evicted, sent again with their original meaning: a three-way comparison per object.
+"""Issues operations of an evicted replica again with their original meaning: a three-way comparison per object.
 
-Sent again as they were, they would come after all that the group did meanwhile, and an old removal would erase writes
-that it has never seen. So the returning node decides at home what to send instead; nothing extra travels.
+Sent unchanged, they would come after all that the group did meanwhile, and an old removal would erase writes that it
+has never seen. So the returning node decides locally what to send instead; no extra data is sent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ C = TypeVar("C", bound=PureOpCRDT[Any])
 
 
 class Rebased(NamedTuple):
-    """An operation that the group does not have, and what is to be issued for it; nothing if it yields."""
+    """An operation that the group does not have, and what to issue for it; empty if it yields."""
 
     operation: list[Any]
     issued: list[list[Any]]
 
 
 class _AllBefore(dict[str, int]):
-    """The past of an operation that comes after everything."""
+    """The past of an operation that comes after everything else."""
 
     def get(self, origin: str, default: Any = None) -> Any:
         return 1 << 62
@@ -32,12 +32,12 @@ class _AllBefore(dict[str, int]):
 def rebased(
     base: C, mine: Iterable[list[Any]], theirs: C, dots: Iterable[Dot] | None = None
 ) -> Iterator[Rebased]:
-    """What to issue, behind `theirs`, for the operations `mine` of one object, in their order.
+    """What to issue, after `theirs`, for the operations `mine` of one object, in their order. The type decides for each
+    operation (`PureOpCRDT.rebase_behind`).
 
-    base: the object at the node that comes back, without `mine`: as the group knew it (`PureOpCRDT.clone(until=…)`).
-    dots: of their messages, for types whose operations name others. One operation is one message here.
-    theirs: the object in the state that the node was given. Neither is changed. Each operation is judged by the type
-    (`PureOpCRDT.rebase_behind`).
+    base: the object at the returning node without `mine`, as the group knew it (`PureOpCRDT.clone(until=…)`).
+    theirs: the object in the state that the node has received. Neither is changed.
+    dots: of the messages of `mine`, for types whose operations name others. Each operation is one message.
     """
     at_home, present = base.clone(), theirs.clone()
     past: Vector = _AllBefore()

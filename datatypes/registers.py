@@ -1,6 +1,6 @@
-"""Registers. Multi-value: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data
-Types", 2017, section 5. Last writer wins: Johnson and Thomas, "Maintenance of duplicate databases"
-(RFC 677, 1975), with the clock of Kulkarni and others, "Logical physical clocks", 2014.
+"""Registers. Multi-value: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data Types", 2017, section 5.
+Last writer wins: Johnson and Thomas, "Maintenance of duplicate databases" (RFC 677, 1975), with the clock of Kulkarni
+and others, "Logical physical clocks", 2014.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,15 +13,14 @@ from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
 _OWN: Final = "own"
-"""Notes what own operations have written, in `Former.noted`."""
+"""Key in `Former.noted` of what own operations have written."""
 
 
 class MVRegister(PureOpCRDT[list[Plain]]):
-    """A register that shows all values written concurrently; the next write that has seen them
-    replaces them.
+    """A register that shows all values written concurrently; a later write that has seen them replaces them.
 
-    Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`). The
-    value is a list in the order of `rank`, each value once; empty before the first write.
+    Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`). The value is a list in
+    the order of `rank`, each value once; empty before the first write.
     """
 
     TYPE: ClassVar[str] = "register_mv"
@@ -79,8 +78,8 @@ class MVRegister(PureOpCRDT[list[Plain]]):
 
 
 def _assigned_again(operation: list[Any], now: list[Any], former: Former[Any]) -> list[list[Any]]:
-    """`rebase_blind` of both: an assignment goes out where nothing is written, as a concurrent reset would have missed
-    it, too. What own operations have written since may be overwritten, and reset.
+    """`rebase_blind` of both registers: an assignment is issued if nothing is written, since a concurrent reset would
+    have missed it, too. What own operations have written since may be overwritten, and reset.
     """
     name, *args = operation
     is_own = former.noted.get(_OWN) == canonical(now)
@@ -97,14 +96,14 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
 
 
 class LWWRegister(PureOpCRDT[Plain]):
-    """A register that shows, of the values written concurrently, the last one by the clock.
+    """A register that shows the last of the values written concurrently, by the clock.
 
     Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`); None before the first
     write. `assign` ships the time of the site's hybrid logical clock; of equal times the greater value wins (`rank`).
 
-    A write replaces all that it has seen, whatever the times say. So a fast clock wins only over concurrent writes, and
-    no other clock follows it farther than the bound of `HLC`. A loser stays in the log until it is stable: a reset that
-    saw only the winner shows it.
+    A write replaces all that it has seen, whatever the times are. So a fast clock wins only over concurrent writes, and
+    no other clock follows it farther than the limit of `HLC`. A loser stays in the log until it is stable: after a
+    reset that saw only the winner, it is shown.
     """
 
     TYPE: ClassVar[str] = "register_lww"
@@ -121,7 +120,7 @@ class LWWRegister(PureOpCRDT[Plain]):
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         # [value, time] of the winner among the stable writes. The time is 0 once the log is empty:
-        # whatever comes then has seen it.
+        # every later write has seen it.
         self._stable: list[Any] = []
 
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:

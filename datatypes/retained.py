@@ -1,7 +1,7 @@
-"""The retained log: the last operations of an object with their tags, beyond their stability.
+"""The retained log: the last operations of an object with their tags, even after they are stable.
 
-Rule: the *floor* is an object that stands where this one stood before the oldest retained step, and
-follows it step by step, stability included; so any state since then can be had again.
+Rule: the *floor* is an object in the state before the oldest retained step. It follows step by step, stability
+included; so any state since then can be computed.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from crdtcast.causality.tags import Tag, Vector
 
 
 class Followed(Protocol):
-    """What the floor has to be able to do."""
+    """What the floor needs."""
 
     def effect(self, operation: Sequence[Any], tag: Tag, index: int = 0) -> None: ...
     def stable(self, tag: Tag) -> None: ...
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Followed)
 
 @dataclass(frozen=True, slots=True)
 class RetainedStep:
-    """A delivery, or (without an operation) the news that a message is stable."""
+    """A delivery, or, without an operation, the notice that a message is stable."""
 
     tag: Tag
     index: int
@@ -38,9 +38,7 @@ class RetainedStep:
 
 
 class Retained(Generic[F]):
-    """The steps of the last `most` operations; older ones are in `floor`, whose deliveries
-    `vector` covers.
-    """
+    """The steps of the last `most` operations. `floor` has the older ones; `vector` covers its deliveries."""
 
     __slots__ = ("_steps", "floor", "most", "operations", "vector")
 
@@ -69,7 +67,7 @@ class Retained(Generic[F]):
             self.floor.stable(tag)
 
     def _lower(self) -> None:
-        """Let the floor take the oldest operation, and what stability came right after it."""
+        """Apply the oldest operation to the floor, with the stability notices right after it."""
         oldest = self._steps.popleft()
         self.operations -= 1
         oldest.take(self.floor)

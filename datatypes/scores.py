@@ -1,6 +1,6 @@
-"""A map from members to exact scores, in the order of the scores: what Redis calls a sorted set.
+"""A map from members to exact scores, in the order of the scores, like a sorted set of Redis.
 
-Each member is a number of its own (crdtcast.datatypes.numbers); a counted tree keeps the order.
+Each member is a number as in crdtcast.datatypes.numbers; a counted tree keeps the order.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -18,8 +18,8 @@ from crdtcast.datatypes.short_repr import shown
 
 
 class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
-    """Members with scores, lowest first. The last of concurrent assignments to a member wins, and increments that none
-    of them has seen count.
+    """Members with scores, lowest first. The last of concurrent assignments to a member wins, and increments count
+    unless an assignment has seen them.
 
     Operations: `set(member, score)`, `increment(member, by=1)`, `remove(member)`, `reset()`. An increment of an absent
     member starts from 0; a removal removes what it has seen. Scores are exact decimals or an infinity, which increments
@@ -96,14 +96,14 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
         return self._numbers.get(member)
 
     def rank(self, member: Element) -> int | None:
-        """How many members come before this one; None if it is absent. Logarithmic."""
+        """The number of members before this one; None if it is absent. Logarithmic."""
         if member not in self._numbers:
             return None
         return self._order.rank(*self._order.search(self._key(member), self._key))
 
     def at(self, position: int) -> tuple[Element, Decimal]:
-        """SequenceElement and score at a position, from the end if it is negative. Logarithmic. Raises
-        IndexError.
+        """Member and score at a position, from the end if it is negative. Logarithmic. Raises IndexError if there is
+        none.
         """
         index = as_index(position)
         index += len(self) if index < 0 else 0

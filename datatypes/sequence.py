@@ -1,14 +1,13 @@
-"""A sequence whose concurrent insertions do not interleave, and that keeps nothing of what is gone.
+"""A sequence whose concurrent insertions do not interleave, and that keeps nothing of removed elements.
 
-The tree is Fugue's: an element hangs to the left or to the right of another one (Weidner and
-Kleppmann, "The Art of the Fugue: Minimizing Interleaving in Collaborative Text Editing", 2023). The
-order among those on one side of one parent is RGA's: the newest stands next to the parent (Roh et
-al., "Replicated abstract data types", 2011). Fugue orders them by identity, so every element would
-have to remember its place in the tree for ever; a newcomer that always goes next to its parent asks
-nothing of what is stable, which therefore keeps its identity only.
+The tree is Fugue's: an element hangs to the left or to the right of another one (Weidner and Kleppmann, "The Art of the
+Fugue: Minimizing Interleaving in Collaborative Text Editing", 2023). The order of the elements on one side of one
+parent is RGA's: the newest stands next to the parent (Roh et al., "Replicated abstract data types", 2011). Fugue orders
+them by identity, so every element would have to keep its place in the tree forever. A new element that always goes next
+to its parent needs nothing of stable ones, so these keep only their identity.
 
-What an element is worth is a register in that place: a replacement and a removal take back the values
-that they have seen, and an element without any is gone.
+The value of an element is a register in that place: a replacement and a removal clear the values that they have seen,
+and an element without a value is gone.
 """
 
 from bisect import bisect_right, insort
@@ -53,16 +52,16 @@ T = TypeVar("T")
 LEFT: Final = "L"
 RIGHT: Final = "R"
 
-# Slots: an insertion is in that of the element's identity, what hits it in these, before it.
+# Slots: an insertion uses that of the element's identity; replacements and removals add one of these prefixes.
 WRITTEN: Final = "w"
 KILLED: Final = "x"
 
 
 MOST_WALKED: Final = 10_000
-"""Elements at home that are looked at for one that the group has; beyond them nobody looks."""
+"""Most elements at home that are searched for one that the group has, too."""
 
 _STAMPED: Final = frozenset({"place", "write"})
-"""What counts for the stamps of later operations."""
+"""Operations whose stamps count for later ones."""
 
 
 def side_of_parent(value: Literal["L", "R"]) -> Literal["L", "R"]:
@@ -73,7 +72,7 @@ def side_of_parent(value: Literal["L", "R"]) -> Literal["L", "R"]:
 
 
 def _values(value: Several[PlainLike]) -> Plain:
-    """A list or tuple of values."""
+    """Values from a list or tuple."""
     kind: type = type(value)
     if kind is not list and kind is not tuple:
         raise ValueError(f"a {kind.__name__} is not a list or tuple of values to insert")
@@ -82,11 +81,11 @@ def _values(value: Several[PlainLike]) -> Plain:
 
 _AT: Final = Operation(index=integer, value=exact)
 _FROM: Final = Operation(index=integer, count=integer, defaults=(1,))
-"""What callers give: an index and a value, an index and a count."""
+"""The arguments from callers: an index and a value, an index and a count."""
 
 
 class Positions(PureOpCRDT[V], Generic[V, T]):
-    """What `SharedList` and `SharedText` share: all but what an element is and how it is shown."""
+    """The common part of `SharedList` and `SharedText`: everything except what an element is and how it is shown."""
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
@@ -95,7 +94,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         self._elements = Elements()
         # Unstable children of one parent on one side, oldest first.
         self._children: dict[tuple[Identity | None, str], list[SequenceElement]] = {}
-        # What the message that was the last to reset this has inserted or replaced after that.
+        # The elements that the last resetting message has inserted or replaced after its reset.
         self._since_reset: dict[Identity, None] = {}
 
     # ---- positions ----------------------------------------------------------------------------
@@ -112,13 +111,13 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         return found
 
     def identity_at(self, index: int) -> Identity:
-        """What names the element at an index as long as it lives, whatever is inserted before it:
-        for cursors.
+        """The identity of the element at an index, which stays the same while it lives, whatever is inserted before it.
+        For cursors.
         """
         return self._at(index).identity
 
     def index_of(self, identity: Identity) -> int | None:
-        """Where that element is now; None if it is not, or not any more. Logarithmic."""
+        """The present index of that element; None if it is absent or gone. Logarithmic."""
         member = self._elements.get(identity)
         if member is None or member.value is GONE:
             return None
@@ -134,8 +133,8 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     # ---- issuing ------------------------------------------------------------------------------
 
     def prepare(self, name: str, *args: Any, after: Sequence[Sequence[Any]] = ()) -> list[Any]:
-        """As `PureOpCRDT.prepare`; indices become identities here, and refer to the present state
-        also behind other operations of the same message.
+        """As `PureOpCRDT.prepare`. Turns indices into identities; indices refer to the present state, also after other
+        operations of the same message.
         """
         try:
             if name in ("insert", "insert_all"):
@@ -154,13 +153,13 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         return super().prepare(name, *args, after=after)
 
     def inserted(self, name: str, given: Any) -> Any:
-        """The values that `insert` or `insert_all` inserts."""
+        """The values of an `insert` or `insert_all`."""
         return given
 
     def _hook(self, index: int) -> tuple[list[Any] | None, str]:
-        """Parent and side of what is to come before the element at `index`, as in list.insert.
+        """Parent and side of an element to insert before the one at `index`, as in list.insert.
 
-        Only a live element is named: of a dead one, a replica may know nothing any more.
+        The parent is always a live element, because other replicas may have dropped a dead one.
         """
         size = len(self)
         index = max(index + size, 0) if index < 0 else min(index, size)
@@ -169,8 +168,8 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         if index == 0:
             return list(self._members.at(0).identity), LEFT
         left = self._members.at(index - 1).identity
-        # To the right of its left neighbour, so that what is typed forwards is one chain; if the
-        # neighbour has somebody there, to the left of that one: backwards, too.
+        # To the right of the left neighbour, so that forward typing makes one chain. If that has a child there, to the
+        # left of that child: so backward typing makes a chain, too.
         if index < size and (left, RIGHT) in self._children:
             return list(self._members.at(index).identity), LEFT
         return list(left), RIGHT
@@ -194,9 +193,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             )
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        """Without replacements of what a later operation replaces or deletes, and without all that
-        comes before a reset.
-        """
+        """Drops replacements of elements that a later operation replaces or deletes, and everything before a reset."""
         written = {tuple(operation[1]) for operation in operations if operation[0] == "write"}
         overwritten: set[Any] = set()
         kept: list[list[Any]] = []
@@ -253,21 +250,23 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
                 self._since_reset.update(dict.fromkeys(_touched_by(operation, tag, index)))
 
     def _counted(self, tag: Tag) -> Iterable[SequenceElement]:
-        """What a reset may remove: by the second one of a message, what that has brought since the first."""
+        """The elements that a reset may remove. The second reset of a message: only what that has added since the
+        first.
+        """
         if self._cleared_by != tag.dot:
             return self._members.counted()
         return filter(None, map(self._elements.get, self._since_reset))
 
     def _names_seen(self, identity: Any, operation: Arrived) -> bool:
-        """Whether an element is here that was inserted before an operation."""
+        """Whether the element exists, and was inserted before the operation."""
         member = None if identity is None else self._elements.get(tuple(identity))
         return member is not None and _is_before(member, operation.tag, operation.index)
 
     def _seen(self, members: Iterable[SequenceElement], tag: Tag, index: int) -> list[Identity]:
         """Of these, the live elements inserted before operation `index` of the message tagged `tag`.
 
-        A dead one needs no further removal: it goes when the one that killed it is stable, since nothing that arrives
-        then has seen it alive.
+        A dead one needs no further removal: it is dropped once its removal is stable, since nothing that arrives later
+        has seen it alive.
         """
         return [
             member.identity
@@ -276,7 +275,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         ]
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
-        """Of the values of an element, those that the arrival has not seen are left."""
+        """Keep only those values of an element that the arrival has not seen."""
         written: Any = slot
         self._show(self._elements[written[1:]], _worth(self.log.in_slot(slot)))
 
@@ -308,7 +307,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         self._adopt(member)
 
     def _where(self, new: SequenceElement) -> tuple[Block, int]:
-        """Leaf and offset of a newcomer: beyond all that hangs from siblings that are newer."""
+        """Leaf and offset of a new element: beyond everything that hangs from newer siblings."""
         assert new.place is not None
         parent, side, _ = new.place
         siblings = self._children.get((parent, side), [])
@@ -317,14 +316,14 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             neighbour = self._outermost(siblings[younger], side)
         elif parent is not None and parent in self._elements:
             neighbour = self._elements[parent]
-        else:  # at an end; or in a copy of a part of the history, which may lack the parent
+        else:  # at an end, or in a copy of part of the history without the parent
             first, last = self._members.ends()
             return (first, 0) if side == RIGHT else (last, len(last.items))
         leaf = neighbour.leaf
         return leaf, leaf.items.index(neighbour) + (side == RIGHT)
 
     def _outermost(self, member: SequenceElement, side: str) -> SequenceElement:
-        """The last in a direction of all that hangs from `member`, itself included."""
+        """The last element in a direction that hangs from `member`, or `member` itself."""
         while children := self._children.get((member.identity, side)):
             member = children[0]
         return member
@@ -335,7 +334,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         insort(self._children.setdefault((parent, side), []), member, key=age)
 
     def _show(self, member: SequenceElement, value: Any) -> None:
-        """An element is worth this now; GONE: it is dead."""
+        """Set the value of an element; GONE means that it is dead."""
         came = (member.value is GONE) - (value is GONE)
         member.value = value
         if came:
@@ -344,8 +343,8 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     # ---- stability ----------------------------------------------------------------------------
 
     def stabilise(self, entry: Entry) -> None:
-        """A value stands as it is. A dead place goes with the last of the removals that hit it:
-        whoever could refer to it had not seen one of them.
+        """A value stays as it is. A dead place is dropped with the last of the removals that hit it: an operation that
+        refers to it had not seen one of them, so none can come any more.
         """
         name: Any = entry.slot
         if len(name) == 4:
@@ -361,9 +360,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         self._stamps.stable(tag.dot)
 
     def _settle(self, member: SequenceElement) -> None:
-        """A stable element needs no place: whoever comes later is newer, so goes next to their
-        parent.
-        """
+        """A stable element needs no place: every later sibling is newer, and so goes next to their parent."""
         assert member.place is not None
         parent, side, _ = member.place
         siblings = self._children[parent, side]
@@ -374,8 +371,8 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
 
     @property
     def untouched(self) -> bool:
-        """As good as a new one, which may count its stamps from 0: all that this one has counted is in the past of
-        whatever arrives.
+        """Whether it equals a new one, which may count stamps from 0, because everything counted in this one is in the
+        past of all later arrivals.
         """
         return not (self._elements or self._stamps)
 
@@ -387,13 +384,13 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     def blank(self) -> bool:
         return not len(self)
 
-    # ---- again elsewhere ----------------------------------------------------------------------
+    # ---- issuing again ------------------------------------------------------------------------
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
-        """An insertion goes next to what it stood next to, as far as that is still there; a removal
-        removes what is still there of what it named; a replacement yields if somebody has replaced
-        or removed the element. `reset` yields to any change.
+        """An insertion goes next to its old neighbour, if that still exists. A removal removes those of its elements
+        that still exist. A replacement yields if the element was replaced or removed since. `reset` yields to any
+        change.
         """
         if operation[0] == "reset":
             return super().rebase(operation, base, theirs)
@@ -430,8 +427,9 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     def rebase_blind(
         cls, operation: list[Any], present: Self, former: Former[Self]
     ) -> list[list[Any]]:
-        """As above, but nobody knows whether a replacement had been seen: what has one, as far as that shows, stays. A
-        replacement yields, except that of an own element which was sent again and which nobody else has replaced.
+        """As `rebase_behind`, but it is unknown whether a replacement had been seen: a removal spares elements that
+        show one. A replacement yields, except that of an own element which was sent again and which no other replica
+        has replaced.
         """
         name, *args = operation
         if name == "place":
@@ -444,7 +442,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
             if (
                 now is not None
                 and is_copy
-                and now.place is not None  # or a replacement could be stable, and show no more
+                and now.place is not None  # a stable replacement no longer shows
                 and now.value is not GONE
                 and present._is_as_it_was(now, tuple(args[0]))
             ):
@@ -452,7 +450,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         return super().rebase_blind(operation, present, former)
 
     def _is_as_it_was(self, member: SequenceElement, was: Identity) -> bool:
-        """Whether nobody else shows to have replaced an element since it was sent again; or at all, if it was not."""
+        """Whether no replacement by another replica shows: since the element was sent again, or ever, if it was not."""
         own = None if member.identity == was else member.identity[0]
         replacements = self.log.in_slot((WRITTEN, *member.identity))
         return all(entry.tag.dot.origin == own for entry in replacements)
@@ -460,9 +458,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     def _runs_again(
         self, runs: Iterable[list[Any]], former: Former[Self]
     ) -> Iterator[tuple[Identity, SequenceElement]]:
-        """The elements of runs, also under the identities of their copies, each with the identity by which it was
-        named.
-        """
+        """The elements of runs, also under the identities of their copies; each with the identity that named it."""
         for run in runs:
             yield from ((each.identity, each) for each in self._elements.within(run))
             origin, counter, index, first, count = run
@@ -474,7 +470,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     def _known_again(
         self, identity: Identity, former: Former[Self]
     ) -> tuple[SequenceElement | None, bool]:
-        """The element, also under the identity of its copy; whether it is a copy."""
+        """The element, also under the identity of its copy; and whether it is a copy."""
         member = self._elements.get(identity)
         if member is not None:
             return member, False
@@ -485,7 +481,7 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         return self._elements.get((*again[0], again[1], number)), True
 
     def _place_again(self, args: Sequence[Any], former: Former[Self]) -> list[Any]:
-        """An insertion at its anchor, or else beside the nearest element on that side of its place."""
+        """An insertion at its anchor, or else next to the nearest element on that side of its place."""
         parent, side, values = args
         if parent is not None:
             member, _ = self._known_again(tuple(parent), former)
@@ -498,18 +494,18 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
         return ["place", parent, side, values]
 
     def _neighbour(self, index: int, side: str) -> list[Any] | None:
-        """Of what comes before the element at an index, the parent on that side; None: begin or end."""
+        """The parent on that side for an insertion before the element at an index; None: beginning or end."""
         if side == RIGHT:
             return list(self._members.at(index - 1).identity) if index else None
         return list(self._members.at(index).identity) if index < len(self) else None
 
     def _before(self, member: SequenceElement) -> int:
-        """How many live elements come before one, which may be dead."""
+        """The number of live elements before this one, which may be dead."""
         return self._members.rank(member.leaf, member.leaf.items.index(member))
 
     def _place_at_home(self, parent: Identity, former: Former[Self], otherwise: int) -> int:
-        """The index here of what was inserted at home: behind the nearest before it that is alive here, so that own
-        elements keep their order.
+        """The index, in this sequence, for what was inserted at home: after the nearest element before it that is alive
+        in this one, so that own elements keep their order.
         """
         home = former.home
         if home is None:
@@ -527,9 +523,9 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
     # ---- snapshots ----------------------------------------------------------------------------
 
     def dump_stable(self) -> Any:
-        """The stamps, and all members in order as [origin, counter, index, number, values]: what
-        hangs together in one message is one run. A dead one is a run of its own, with None for its
-        values. The log has the places of the unstable ones.
+        """The stamps, and all members in order as [origin, counter, index, number, values]: neighbours from one
+        operation are one run. A dead member is a separate run, with None for its values. The log has the places of
+        unstable members.
         """
         runs: list[list[Any]] = []
         for member in self._members:
@@ -579,8 +575,8 @@ class Positions(PureOpCRDT[V], Generic[V, T]):
 
 
 def _is_before(member: SequenceElement, tag: Tag, index: int) -> bool:
-    """Whether a member was inserted before operation `index` of the message tagged `tag`: what names others cannot have
-    seen them.
+    """Whether a member was inserted before operation `index` of the message tagged `tag`. Otherwise the operation
+    cannot have seen it.
     """
     origin, counter, at, _ = member.identity
     if (origin, counter) == tag.dot:
@@ -589,7 +585,7 @@ def _is_before(member: SequenceElement, tag: Tag, index: int) -> bool:
 
 
 def _is_equal(one: SequenceElement | None, other: SequenceElement | None) -> bool:
-    """Whether both are alive, and worth the same."""
+    """Whether both are alive, and have equal values."""
     return (
         one is not None
         and other is not None
@@ -599,7 +595,7 @@ def _is_equal(one: SequenceElement | None, other: SequenceElement | None) -> boo
 
 
 def _kill(members: Iterable[SequenceElement]) -> list[list[Any]]:
-    """The operation that removes those of them that are alive."""
+    """The operation that removes the live ones among them."""
     alive = [each.identity for each in members if each.value is not GONE]
     return [["kill", runs_of(alive)]] if alive else []
 
@@ -621,7 +617,7 @@ def _removal(identities: Iterable[Identity]) -> Arrival:
 
 
 def _worth(written: Collection[Entry]) -> Any:
-    """Of replacements, that with the greatest stamp."""
+    """The replacement with the greatest stamp."""
     return max(written, key=_recency).content[0] if written else GONE
 
 
@@ -630,14 +626,15 @@ def _recency(entry: Entry) -> tuple[Any, ...]:
 
 
 class SharedList(Positions[list[Plain], Plain]):
-    """A list that many replicas edit at once: values inserted together stay together, and a deletion by any replica
-    that saw an element removes it.
+    """A list that many replicas edit at once: values inserted together stay together, and any replica that has seen an
+    element can delete it for all.
 
-    Operations: `insert(index, value)`, `insert_all(index, values)` as list.insert takes indices, `replace(index,
+    Operations: `insert(index, value)`, `insert_all(index, values)` with indices as in list.insert, `replace(index,
     value)`, `delete(index, count=1)`; `reset()` deletes all that it has seen. By identity: `place(parent, side,
     values)`, `write(identity, value)`, `kill(runs)`. Values are anything that arrives unchanged (`exact`). A
-    replacement survives a deletion that had not seen it. Of several, the one with the greatest Lamport stamp is shown,
-    which every replica computes itself (crdtcast.datatypes.lamport). An element's identity is its message's dot.
+    replacement survives a deletion that has not seen it. Of several, the one with the greatest Lamport stamp is shown,
+    which every replica computes itself (crdtcast.datatypes.lamport). An element's identity is the dot of its message,
+    the operation's index in it, and the element's number in that.
     """
 
     TYPE: ClassVar[str] = "sequence"

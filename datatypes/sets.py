@@ -1,6 +1,6 @@
-"""Sets. Add-wins and remove-wins: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated
-Data Types", 2017, section 5. Grow-only and two-phase: Shapiro, Preguiça, Baquero and Zawirski, "A
-Comprehensive Study of Convergent and Commutative Replicated Data Types", 2011, section 3.3.
+"""Sets. Add-wins and remove-wins: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data Types", 2017,
+section 5. Grow-only and two-phase: Shapiro, Preguiça, Baquero and Zawirski, "A Comprehensive Study of Convergent and
+Commutative Replicated Data Types", 2011, section 3.3.
 """
 
 from abc import abstractmethod
@@ -22,12 +22,12 @@ def _members(args: Sequence[Any]) -> Sequence[Element]:
 
 
 class ElementSet(PureOpCRDT[frozenset[Element]]):
-    """What the four sets share: all but what an operation does."""
+    """The common part of the four sets: everything except the effect of an operation."""
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         self._stable: set[Element] = set()
-        """The elements that are in, as far as stable operations say."""
+        """The elements that are present by stable operations alone."""
 
     def touched(self) -> Collection[Element]:
         """The elements with entries in the log, each once."""
@@ -35,7 +35,7 @@ class ElementSet(PureOpCRDT[frozenset[Element]]):
 
     @abstractmethod
     def __contains__(self, element: object) -> bool:
-        """Whether it is in."""
+        """Whether the element is present."""
 
     def __iter__(self) -> Iterator[Element]:
         touched = self.touched()
@@ -47,7 +47,7 @@ class ElementSet(PureOpCRDT[frozenset[Element]]):
                 yield member
 
     def __len__(self) -> int:
-        """Number of elements; costs one step an unstable element."""
+        """Number of elements; costs one step per unstable element."""
         touched = self.touched()
         return len(self._stable) + sum(
             (member in self) - (member in self._stable) for member in touched
@@ -85,7 +85,7 @@ class ElementSet(PureOpCRDT[frozenset[Element]]):
 
 
 class AddSet(ElementSet):
-    """What `GSet` and `AWSet` share: an element is in iff an add of it is there."""
+    """The common part of `GSet` and `AWSet`: an element is present iff an add of it exists."""
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
         if slot is EVERYTHING:
@@ -105,8 +105,8 @@ class AddSet(ElementSet):
 class GSet(AddSet):
     """A set that only grows.
 
-    Operations: `add(element)`, `add_all(elements)`. Elements are str, bytes or signed 64-bit
-    integers. When everything is stable the state is a plain Python set.
+    Operations: `add(element)`, `add_all(elements)`. Elements are str, bytes or signed 64-bit integers. When everything
+    is stable the state is a plain Python set.
     """
 
     TYPE: ClassVar[str] = "set_go"
@@ -117,8 +117,8 @@ class GSet(AddSet):
 
     def arrival(self, operation: Arrived) -> Arrival:
         added = _members(operation.args)
-        # An add replaces those of its element that it has seen: a container's reset that missed
-        # this one must not find the element gone.
+        # An add replaces the adds of its element that it has seen: a container's reset that has not
+        # seen this add must not remove the element.
         return Arrival(added, [(member, None) for member in added])
 
 
@@ -165,7 +165,7 @@ class AWSet(AddSet):
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
-        """Element by element: a removal goes out for what was there and still is."""
+        """Element by element: a removal is issued for what was present and still is."""
         return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
@@ -178,7 +178,7 @@ class AWSet(AddSet):
         present: Any,
         former: Former[Any],
     ) -> list[list[Any]]:
-        """So does one for what only the replica itself has added."""
+        """A removal is also issued for what only this replica has added."""
         name, *args = operation
         unchanged = base == theirs and home == present
         if name not in ("remove", "remove_all"):
@@ -196,14 +196,12 @@ class AWSet(AddSet):
 
 
 class RemovalKeepingSet(ElementSet):
-    """What the sets share that remember stable removals: of the one kind for a while, of the other
-    for ever.
-    """
+    """The common part of the sets that keep stable removals: remove-wins for a while, two-phase forever."""
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
         self._removed: set[Element] = set()
-        """Elements that are not in, whatever adds in the log say."""
+        """Elements that are absent whatever adds are in the log."""
 
     @property
     def untouched(self) -> bool:
@@ -240,7 +238,7 @@ class RWSet(RemovalKeepingSet):
         "add_all": Operation(
             "Add several elements. Removals that have not seen this add win.", elements=_ELEMENTS
         ),
-        # A removal wins over what it has not seen, so issued again it removes nothing more.
+        # A removal wins over what it has not seen, so issuing it again removes nothing more.
         "remove": Operation(
             "Remove an element, present or not. The removal wins over concurrent adds.",
             element=element,
@@ -272,7 +270,7 @@ class RWSet(RemovalKeepingSet):
             self._removed.discard(member)
 
     def stabilise(self, entry: Entry) -> None:
-        """A stable removal is kept as long as concurrent adds are in the log: they lose."""
+        """Keep a stable removal while concurrent adds are in the log: they lose."""
         member: Any = entry.slot
         if not entry.content:
             self._stable.discard(member)
@@ -284,7 +282,7 @@ class RWSet(RemovalKeepingSet):
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
-        """Element by element: an add goes out unless somebody has removed the element since."""
+        """Element by element: an add is issued unless the element was removed since."""
         return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
@@ -313,7 +311,7 @@ class RWSet(RemovalKeepingSet):
     def rebase_blind(
         cls, operation: list[Any], present: Self, former: Former[Self]
     ) -> list[list[Any]]:
-        """An add goes out but for what was there, and somebody has removed since; or nobody knows."""
+        """An add is issued, except for elements that were present, or may have been, and were removed since."""
         name, *args = operation
         if name not in ("add", "add_all"):
             return super().rebase_blind(operation, present, former)
@@ -326,7 +324,7 @@ class RWSet(RemovalKeepingSet):
         return [["add_all", wanted]] if wanted else []
 
     def remember(self, operation: list[Any]) -> Any:
-        """What an add names that was there before."""
+        """The elements of an add that were present before."""
         name, *args = operation
         if name not in ("add", "add_all"):
             return None

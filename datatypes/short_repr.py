@@ -1,12 +1,12 @@
-"""How a value looks in an error message: one line, short, ASCII, whatever it is; shown in full it may
-be megabytes, or too deep or too long for Python to write out at all.
+"""A value in an error message: one line, short, ASCII. In full it could be megabytes, or too deep or too long for
+Python to print.
 """
 
 import reprlib
 from typing import Any, Final
 
 _LONGEST_INTEGER: Final = 256
-"""Bits. Python refuses to write out much longer ones."""
+"""Bits. Python refuses to print much longer ones."""
 
 
 class _Short(reprlib.Repr):
@@ -23,6 +23,6 @@ _SHORT: Final = _Short()
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """`value`, of at most so many characters."""
+    """`value` as text of at most `most` characters."""
     text = " ".join(_SHORT.repr(value).split()).encode("ascii", "backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most - 3]}..."

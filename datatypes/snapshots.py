@@ -1,8 +1,7 @@
 """Snapshots of a CRDT: versioned msgpack of the stable part and of the PO-Log with its tags.
 
-The log is written in a canonical order, so equal states give equal bytes; a restored one is in
-causal order per origin, which is all that a log needs. A tag's reduced context is the engine's
-affair and is not kept.
+The log is written in a canonical order, so equal states give equal bytes; a restored log is in causal order per origin,
+and needs no more. A tag's reduced context is not kept: only the engine needs it.
 """
 
 from collections.abc import Hashable, Iterator
@@ -18,7 +17,7 @@ from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import UnusableInputError
 
 FORMAT: Final = 1
-"""Version of the envelope; the stable part has the version of its type."""
+"""Version of the envelope; the stable part has its type's version."""
 
 
 class Taken(NamedTuple):
@@ -28,9 +27,7 @@ class Taken(NamedTuple):
 
 
 def pack(type_name: str, version: int, stable: Any, log: POLog) -> bytes:
-    """[format, type, version, stable part, {origin: [[counter, past, [[index, slot, content],
-    ...]], ...]}].
-    """
+    """[format, type, version, stable part, {origin: [[counter, past, [[index, slot, content], ...]], ...]}]."""
     messages: dict[Dot, tuple[Tag, list[Entry]]] = {}
     for entry in log:
         messages.setdefault(entry.tag.dot, (entry.tag, []))[1].append(entry)
@@ -52,8 +49,8 @@ def pack(type_name: str, version: int, stable: Any, log: POLog) -> bytes:
 
 
 def unpack(snapshot: bytes, type_name: str, version: int) -> Taken:
-    """What `pack` wrote. Raises UnusableInputError for damage, another type, or a version newer
-    than `version`.
+    """The inverse of `pack`. Raises UnusableInputError if the snapshot is damaged, of another type, or of a version
+    above `version`.
     """
     with reading(type_name):
         found_format, found_type, found_version, stable, origins = msgpack.unpackb(snapshot)
@@ -80,7 +77,7 @@ def unpack(snapshot: bytes, type_name: str, version: int) -> Taken:
 
 @contextmanager
 def reading(type_name: str) -> Iterator[None]:
-    """Turn what a damaged snapshot makes Python raise into one clear error."""
+    """Turn any error of Python from a damaged snapshot into one clear error."""
     try:
         yield
     except (

@@ -1,4 +1,4 @@
-"""Text that many edit at once: a sequence of characters (crdtcast.datatypes.sequence)."""
+"""A text that many replicas edit at once: a sequence of characters (crdtcast.datatypes.sequence)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -3,8 +3,8 @@
     from crdtcast.integrations.prometheus import page
     body = page([status(node)])                       # in the Trio thread
 
-Counters end in `_total`, durations are seconds, sizes bytes. Labels: `node` and `group` always, `peer`
-where it matters.
+Counters end in `_total`, durations are seconds, sizes bytes. A member's metrics have the labels `node` and `group`,
+those about a peer also `peer`.
 """
 
 import platform
@@ -67,8 +67,8 @@ _JOURNAL_COUNTERS = {
 class StatusCollector:
     """A collector of `prometheus_client` for these statuses, as of now.
 
-    extra: further gauges, name -> sentence and value, of the process with that name and group, which
-    may have no status yet.
+    extra: further gauges, name -> sentence and value, with the labels `node` and `group`; the process may have no
+        status yet.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class StatusCollector:
         self._labels = [node, group]
 
     def collect(self) -> Iterator[Metric]:
-        """(For the registry.)"""
+        """All metrics, for the registry."""
         labels = ["node", "group"]
         for key, about in _GAUGES.items():
             gauge = GaugeMetricFamily(f"crdtcast_{_NAMES.get(key, key)}", about, labels=labels)
@@ -251,7 +251,7 @@ class StatusCollector:
 
 
 class _Build:
-    """Which program this is, as labels of a constant."""
+    """The program's version, as labels of a constant."""
 
     def collect(self) -> Iterator[Metric]:
         built = GaugeMetricFamily(
@@ -268,7 +268,7 @@ def page(
     node: str = "",
     group: str = "",
 ) -> bytes:
-    """What a scrape of `/metrics` gets. See `StatusCollector`."""
+    """The response to a scrape of `/metrics`. See `StatusCollector`."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(_Build())

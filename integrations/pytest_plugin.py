@@ -1,7 +1,6 @@
-"""pytest plugin: check your own CRDTs from your own tests, with the effort chosen on the command
-line.
+"""pytest plugin: check your own CRDTs in your own tests, with the effort set on the command line.
 
-It does nothing until a test asks for its fixture `crdt`, and imports nothing of crdtcast before.
+It does nothing until a test uses its fixture `crdt`, and imports nothing of crdtcast before that.
 
     def test_poll(crdt):
         crdt.check(Poll, operations, expected)
@@ -42,8 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class CRDTChecks:
-    """What the fixture `crdt` gives. Arguments that are left out come from the command line
-    (`--crdt-…`), then from the ini file (`crdt_…`).
+    """The value of the fixture `crdt`. Omitted arguments come from the command line (`--crdt-…`), then from the ini
+    file (`crdt_…`).
     """
 
     def __init__(self, examples: int, members: Sequence[int], actions: int, seed: int) -> None:
@@ -64,7 +63,7 @@ class CRDTChecks:
         actions: int | None = None,
         seed: int | None = None,
     ) -> None:
-        """Random schedules, for each number of members, as `crdtcast.testing.check_crdt`."""
+        """Run random schedules for each number of members, as `crdtcast.testing.check_crdt`."""
         from crdtcast.testing import check_crdt
 
         self.used = True
@@ -89,7 +88,7 @@ class CRDTChecks:
         operations: int = 3,
         members: int = 3,
     ) -> "EveryOrder":
-        """Every causal order of small cases, as `crdtcast.testing.check_every_order`."""
+        """Run every causal order of small cases, as `crdtcast.testing.check_every_order`."""
         from crdtcast.testing import check_every_order
 
         return check_every_order(crdt, calls, specification, operations=operations, members=members)
@@ -113,7 +112,7 @@ def crdt(request: pytest.FixtureRequest) -> Iterator[CRDTChecks]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say which seeds were used: a run can be repeated even if all has passed."""
+    """Print the seeds that were used, so that a run can be repeated even if all has passed."""
     used: list[int] = config.stash.get(_USED, [])
     for seed in sorted(set(used)):
         terminalreporter.write_line(f"crdtcast: schedules from --crdt-seed={seed}")

@@ -1,10 +1,9 @@
 """Incarnation ids: one life of one node, never used again after it ended.
 
-A *base* is `name.` + 13 hex digits of the unix time in microseconds + 4 random hex digits, so that the bases of one
-name rise as plain strings, and two lives that were started in the same microsecond still differ. It is the whole id of
-a member that was there when its group was founded. The id of one that joined later is its base, the base of its contact
-and the number of the message by which the contact let it in: `b.0064…+a.0064…+17`. So whoever meets an id, however
-late, can tell where in causal history its join is.
+A *base* is `name.` + 13 hex digits of the unix time in microseconds + 4 random hex digits. So the bases of one name
+rise as plain strings, and two lives that were started in the same microsecond still differ. The id of a founder is its
+base alone. The id of a later member is its base, the base of its contact and the number of the message by which the
+contact admitted it: `b.0064…+a.0064…+17`. So an id tells at any time where in causal history its join is.
 """
 
 import re
@@ -30,7 +29,7 @@ def valid_name(name: str) -> bool:
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise ConfigurationError if `name` names nothing. what: a node, a group or a founder."""
+    """Raises ConfigurationError if `name` is invalid. what: a node, a group or a founder."""
     if not valid_name(name):
         raise ConfigurationError(
             f"invalid {what} name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
@@ -49,18 +48,18 @@ def name_of(incarnation: str) -> str:
 
 
 def base_of(incarnation: str) -> str:
-    """What the member chose of its id itself."""
+    """The part of its id that the member chose itself."""
     return incarnation.partition("+")[0]
 
 
 def joined_id(base: str, contact: str, counter: int) -> str:
-    """The id of the member that `contact` lets in under `base` by its message number `counter`."""
+    """The id of the member that `contact` admits under `base` by its message number `counter`."""
     return f"{base}+{base_of(contact)}+{counter}"
 
 
 @lru_cache(maxsize=4096)
 def joined_by(incarnation: str) -> tuple[str, int] | None:
-    """The base of the contact, and the number of its message that let this one in; None for a founder."""
+    """The base of the contact, and the number of its message that admitted this member; None for a founder."""
     _, plus, rest = incarnation.partition("+")
     if not plus:
         return None
@@ -71,10 +70,11 @@ def joined_by(incarnation: str) -> tuple[str, int] | None:
 def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | None = None) -> str:
     """A fresh id for a new life of the node `name`.
 
-    `now_us` is the unix time in microseconds; of `random_bits` the lowest 16 count. The result is larger, as a
-    string, than `previous`, the last id known of this node, even if the clock has gone back since. Raises
-    ConfigurationError for a name that no node can have, ValueError for a time out of range, or a `previous` of another
-    node.
+    now_us: unix time in microseconds.
+    random_bits: only the lowest 16 count.
+    previous: the last known id of this node. The result is larger as a string, even if the clock has gone back since.
+    Raises ConfigurationError if no node can have that name, and ValueError if the time is out of range or `previous` is
+    of another node.
     """
     check_name("node", name)
     if not 0 <= now_us < _TIME_LIMIT:
@@ -89,7 +89,7 @@ def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | No
 
 
 def member_named(named: str, members: Iterable[str], group: str) -> str:
-    """The one of these incarnations that is meant, by its id or its name. LocalProtocolError if it is not one."""
+    """The incarnation that `named` means, by its id or its name. Raises LocalProtocolError if not exactly one fits."""
     known = sorted(members)
     found = [member for member in known if named in (member, name_of(member))]
     if not found:
@@ -103,7 +103,7 @@ def member_named(named: str, members: Iterable[str], group: str) -> str:
     return found[0]
 
 
-# Fresh ids: the only functions here that know a clock and randomness
+# Fresh ids: only these functions read a clock or a random source
 
 
 def wall_clock_us() -> int:

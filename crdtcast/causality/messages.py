@@ -9,11 +9,12 @@ from crdtcast.causality.tags import Dot, Tag, Vector
 
 @dataclass(slots=True, unsafe_hash=True)
 class Message:
-    """One causal broadcast: its dot, its reduced context and an opaque payload. To be read only; not frozen, because
-    making a frozen one takes three times as long, and this is once per message.
+    """One causal broadcast: its dot, its reduced context and an opaque payload. Read only.
 
-    `kind` is 0 for an application's message; other numbers are for membership operations. A kind this program does
-    not know is stored, delivered and repaired like any other.
+    Not frozen: making a frozen one takes three times as long, and one is made per message.
+
+    `kind` is 0 for an application's message; other numbers are for membership operations. A kind that this program
+    does not know is stored, delivered and repaired like any other.
     """
 
     dot: Dot
@@ -23,10 +24,10 @@ class Message:
 
 
 class DigestKind(enum.IntEnum):
-    """NEWS tells, ASK wants a REPLY. A REPLY is never answered, so an exchange ends.
+    """NEWS informs, ASK requests a REPLY. A REPLY is never answered, so an exchange ends.
 
-    TOLD comes in the place of a REPLY to a member that lacks what it has told before: its vector is that, and
-    acknowledges nothing.
+    TOLD replaces a REPLY to a member that lacks what it has reported before, as after a restored disk: its vector shows
+    what that was, and acknowledges nothing.
     """
 
     NEWS = 0
@@ -39,10 +40,11 @@ class DigestKind(enum.IntEnum):
 class Digest:
     """A member's vector: acknowledgement, request for repair and sign of life in one (see docs/protocol.md).
 
-    dropped: sum of the counters that the vector does not name any more, because their incarnations were swept; with it
-        the vectors of one sender can be told older from newer by their sum.
-    acknowledging: whether the sender's messages acknowledge, too: not if they leave before their past is durable.
-    weight: that sum, worked out once; -1 if there is something else than counters in the vector.
+    dropped: sum of the counters that left the vector because their incarnations were swept. It keeps the sums of one
+        sender's vectors rising, so that they tell older from newer.
+    acknowledging: whether the sender's messages acknowledge, too. They do not if they may leave before their past is
+        durable.
+    weight: sum of the counters in the vector, computed once; -1 if a value is not a counter.
     """
 
     kind: DigestKind
@@ -64,7 +66,9 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Tells an incarnation that it has ended here: at which of its messages if it was evicted, None if long ago."""
+    """Tells an incarnation that it has ended at the sender. cut: its last message that counts, if it was evicted; None
+    if that was long ago.
+    """
 
     incarnation: str
     cut: int | None = None
@@ -78,9 +82,10 @@ class Transmit(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """tcdeliver: `payload` with its exact `tag`; `local` when this member sent it.
+    """tcdeliver: `payload` with its exact `tag`.
 
-    sees_all: it comes after everything that was delivered or sent here before it. False may be said of one that does.
+    local: whether this member sent it.
+    sees_all: it comes after everything that this member delivered or sent before it. May be False although it does.
     """
 
     payload: bytes

@@ -1,7 +1,7 @@
-"""Dots, vectors and tags: the causal vocabulary everything else speaks. This file knows no messages and no network.
+"""Dots, vectors and tags: the causal vocabulary of all other modules. This file knows no messages and no network.
 
 A *dot* names a message by the incarnation that sent it and a counter from 1 without gaps. A *vector* maps an origin to
-the highest counter of a downward-closed set of dots. A *tag* is what the application gets beside a payload: it answers
+the highest counter of a downward-closed set of dots. A *tag* is what the application gets with a payload: it answers
 "before or concurrent" exactly (end-to-end happens-before, Younes 2023, chapter 3).
 """
 
@@ -16,8 +16,8 @@ Vector = Mapping[str, int]
 MAX_COUNTER: Final = 2**63 - 1
 
 make_tuple: Final[Callable[..., Any]] = tuple.__new__
-"""Makes a named tuple, `make_tuple(Dot, (origin, counter))`, in a third of the time that calling its class takes. For
-those of which one is made for each message, effect or commit.
+"""Makes a named tuple, `make_tuple(Dot, (origin, counter))`, in a third of the time of a call of its class. For types
+with one value per message, effect or commit.
 """
 
 

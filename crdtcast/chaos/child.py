@@ -1,7 +1,7 @@
-"""`crdtcast node` with a wall clock that is wrong and a disk that may fail.
+"""`crdtcast node` with a wrong wall clock, a disk that may fail, and lies if asked for.
 
-`python -m crdtcast.chaos.child SKEW_MS FLAG LIES JSON`, which are its settings. FLAG: as long as there is a file
-of that name, no sync of the journal succeeds. LIES: the seed of those that it tells; 0 for an honest node.
+Usage: `python -m crdtcast.chaos.child SKEW_MS FLAG LIES JSON`. FLAG: while a file of that name exists, every sync of
+the journal fails. LIES: the seed of the lies; 0 for an honest node. JSON: the node's settings.
 """
 
 import errno
@@ -23,7 +23,7 @@ from crdtcast.service.settings import NodeSettings
 
 
 def main() -> int:
-    """Its exit code."""
+    """Returns the exit code."""
     skew, flag, lies = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     settings = load(NodeSettings, None, given=json.loads(sys.argv[4])).get()
     log_to_stderr(settings.name, settings.log_level, as_json=settings.log_json)
@@ -51,7 +51,7 @@ async def _life(process: NodeProcess, lies: int) -> None:
 
 
 class _FailingFile(RealFile):
-    """What is written may be on the disk or not: its sync says that it failed."""
+    """While the flag exists, `sync` fails: what was written may be on the disk or not."""
 
     def __init__(self, path: Path, flags: int, flag: Path) -> None:
         super().__init__(path, flags)

@@ -16,7 +16,7 @@ from crdtcast.chaos import plan as plans
 from crdtcast.chaos.course import ChaosOutcome, Course
 
 TOO_SLOW = 2
-"""The exit code where the machine was, so that nothing can be said."""
+"""Exit code if the machine was too slow for a verdict."""
 
 
 @click.command()
@@ -126,7 +126,7 @@ def chaos(
 
 
 def _go_apart(*, required: bool) -> bool:
-    """Enter a network namespace, if that is permitted here."""
+    """Enter a network namespace, if that is permitted."""
     reason = spaces.why_not()
     if not reason:
         spaces.enter()

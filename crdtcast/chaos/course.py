@@ -1,8 +1,7 @@
 """A run: start the group, let clients write while the plan is carried out, heal everything, compare.
 
-Its rule: whatever was acknowledged is everywhere in the end, once; all replicas are worth the same; nothing is left
-of the metadata. A wiped disk is the one fault for which a node is let come to rest first: what one disk alone has
-cannot outlive it.
+Its rule: in the end every acknowledged write is at every replica, once; all replicas have equal values; no metadata is
+left. Before a disk is wiped or set back, its node comes to rest: data on one disk alone cannot survive that.
 """
 
 import signal
@@ -29,18 +28,18 @@ from crdtcast.eventlog.check.check import check_logs
 from crdtcast.exceptions import CrdtcastError
 
 SETTLE_SECONDS = 180.0
-"""How long the group has, once everything is healed, to become equal and quiet."""
+"""How long the group may take, once everything is healed, to become equal and quiet."""
 
 REST_SECONDS = 60.0
-"""How long the others have to acknowledge what was written at a node."""
+"""How long the others may take to acknowledge what was written at a node."""
 
 START_SECONDS = 20.0
-"""How long a node has to find out that its disk is full, or fails."""
+"""How long a node may take to find out that its disk is full, or fails."""
 
 
 @dataclass(slots=True)
 class ChaosOutcome:
-    """What came out. `wrong` are lines for people: anything in it, and the run has failed."""
+    """The result. `wrong` are lines for people: the run has failed if there is any."""
 
     acknowledged: int = 0
     uncertain: int = 0
@@ -49,9 +48,9 @@ class ChaosOutcome:
     """Seconds from the end of the faults until nothing was left."""
     starts: int = 0
     refusals: int = 0
-    """Nodes that have ended, or not started, because their disk was full."""
+    """Nodes that ended, or did not start, because their disk was full."""
     events: int = 0
-    """In the event logs, all of which were checked."""
+    """Events in the logs; all were checked."""
     reissued: int = 0
     """Operations that were sent again after evictions."""
     episodes: Counter[str] = field(default_factory=Counter)
@@ -63,23 +62,26 @@ class ChaosOutcome:
 
     @property
     def ok(self) -> bool:
-        """Nothing was lost, doubled or different, and nothing is left."""
+        """Whether writes were acknowledged, none was lost, doubled or different, and no metadata is left."""
         found = self.found
         clean = not (found.lost or found.doubled or found.diverged or self.wrong or self.late)
         return clean and not self.metadata_left and self.acknowledged > 0
 
     @property
     def too_slow(self) -> bool:
-        """Whether nothing is wrong but that something took too long, on a machine that was late itself."""
+        """Whether the only failure is that something took too long, and the machine itself was late."""
         found = self.found
         harmed = found.lost or found.doubled or found.diverged or self.wrong
         return not self.ok and not harmed and self.lateness.too_slow
 
 
 class Course:
-    """One run in `scratch`. tell: one line for each thing that happens. apart: each node is in a network namespace of
-    its own; this process has to be in one (`spaces.enter`). small_disks: those that may be full have file systems of
-    their own (after `disks.enter`). program: see `ChaosHost`.
+    """One run in `scratch`.
+
+    tell: gets one line for each thing that happens.
+    apart: each node is in its own network namespace; this process must be in one (`spaces.enter`).
+    small_disks: nodes whose disk may be full have their own file systems (after `disks.enter`).
+    program: see `ChaosHost`.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class Course:
         self._begun = 0.0
 
     async def run(self) -> ChaosOutcome:
-        """The outcome. Every process has ended by then."""
+        """Run it and return the outcome. Every process has ended by then."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.outcome.lateness.measure)
@@ -171,8 +173,8 @@ class Course:
     # The plan
 
     async def _carry_out(self, nursery: trio.Nursery) -> None:
-        """Each episode at its time, or when what came before at the nodes that it concerns is over; all others are put
-        off as long. What the time does not suffice for on a slow machine does not happen.
+        """Run each episode at its time, or when the earlier ones at its nodes are over. An episode of the whole group
+        that is late delays all later ones. On a slow machine, episodes without time left are skipped.
         """
         self._begun = trio.current_time()
         end = self._begun + self.plan.seconds
@@ -263,13 +265,11 @@ class Course:
             await self._at(self.hosts[episode.node], episode)
 
     async def _endure(self, episode: Episode, nursery: trio.Nursery) -> None:
-        """A member that lies, until it is put out. It holds nothing that anybody was promised, and what its log
-        tells is not worth looking at.
-        """
+        """A lying member, until it is evicted. It holds no acknowledged writes, and its event log is not checked."""
         host = await self._new_host(episode.node, nursery)
         host.lies = len(self.hosts)
         self._restart(host)
-        await trio.sleep(episode.lasts)  # it may never be ready: the others may refuse it
+        await trio.sleep(episode.lasts)  # not until ready: the others may refuse it
         host.present = False
         await host.kill()
         await self._membership.whole()
@@ -334,11 +334,11 @@ class Course:
                 await host.ended()
 
     async def _fill_up(self, host: ChaosHost, seconds: float) -> None:
-        """Its disk is full while it runs, and when it is started again; then there is room, and it is who it was."""
+        """Fill its disk while it runs and again at its restart. With room again, it must be the same incarnation."""
         before = await self._incarnation(host)
         host.fill_up()
         await trio.sleep(seconds)
-        await host.kill()  # if it has not ended by itself, having nothing to write
+        await host.kill()  # it does not end by itself if it has nothing to write
         self._restart(host)
         host.fill_up()
         with trio.move_on_after(START_SECONDS):
@@ -351,8 +351,8 @@ class Course:
             self.outcome.wrong.append(f"after a full disk {before} continues as {after}")
 
     async def _fail_syncs(self, host: ChaosHost, seconds: float) -> None:
-        """It ends at the next sync, and goes on as who it was when the disk is mended: nothing has left that was not
-        synced.
+        """It ends at the next sync, and continues as the same incarnation once the disk is mended: it had sent nothing
+        that was not synced.
         """
         before = await self._incarnation(host)
         host.fail_syncs()
@@ -370,8 +370,8 @@ class Course:
             self.outcome.wrong.append(f"after failed syncs {before} continues as {after}")
 
     async def _restore(self, host: ChaosHost, seconds: float) -> None:
-        """Its journal is put back to what it was before the last seconds: it joins again as somebody new. What this
-        disk alone had would be lost, so it comes to rest before.
+        """Replace its journal by one that is some seconds older: it joins again as a new incarnation. It comes to rest
+        before, because what only this disk had would be lost.
         """
         await host.wait_member()
         await host.kill()
@@ -394,7 +394,7 @@ class Course:
         return incarnation
 
     async def _come_to_rest(self, host: ChaosHost) -> None:
-        """Until all that was written here is at everybody's."""
+        """Wait until everything that was written at this node is at all members."""
         await host.wait_member()
         client = self.clients[host.name]
         await client.rest()
@@ -414,7 +414,7 @@ class Course:
         client.promised.setdefault(name, Promised()).acknowledged += 1
 
     async def _write_alone(self, host: ChaosHost, seconds: float) -> None:
-        """Cut it off from everybody, and kill it before it can tell what was written there."""
+        """Cut it off from all others, and kill it before it can send what was written there."""
         network = self._network
         others = [other.name for other in self.hosts.values() if other is not host]
         for other in others:
@@ -451,7 +451,7 @@ class Course:
                 await host.wait_member(SETTLE_SECONDS)
 
     async def _settle(self) -> None:
-        """Until nothing is unstable and nothing waits anywhere."""
+        """Wait until no message is unstable or pending at any node."""
         healed = trio.current_time()
         with trio.move_on_after(SETTLE_SECONDS):
             while (left := await self._left()) != 0:
@@ -461,7 +461,7 @@ class Course:
         self.outcome.settled = trio.current_time() - healed
 
     def _check_logs(self) -> None:
-        """What the nodes have noted, against the definitions of causal delivery and stability."""
+        """Check the event logs of the nodes against the definitions of causal delivery and stability."""
         for host in self.hosts.values():
             host.end()
         self._tell("compared all values; checking the event logs")
@@ -473,7 +473,7 @@ class Course:
         ]
 
     async def _left(self) -> int:
-        """Messages that are unstable or wait, over all nodes; -1 if somebody does not answer."""
+        """Messages that are unstable or pending, over all nodes; -1 if a node does not answer."""
         left = 0
         for host in self.hosts.values():
             if host.present:
@@ -504,14 +504,14 @@ class Course:
 
 
 def _over() -> trio.Event:
-    """Nothing has begun yet."""
+    """An event that is already set: no episode comes before."""
     event = trio.Event()
     event.set()
     return event
 
 
 def _lines(errors: BaseExceptionGroup[MisbehavedError]) -> list[str]:
-    """What each of them says, however deep it is."""
+    """The message of each error, however deep it is nested."""
     lines, left = list[str](), [errors]
     while left:
         for error in left.pop().exceptions:

@@ -1,6 +1,8 @@
-"""Disks that can be full. A small one is a file system of its own in memory (tmpfs): whatever writes there gets ENOSPC,
-in the middle of a record, too. That needs Linux, and a mount namespace, which root may have, and everybody who may have
-a user namespace. Elsewhere a limit of the process stands for it.
+"""Disks that can be full.
+
+A small disk is a file system in memory (tmpfs): a write to it may fail with ENOSPC, also in the middle of a record. It
+needs Linux, and a mount namespace: root may have one, and so may every user who may have a user namespace. Elsewhere a
+limit of the process stands for it.
 """
 
 import ctypes
@@ -14,15 +16,15 @@ from pathlib import Path
 TMPFS, LIMIT = "tmpfs", "limit"
 
 _NEW_MOUNTS = 0x00020000  # of unshare(2)
-_REMOUNT, _PRIVATE = 32, 1 << 18 | 1 << 14  # of mount(2); private with all that is below
+_REMOUNT, _PRIVATE = 32, 1 << 18 | 1 << 14  # of mount(2); private with all mounts below
 _ROOM = 256 * 2**20
-"""Bytes. It is memory, and used as far as there are files."""
+"""Bytes. This is memory, used only as far as there are files."""
 
 
 def enter(scratch: Path) -> None:
-    """Have mounts of our own, with all processes that are started from here on; they end with the last of these.
+    """Give this process, and all that it starts from now on, mounts that end with the last of these processes.
 
-    OSError: it is not permitted, or no file system in memory can be mounted below `scratch`.
+    Raises OSError if that is not permitted, or no file system in memory can be mounted below `scratch`.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "only Linux has them")
@@ -34,24 +36,24 @@ def enter(scratch: Path) -> None:
 
 
 class ChaosDisk:
-    """A node's directory, on whatever disk that is."""
+    """A node's directory, on any disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def fill(self, process: int) -> None:
-        """Nothing more can be written: not another byte to any file by that process."""
+        """Let that process write no further byte to any file."""
         resource.prlimit(process, resource.RLIMIT_FSIZE, (1, 1))
 
     def make_room(self) -> None:
-        """Whoever starts now can write again."""
+        """A process that starts now can write again."""
 
     def close(self) -> None:
-        """Nobody uses it any more."""
+        """Nothing uses it any more."""
 
 
 class SmallDisk(ChaosDisk):
-    """A directory with a file system of its own. What is on it is moved to the disk below at the end."""
+    """A directory with a small file system. At the end its files are moved to the disk below."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -59,10 +61,10 @@ class SmallDisk(ChaosDisk):
         _mount(TMPFS.encode(), path, options=f"size={_ROOM}")
 
     def fill(self, process: int) -> None:
-        """It becomes as small as what is on it: no file can have another block."""
+        """Shrink it to what is on it: no file can have another block."""
         while True:
             here = os.statvfs(self.path)
-            used = max(here.f_blocks - here.f_bfree, 1)  # 0 would be without a limit
+            used = max(here.f_blocks - here.f_bfree, 1)  # 0 would mean no limit
             try:
                 _mount(TMPFS.encode(), self.path, _REMOUNT, f"size={used * here.f_frsize}")
             except OSError as error:
@@ -83,7 +85,7 @@ class SmallDisk(ChaosDisk):
 
 
 def _mount(source: bytes, path: Path, flags: int = 0, options: str = "") -> None:
-    # mount(8) repeats options that a user's namespace may not say when it mounts again.
+    # mount(8) repeats options that a user namespace may not set in a remount.
     _call("mount", source, os.fsencode(path), source, ctypes.c_ulong(flags), options.encode())
 
 

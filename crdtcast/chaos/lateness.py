@@ -1,18 +1,18 @@
-"""How late this process is, which tells whether the machine was fast enough for what was asked of it."""
+"""How late this process is: it tells whether the machine was fast enough for the load."""
 
 import trio
 
 _STEP = 0.05
 TOO_LATE = 0.25
-"""The share of its time for which a task that sleeps waits for its turn, from which on nothing that took too long is
-held against anybody.
+"""The share of its time for which a sleeping task waits for its turn. Above it, what took too long does not count as a
+failure.
 """
 WORST = 20.0
-"""Seconds of one wait that are as much."""
+"""Seconds of a single wait that have the same effect."""
 
 
 class Lateness:
-    """Measured by a task that sleeps. worst: seconds that it was late once; share: of all its time."""
+    """Measured by a task that sleeps. worst: most seconds that it was late at once; share: of all its time."""
 
     def __init__(self) -> None:
         self.worst: float = 0.0
@@ -20,7 +20,7 @@ class Lateness:
         self._measured = 0.0
 
     async def measure(self) -> None:
-        """For ever."""
+        """Runs until it is cancelled."""
         while True:
             before = trio.current_time()
             await trio.sleep(_STEP)
@@ -28,14 +28,14 @@ class Lateness:
             self.note(took - _STEP, took)
 
     def note(self, late: float, took: float) -> None:
-        """A step that took so many seconds was so late."""
+        """Count a step of `took` seconds that was `late` seconds late."""
         self.worst = max(self.worst, late)
         self._late += late
         self._measured += took
 
     @property
     def share(self) -> float:
-        """0 on a machine that has nothing else to do, 1 where nothing gets on."""
+        """0 on an idle machine, 1 where nothing makes progress."""
         return self._late / self._measured if self._measured else 0.0
 
     @property

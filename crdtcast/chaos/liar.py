@@ -1,8 +1,8 @@
-"""A member that lies: beside all that it does as any other, made-up frames to everybody it is linked with, in its own
-name (`crdtcast.simulator.hostile.mutation`).
+"""A member that lies: it works as any other, and also sends made-up frames, in its own name, to all members that it
+has links with (`crdtcast.simulator.hostile.mutation`).
 
-It leaves out what the group would believe, and what no vote could undo: that somebody has ended, or has sent more than
-its journal says, what others have promised or decided, and joiners that it lets in (docs/security.md).
+It leaves out lies that the group would believe and no vote could undo (docs/security.md): that a member has ended, or
+has sent more than its journal says; what others have promised or decided; joiners that it admits.
 """
 
 import random
@@ -19,11 +19,11 @@ from crdtcast.wire.frames import FrameKind, framed
 from crdtcast.wire.group_frames import Admit, InGroup
 
 PERIOD = 0.05
-"""Seconds between two lies to everybody."""
+"""Seconds between two lies to all members."""
 
 
 async def lie(process: NodeProcess, seed: int) -> None:
-    """For ever, as long as it is a member."""
+    """Runs until it is cancelled; it lies while the process is a member."""
     chance = random.Random(seed)
     while True:
         await trio.sleep(PERIOD)

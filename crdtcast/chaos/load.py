@@ -1,7 +1,7 @@
-"""Clients of the nodes, and what was promised to them.
+"""Clients of the nodes, and what the nodes acknowledged to them.
 
-A client writes objects of all types that only it writes, and a few that all write. What a node has answered is
-*acknowledged*; what broke off, or was refused, is *uncertain*: it may have been done or not.
+A client writes to objects of all types that only it writes to, and to a few that all clients write to. An operation
+that a node has answered is *acknowledged*; one that broke off, or was refused, is *uncertain*: it may be done or not.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ from crdtcast.chaos.nodes import ChaosHost
 from crdtcast.exceptions import CrdtcastError
 
 CHUNK = 2000
-"""Operations of a client on one object of each type; then it takes fresh ones."""
+"""Operations of a client on one object of each type, before it takes the next object."""
 REMOVE_EVERY = 3
-"""One of so many operations on an object from which something can be taken away does so."""
+"""One in so many operations removes something, if the object allows that."""
 PATIENCE = 20.0
 """Seconds for an answer."""
 
@@ -26,10 +26,12 @@ Call = tuple[str, list[Any]]
 
 @dataclass(slots=True)
 class Promised:
-    """Of one object: how many of its operations were acknowledged, and which are uncertain.
+    """Of one object: how many of its operations were acknowledged, and how many are uncertain.
 
-    elements: those whose addition was acknowledged. tried: all that may be in it. removed: those whose removal was
-    acknowledged; removing: all that somebody has tried to remove.
+    elements: those whose addition was acknowledged.
+    tried: all that may be in it.
+    removed: those whose removal was acknowledged.
+    removing: all that a client has tried to remove.
     """
 
     acknowledged: int = 0
@@ -41,9 +43,9 @@ class Promised:
 
 
 class LoadMarks(NamedTuple):
-    """A type whose objects show which marks were put into them. There, and gone, is judged mark by mark.
+    """A type whose objects show which marks were put into them, so each mark can be judged.
 
-    remove: None where nothing is taken away by its own name.
+    remove: None if a mark cannot be removed by name.
     """
 
     type: str
@@ -61,7 +63,7 @@ class Sums(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A type of which there is one object that all write. It shows something that was tried."""
+    """A type with one object that all clients write to. It shows something that was tried."""
 
     type: str
     calls: Callable[[str], Sequence[Call]]
@@ -117,7 +119,7 @@ KINDS: Mapping[str, LoadMarks | Sums | Shared] = {
         lambda v: v or (),
     ),
 }
-"""By what the names of their objects begin with."""
+"""By the prefix of the names of their objects."""
 
 
 def kind_of(name: str) -> LoadMarks | Sums | Shared:
@@ -126,24 +128,24 @@ def kind_of(name: str) -> LoadMarks | Sums | Shared:
 
 
 class LoadClient:
-    """Writes at one host, as long as a node is there."""
+    """Writes at one host, whenever a node runs there."""
 
     def __init__(self, host: ChaosHost, rate: float) -> None:
         self.host = host
         self.promised: dict[str, Promised] = {}
         self.resting: bool = False
-        """Whether it may not write now."""
+        """Whether it may not write at the moment."""
         self.busy: bool = False
         self._rate = rate
         self._number = 0
 
     @property
     def acknowledged(self) -> int:
-        """Operations of any kind, in all."""
+        """Acknowledged operations, over all objects."""
         return sum(each.acknowledged for each in self.promised.values())
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs until it is cancelled."""
         while True:
             try:
                 async with self.host.operator() as asked:
@@ -190,7 +192,7 @@ class LoadClient:
             self.promised[name].elements.add(mark)
 
     def _removable(self, name: str) -> str:
-        """What was put into it first and is still there; empty if there is nothing."""
+        """The first mark that was added and not removed; empty if there is none."""
         promised = self.promised.get(name, Promised())
         return min(promised.elements - promised.removing, default="")
 
@@ -208,7 +210,7 @@ class LoadClient:
 @dataclass(slots=True)
 class FoundByLoad:
     """Over all replicas: acknowledged operations that are missing somewhere, those that count more than once or were
-    taken back, and objects that are not the same everywhere.
+    undone, and objects that are not the same everywhere.
     """
 
     lost: list[str] = field(default_factory=list)
@@ -222,16 +224,16 @@ def compare(
     found: FoundByLoad,
     yielded: Iterable[str] = (),
 ) -> None:
-    """Compare what was promised with the values of all objects at each replica, by its name.
+    """Compare what was acknowledged with the values of all objects at each replica, by its name.
 
-    yielded: lines of logs about operations that were not sent again after an eviction: a removal that would take what
-    it has not seen. What it was to remove may be there.
+    yielded: log lines about operations that were not sent again after an eviction: removals that could remove what they
+        have not seen. What they were to remove may still be there.
     """
     lines = list(yielded)
     promised: dict[str, Promised] = {}
     for client in clients:
         for name, own in client.promised.items():
-            # An object that all write shows what somebody has tried.
+            # A shared object shows what some client has tried.
             promised.setdefault(name, Promised()).tried.update(own.tried)
             if not isinstance(kind_of(name), Shared):
                 promised[name] = own

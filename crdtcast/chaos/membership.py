@@ -1,5 +1,5 @@
-"""Who is in the group, as its members say. One of them alone proves nothing: it may have been away, and not know yet
-who has joined, or who has been cut off.
+"""The members of the group, as its nodes report them. One node's answer proves nothing: it may have been away, and not
+know yet which members joined or were evicted.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -11,12 +11,12 @@ import trio
 from crdtcast.chaos.nodes import LateError, MisbehavedError
 
 PATIENCE = 120.0
-"""Seconds that a change of members may take, with other faults beside it."""
+"""Seconds that a change of members may take while other faults happen."""
 
 _PAUSE = 0.2
 
 View = Mapping[str, Any]
-"""What a node answers when it is asked for the members: its `view`, and the `members`, one by one."""
+"""A node's answer to `members`: its `view`, and the list `members`."""
 
 
 class ChaosMachine(Protocol):
@@ -31,19 +31,18 @@ M = TypeVar("M", bound=ChaosMachine)
 
 
 class ChaosMembership:
-    """Of the group that these hosts form. ask: what a node answers, or MisbehavedError; see `Course`."""
+    """Of the group of these hosts. ask: returns a node's answer, or raises MisbehavedError; see `Course`."""
 
     def __init__(self, hosts: Mapping[str, M], ask: Callable[..., Awaitable[Any]]) -> None:
         self._hosts = hosts
         self._ask = ask
 
     async def whole(self) -> None:
-        """Until all members are in the same view and see the same members, those who are meant to be, each of them
-        known everywhere and with a vote. A liar that has been killed is put out first. LateError: it does not come to
-        that.
+        """Wait until the expected members are in the same view, see the same members, are established and vote. Liars
+        that were killed are evicted first. Raises LateError if that takes too long.
 
-        Somebody who is about to come back counts for nobody: if one of two others died meanwhile, nobody could put it
-        out without force.
+        A member that is about to return counts for no majority: if one of two others died meanwhile, it could only be
+        evicted by force.
         """
         meant = {host.name: host for host in self._hosts.values() if host.present}
         liars = {host.name for host in self._hosts.values() if host.lies} - meant.keys()
@@ -62,8 +61,8 @@ class ChaosMembership:
         raise LateError(f"not all members see the expected members after {PATIENCE:g} s: {why}")
 
     async def evict(self, victim: ChaosMachine) -> None:
-        """Until one of the others has evicted it that took it for a member. They are asked one after the other: some
-        may be in trouble, too, but will be up. LateError: none has.
+        """Wait until one of the others that had it as a member has evicted it. They are asked one after the other: some
+        may have faults, too, but will be up. Raises LateError if none has.
         """
         others = [host for host in self._hosts.values() if host is not victim and host.present]
         knew = set[str]()
@@ -87,8 +86,8 @@ class ChaosMembership:
 
 
 def amiss(meant: Collection[str], views: Mapping[str, View]) -> list[str]:
-    """What is wrong, by what each of those who are meant to be members has answered last; nothing if all of them see
-    the same: the same view, each other, under the same incarnations, and that each is known everywhere and votes.
+    """What is wrong in the last answers of the expected members. Empty if they agree on the view, on each other and on
+    their incarnations, and each is established and votes.
     """
     found: dict[str, list[str]] = {}
     lives: dict[str, set[str]] = {}
@@ -112,7 +111,7 @@ def _names(view: View) -> set[str]:
 
 
 def _complaints(meant: Collection[str], view: View | None) -> list[str]:
-    """Of one member, without its name at the end."""
+    """The complaints of one member, each without its name, which follows."""
     if view is None:
         return ["no answer from"]
     seen = _names(view)

@@ -1,4 +1,4 @@
-"""The processes of a run: start, kill, stop, wipe, fill up. One `ChaosHost` is one machine, whatever lives there."""
+"""The processes of a run: start, kill, stop, wipe, fill up. One `ChaosHost` is one machine, whatever runs on it."""
 
 import json
 import shutil
@@ -20,27 +20,28 @@ from crdtcast.service.admin.client import Operator, operator
 from crdtcast.transport.options import format_address
 
 READY_SECONDS = 180.0
-"""How long a node has to start, to read its journal and to catch up; on a busy machine that may take a minute."""
+"""Seconds to start, read the journal and catch up, which may take a minute on a busy machine."""
 
 KEEPALIVE_SECONDS = 0.5
 NODE = ("-m", "crdtcast.chaos.child")
 REFUSED = 2
-"""The exit code of a node that does not go on, and has said why."""
+"""Exit code of a node that refuses to go on, and says why."""
 _CAT = "/bin/cat"
 
 
 class MisbehavedError(CrdtcastError):
-    """A node has not done what it should."""
+    """A node did not do what it should."""
 
 
 class LateError(MisbehavedError):
-    """A node has not done in time what it should: it, or the machine, is too slow."""
+    """A node did not do in time what it should: it, or the machine, is too slow."""
 
 
 class ChaosHost:
-    """A node's machine: where it is, the address of the proxy before it, its disk, its log.
+    """A node's machine: its place, the address of its proxy, its disk, its log.
 
-    present: whether a node is meant to be a member here. program: what Python runs as a node, see `chaos.child`.
+    present: whether its node should be a member.
+    program: what Python runs as a node, see `chaos.child`.
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class ChaosHost:
         self.present = True
         self.skew_ms = 0
         self.lies = 0
-        """The seed of the lies that it tells; 0: none."""
+        """The seed of its lies; 0 for an honest node."""
         self.starts: int = 0
         self.crashes: list[str] = []
-        """Ends of the process that nobody had asked for."""
+        """Unexpected ends of the process."""
         self.refusals: int = 0
-        """Ends with a line that says what is to be done, when that was to be expected."""
+        """Expected ends with exit code `REFUSED` and a line that says what to do."""
         self._program = program
         self._saved = Path()
         self._may_end: set[int] = set()
@@ -81,7 +82,7 @@ class ChaosHost:
         return self._process is not None and self._process.poll() is None
 
     def start(self, join: Sequence[str], *, replace: bool = False) -> None:
-        """Start the node: the first one of the group if there is nobody to join. The one before has ended."""
+        """Start the node, after the end of the one before. Without addresses to join it founds the group."""
         self.end()
         settings = {
             "name": self.name,
@@ -103,7 +104,7 @@ class ChaosHost:
             self._flag,
             str(self.lies),
         ]
-        # The log goes through a pipe and `cat`, so that a full disk of the node's own leaves its last words.
+        # The log goes through a pipe and `cat`, so that its last words survive a full disk of the node.
         self._process = process = Popen(
             tied([*words, json.dumps(settings)]),
             stdin=DEVNULL,
@@ -117,7 +118,7 @@ class ChaosHost:
         self.starts += 1
 
     def signal(self, number: int) -> None:
-        """Send a signal, if there is a process."""
+        """Send a signal, if the process runs."""
         if self.alive:
             assert self._process is not None
             self._process.send_signal(number)
@@ -125,14 +126,14 @@ class ChaosHost:
                 self.may_end(-number)
             elif number == signal.SIGTERM:
                 self.may_end(0)
-                self.may_end(-number)  # it had not come so far as to listen to signals
+                self.may_end(-number)  # it may not handle signals yet
 
     def may_end(self, code: int) -> None:
-        """From now on it is no crash if the process ends with that code."""
+        """From now on an end of the process with that code is no crash."""
         self._may_end.add(code)
 
     def _look_back(self) -> None:
-        """Note how the process has ended, if it has and should not."""
+        """Note how the process has ended, if it has; a crash if that was not expected."""
         code = None if self._process is None else self._process.poll()
         if code is not None and code not in self._may_end:
             self.crashes.append(f"{self.name} ended unexpectedly, with code {code}: see {self.log}")
@@ -146,7 +147,7 @@ class ChaosHost:
         await self.ended()
 
     async def ended(self, seconds: float = 90.0) -> None:
-        """Wait until the process has ended. LateError: it does not."""
+        """Wait until the process has ended. Raises LateError if it does not."""
         if self._process is None:
             return
         with trio.move_on_after(seconds) as scope:
@@ -160,14 +161,14 @@ class ChaosHost:
         shutil.rmtree(self.journal, ignore_errors=True)
 
     def fill_up(self) -> None:
-        """Its disk is full; whoever has something to write ends, or does not start."""
+        """Fill its disk: a node that has something to write ends, or does not start."""
         assert self._process is not None
         if self.alive:
             self.may_end(REFUSED)
             self.disk.fill(self._process.pid)
 
     def fail_syncs(self) -> None:
-        """No sync of its journal succeeds any more: it ends at the next one, and does not start."""
+        """Make all syncs of its journal fail: it ends at the next one, and does not start again."""
         self.may_end(REFUSED)
         Path(self._flag).touch()
 
@@ -176,13 +177,13 @@ class ChaosHost:
         Path(self._flag).unlink()
 
     def save(self) -> None:
-        """Keep a copy of its journal. Nothing runs here."""
+        """Keep a copy of its journal. No node runs meanwhile."""
         self._saved = Path(f"{self.disk.path}.kept")
         shutil.rmtree(self._saved, ignore_errors=True)
         shutil.copytree(self.journal, self._saved)
 
     def restore(self) -> None:
-        """The copy in the place of the journal: the same bytes in other files. Nothing runs here."""
+        """Replace the journal by the copy: the same bytes in other files. No node runs meanwhile."""
         shutil.rmtree(self.journal)
         shutil.copytree(self._saved, self.journal)
 
@@ -200,8 +201,8 @@ class ChaosHost:
             yield asked
 
     async def wait_member(self, seconds: float = READY_SECONDS) -> None:
-        """Wait until it is a member again and has caught up. MisbehavedError: it has ended; LateError: it is not, in
-        time.
+        """Wait until it is a member again and has caught up. Raises LateError if that takes too long, MisbehavedError
+        if the process has ended.
         """
         last = "it has not answered yet"
         with trio.move_on_after(seconds) as scope:
@@ -221,11 +222,11 @@ class ChaosHost:
         raise kind(f"{self.name} did not become a member ({last}): see {self.log}")
 
     def end(self) -> None:
-        """Kill whatever runs here."""
+        """Kill what runs on it."""
         self.signal(signal.SIGKILL)
         for process in (self._process, self._scribe):
             if process is not None:
-                process.wait()  # the scribe ends when it has written the last words
+                process.wait()  # the scribe ends when it has written the rest
         self._look_back()
         self._process = self._scribe = None
 

@@ -1,8 +1,8 @@
 """What happens to a group of processes, and when: drawn from a seed, decided before anything starts. Pure.
 
-A plan is a list of *episodes*. Each does something to one node, to a pair, or to all, lasts for a while, and is undone
-before the next one of the same node begins. Up to two are under way at once, so that faults meet: members join, leave
-and are evicted while something else is wrong.
+A plan is a list of *episodes*. Each does something to one node, to a pair or to all, lasts for a while, and is undone
+before the next one of the same node begins. Up to two run at once, so that faults coincide: members join, leave and are
+evicted while something else is wrong.
 """
 
 import random
@@ -18,17 +18,17 @@ HOSTILE = "hostile"
 
 PAIRS = frozenset({CUT, ONE_WAY, DELAY, RESET})
 WHOLE = frozenset({STOP_ALL, ROLLING, TWO_DEAD})
-"""While one of these is under way nothing else is done."""
+"""Nothing else is done while one of these runs."""
 NEWCOMERS = frozenset({JOIN, JOIN_KILLED, HOSTILE})
 MEMBERSHIP = frozenset({WIPE, RESTORED, COPIED, EVICT, LEAVE}) | NEWCOMERS
-"""One of these at a time, beside whatever else there is: a majority has to be able to agree to each."""
+"""One of these at a time, next to any other: a majority must be able to agree to each."""
 KINDS = (
     *(KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET, LOSS, HOLE, STOP_ALL, ROLLING, TWO_DEAD),
     *(FULL, SYNC, RESTORED, COPIED, WIPE, EVICT, JOIN, JOIN_KILLED, LEAVE, SKEW, HOSTILE),
 )
-"""All of them, in the order in which a plan goes through them."""
+"""All kinds. Each comes once before any comes twice."""
 GROUP = "*"
-"""Stands for who is a member, among those whom an episode concerns."""
+"""Stands for the group's membership, among the names that an episode concerns."""
 
 _AMOUNTS = {
     DELAY: (20, 100, 400),
@@ -43,8 +43,12 @@ _REST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """at: seconds from the start. lasts: seconds until it is undone. node, other: whom it concerns; names of nodes,
-    "" if nobody in particular. amount: milliseconds, for delays, skews and joins that are killed; percent, for losses.
+    """One fault, or one change of members.
+
+    at: seconds from the start.
+    lasts: seconds until it is undone.
+    node, other: names of the nodes that it concerns; "" for none.
+    amount: milliseconds, for delays, skews and killed joins; percent, for losses.
     """
 
     at: float
@@ -61,7 +65,7 @@ class Episode:
         return f"{self.kind} {who}{amount} for {self.lasts:.1f} s".replace("  ", " ")
 
     def concerns(self, names: Iterable[str]) -> set[str]:
-        """Those to whom nothing else may be done meanwhile; `names` are all that there have been."""
+        """Nodes to which nothing else may be done meanwhile. names: all nodes so far."""
         if self.kind in PAIRS:
             return set()
         if self.kind in WHOLE:
@@ -79,7 +83,7 @@ class ChaosPlan:
 
 
 def has_small_disk(name: str) -> bool:
-    """Whether that node's disk may be full some time: every second one's. The others sync to a disk that takes time."""
+    """Whether that node's disk may become full: every second one's. The others sync to a disk that takes time."""
     return int(name[1:]) % 2 == 0
 
 

@@ -1,7 +1,7 @@
 """A proxy before each node, through which all others reach it: cuts, one-way cuts, delays and torn connections.
 
-The first frame of a connection says who has dialled (the hello of the handshake), so a fault can concern one pair only.
-Bytes are passed on as they are; a fault swallows them, holds them back, or ends the connection.
+The first frame of a connection names the dialling node (the hello of the handshake), so a fault can concern one pair.
+Bytes are passed on unchanged; a fault swallows them, delays them, or ends the connection.
 """
 
 import random
@@ -16,14 +16,16 @@ from crdtcast.wire.frames import FrameKind
 
 _READ = 64 * 1024
 _SEND_AGAIN = 0.2
-"""Seconds after which TCP sends a packet again, at least; it doubles each time."""
+"""Seconds after which TCP sends a packet again, at the earliest; the time doubles with each attempt."""
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
 @dataclass(slots=True)
 class Weather:
-    """What happens to bytes from one node to another. deaf: swallowed, and with them all that the same connection
-    carries later: it is half-open until somebody notices. delay: seconds.
+    """What happens to bytes from one node to another.
+
+    deaf: they are swallowed, with all that the same connection carries later: it is half-open until a node notices.
+    delay: seconds.
     """
 
     deaf: bool = False
@@ -34,8 +36,8 @@ class Weather:
 
 
 class ProxyPlace:
-    """Where a node is that shares the loopback with all others. What a kernel would do to its packets its proxy does to
-    the bytes: see `spaces.Space`, which is the same for a node in a namespace.
+    """The place of a node that shares the loopback with all others. Its proxy does to the bytes what a kernel would do
+    to packets: see `spaces.Space`, which is the same for a node in a namespace.
     """
 
     words: tuple[str, ...] = ()
@@ -46,7 +48,7 @@ class ProxyPlace:
         self._name = name
 
     def lose(self, percent: int) -> None:
-        """What follows a lost piece waits until TCP has sent that again."""
+        """Lose pieces: what follows a lost piece waits until TCP has sent that again."""
         self._network.losses[self._name] = percent / 100
 
     def lose_nothing(self) -> None:
@@ -54,7 +56,7 @@ class ProxyPlace:
         self._network.losses.pop(self._name, None)
 
     def swallow(self) -> None:
-        """Nothing arrives there or comes from there. Connections stay, and stay silent for good."""
+        """Let nothing arrive there or leave. Connections stay, and stay silent until they are closed."""
         self._network.holes.add(self._name)
 
     def swallow_nothing(self) -> None:
@@ -62,22 +64,22 @@ class ProxyPlace:
         self._network.holes.discard(self._name)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Does nothing."""
 
 
 class ProxyNetwork:
-    """The weather between nodes, by (from, to), and the connections that it is about."""
+    """The weather between nodes, by (from, to), and the connections that it affects."""
 
     def __init__(self, seed: int = 0) -> None:
         self.losses: dict[str, float] = {}
-        """Shares of the pieces to and from nodes."""
+        """Share of lost pieces to and from each node."""
         self.holes: set[str] = set()
         self._dice = random.Random(seed)
         self._weather: defaultdict[tuple[str, str], Weather] = defaultdict(Weather)
         self._scopes: defaultdict[frozenset[str], set[trio.CancelScope]] = defaultdict(set)
 
     def between(self, source: str, target: str) -> Weather:
-        """Bytes from `source` to `target`."""
+        """The weather for bytes from `source` to `target`."""
         return self._weather[source, target]
 
     def place(self, name: str) -> ProxyPlace:
@@ -94,7 +96,7 @@ class ProxyNetwork:
             scope.cancel()
 
     def calm(self) -> None:
-        """Nothing disturbs anybody any more."""
+        """Undo all faults."""
         for weather in self._weather.values():
             weather.deaf = weather.cut = False
             weather.delay = 0.0
@@ -104,7 +106,7 @@ class ProxyNetwork:
     async def serve(
         self, node: str, address: tuple[str, int], listener: trio.SocketListener
     ) -> None:
-        """Pass on what arrives here to the node of that name, at its address."""
+        """Pass on what arrives at `listener` to the node of that name, at its address."""
 
         async def handle(stream: trio.SocketStream) -> None:
             async with stream:
@@ -159,11 +161,11 @@ class ProxyNetwork:
         except _BROKEN:
             pass
         finally:
-            if not swallowed:  # else its end is not heard of either
+            if not swallowed:  # else its end is swallowed, too
                 scope.cancel()
 
     async def _lose(self, direction: tuple[str, str]) -> None:
-        """Wait as long as TCP would for a piece that is lost again and again."""
+        """Wait as long as TCP would for a piece that is lost, maybe again and again."""
         share = max(self.losses.get(name, 0.0) for name in direction)
         pause = _SEND_AGAIN
         while self._dice.random() < share:
@@ -172,7 +174,7 @@ class ProxyNetwork:
 
 
 async def _first_frame(stream: trio.SocketStream) -> tuple[bytes, str]:
-    """The first frame, and the name in it; "" if it is no hello."""
+    """The first frame, and the name in it; "" if it is not a hello."""
     data = b""
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
         piece = await stream.receive_some(_READ)

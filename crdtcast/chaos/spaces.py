@@ -1,6 +1,6 @@
-"""Network namespaces: each node in one of its own, with a link of its own to the proxies. There the kernel itself
-loses packets, and a black-hole route swallows them, so that links are half-open as they are after a power failure
-somewhere between. It needs Linux, its tools, and root or the right to have user namespaces.
+"""Network namespaces: each node is in one, with a link to the proxies. There the kernel loses packets, and a
+black-hole route swallows them, so that links are half-open, as after a power failure on the way. It needs Linux, its
+tools, and root or the right to create user namespaces.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ _FILTER = (
 
 
 def why_not() -> str:
-    """Why there can be no namespaces here; "" if there can."""
+    """Why namespaces cannot be used; "" if they can."""
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
         return f"{', '.join(missing)} missing: install iproute2 and util-linux"
     netem, *filtered = (
@@ -50,10 +50,10 @@ def why_not() -> str:
 
 
 def enter() -> None:
-    """Be in a network namespace with nothing but a loopback, with all threads and processes that are started from
-    here on. Call it only if `why_not` has no answer, and before there are other threads.
+    """Move into a network namespace with only a loopback, with all threads and processes started from now on. Call it
+    only if `why_not` returns "", and before other threads run.
 
-    OSError: it is not permitted.
+    Raises OSError if that is not permitted.
     """
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -68,7 +68,7 @@ def enter() -> None:
 
 
 class Space:
-    """The namespace of a node, the `number`-th, from 1. It is there until `close`, whatever runs in it."""
+    """The namespace of the `number`-th node, from 1. It exists until `close`, whatever runs in it."""
 
     def __init__(self, number: int) -> None:
         here, gateway = f"10.93.{number}.2", f"10.93.{number}.1"
@@ -82,7 +82,7 @@ class Space:
         self._holder.stdout.readline()  # it is in its namespace
         pid = self._holder.pid
         self.words: list[str] = [f"{shutil.which('nsenter')}", f"--net=/proc/{pid}/ns/net"]
-        """What runs the words behind them in the namespace."""
+        """Command prefix: it runs the rest of a command line in the namespace."""
         _run(f"ip link add {device} type veth peer name eth0 netns {pid}")
         _run(f"ip address add {gateway}/30 dev {device}")
         _run(f"ip link set {device} up")
@@ -95,7 +95,7 @@ class Space:
             _run(line, self.words)
 
     def lose(self, percent: int) -> None:
-        """Of the packets of each direction so many are lost, at random, by the kernel."""
+        """Let the kernel drop that share of the packets of each direction, at random."""
         for device, where in self._ends():
             if not _succeeds(_NETEM.format(device=device, percent=percent), where):
                 for line in _FILTER:
@@ -108,7 +108,7 @@ class Space:
                 _succeeds(f"tc qdisc del dev {device} {queue}", where)
 
     def swallow(self) -> None:
-        """Routes to it and from it are black holes: nothing arrives, and nobody is told."""
+        """Make the routes to it and from it black holes: nothing arrives, and no error is reported."""
         self._holes("add")
 
     def swallow_nothing(self) -> None:
@@ -116,7 +116,7 @@ class Space:
         self._holes("del")
 
     def close(self) -> None:
-        """End it."""
+        """Remove the namespace."""
         self._holder.kill()
         self._holder.wait()
 

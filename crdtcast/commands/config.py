@@ -67,7 +67,7 @@ def check(file: Path, gateway: bool, as_json: bool) -> None:
 
 
 def _of_gateways(file: Path) -> str:
-    """Keys in a file that only gateways have; empty if there are none, or it cannot be read."""
+    """Keys in a file that only gateways have; empty if there are none, or if the file cannot be read."""
     own = {each.key for each in options_of(NodeSettings)}
     theirs = {each.key for each in options_of(GatewaySettings)} - own
     return ", ".join(sorted(theirs & keys_in(file)))

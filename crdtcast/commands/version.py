@@ -26,17 +26,17 @@ _PACKAGES = (
 
 
 def program_version() -> str:
-    """Of the installed distribution."""
+    """The version of the installed distribution."""
     return importlib.metadata.version("crdtcast")
 
 
 def describe() -> dict[str, Any]:
-    """The program, what it runs on, its formats, and the packages it finds; what is not installed is left out."""
+    """The program, its platform, its formats, and the packages that are installed."""
     return {
         "version": program_version(),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
-        # `platform.platform()` starts a process to find out less.
+        # `platform.platform()` starts a process, and reports less.
         "platform": "-".join((platform.system(), platform.release(), platform.machine())),
         "formats": formats(),
         "packages": dict(_installed()),
@@ -44,7 +44,7 @@ def describe() -> dict[str, Any]:
 
 
 def formats() -> dict[str, Any]:
-    """See docs/formats.md. Pairs are the lowest and the highest."""
+    """See docs/formats.md. A pair is the lowest and the highest."""
     return {
         "wire": [OLDEST_VERSION, PROTOCOL_VERSION],
         "journal": FORMAT,

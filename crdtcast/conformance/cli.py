@@ -81,9 +81,7 @@ def chosen(
     types: Sequence[str],
     levels: Sequence[str],
 ) -> list[Scenario]:
-    """The scenarios that satisfy every kind of option given. Raises UnusableInputError for an
-    unknown id.
-    """
+    """The scenarios that satisfy every kind of option given. Raises UnusableInputError if an id is unknown."""
     known = {scenario.id for scenario in scenarios}
     unknown = [name for name in only if name not in known]
     if unknown:
@@ -105,7 +103,7 @@ STYLES: dict[ScenarioOutcome, dict[str, Any]] = {
 
 
 def print_result(result: ScenarioResult, verbose: bool) -> None:
-    """One line for a scenario, and the reason for it where it is wanted."""
+    """Print a line for a scenario, and its purpose if asked for or if it failed."""
     scenario = result.scenario
     outcome = click.style(f"{result.outcome.value:<17}", **STYLES[result.outcome])
     line = f"{outcome} {scenario.id} ({scenario.type}, {scenario.level}, {result.seconds:.1f} s)"
@@ -115,7 +113,7 @@ def print_result(result: ScenarioResult, verbose: bool) -> None:
 
 
 def print_totals(totals: Counter[ScenarioOutcome], as_json: bool) -> None:
-    """The sums, for people or as one JSON object."""
+    """Print the sums, for people or as one JSON object."""
     counts = {
         "passed": totals[ScenarioOutcome.PASSED],
         "failed": totals[ScenarioOutcome.FAILED],

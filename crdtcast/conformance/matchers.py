@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.server.raw_client import ErrorReply, Reply
 def matches(expected: Any, reply: Reply) -> bool:
     """Whether `reply` is `expected`: a literal, a list of them, or a matcher.
 
-    Raises ValueError for a matcher that does not exist.
+    Raises ValueError if the matcher is unknown.
     """
     if isinstance(expected, dict):
         return matcher_holds(expected, reply)
@@ -72,7 +72,7 @@ def number_of(reply: Reply) -> float | None:
 
 
 def matches_map(expected: dict[Any, Any], reply: list[Reply]) -> bool:
-    """Whether a flat list of names and values is the mapping `expected`, no name twice."""
+    """Whether a flat list of names and values is the mapping `expected`, with no name twice."""
     if len(reply) != 2 * len(expected):
         return False
     names: list[Reply] = reply[::2]
@@ -110,13 +110,13 @@ def matches_unordered(expected: Sequence[Any], reply: Sequence[Reply]) -> bool:
 
 
 ANY_ORDER = frozenset((b"SMEMBERS", b"SUNION", b"SINTER", b"SDIFF", b"KEYS", b"HKEYS", b"HVALS"))
-"""Commands whose reply's order Redis leaves open: it depends on what was inserted first."""
+"""Commands whose reply has no defined order in Redis: it depends on the order of insertion."""
 
 
 def comparable(command: Sequence[bytes], reply: Reply) -> Reply:
-    """A reply in the form in which replicas' replies must be identical.
+    """The form of a reply that must be the same at all replicas.
 
-    Byte for byte as it came, but for commands without an order: their elements are sorted.
+    It is the reply itself; for commands without a defined order, its elements are sorted.
     """
     verb = command[0].upper() if command else b""
     if isinstance(reply, list) and verb in ANY_ORDER:
@@ -128,7 +128,7 @@ def comparable(command: Sequence[bytes], reply: Reply) -> Reply:
 
 
 def show(reply: Reply) -> str:
-    """A reply for people, cut where it is long."""
+    """A reply for people, shortened if it is long."""
     match reply:
         case bytes():
             text = repr(reply)[1:]

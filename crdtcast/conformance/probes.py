@@ -1,7 +1,6 @@
-"""What scenarios ask for by an abstract name, and where a running gateway tells it.
+"""Abstract names that scenarios ask for, and where a running gateway answers them.
 
-A probe without an entry here is looked up in `CRDTCAST STATUS`; one that is not there either is not
-supported yet.
+A probe without an entry in `PROBES` is looked up in `CRDTCAST STATUS`; one that is missing there is not supported yet.
 """
 
 import re
@@ -17,8 +16,10 @@ METADATA_DATABASE = 15
 
 
 class Seen(NamedTuple):
-    """Of a region in the scenario. latencies: the seconds that each command took there. apart: whom it is partitioned
-    from; the links with all others count as up, also while the runner holds them back.
+    """Of a region in the scenario.
+
+    latencies: the seconds that each command took there.
+    apart: regions that it is partitioned from. The links with all others count as up, even while the runner cuts them.
     """
 
     latencies: Sequence[float]
@@ -26,11 +27,11 @@ class Seen(NamedTuple):
 
 
 class UnknownProbeError(LookupError):
-    """Nothing that runs can answer this probe."""
+    """No running gateway can answer this probe."""
 
 
 def read_probe(name: str, region: Region, seen: Seen) -> Reply:
-    """The value of the probe `name` at a region, as a reply. Raises UnknownProbeError."""
+    """The value of the probe `name` at a region, as a reply. Raises UnknownProbeError if there is no such probe."""
     for pattern, read in PROBES.items():
         found = re.fullmatch(pattern, name)
         if found:
@@ -42,7 +43,7 @@ def read_probe(name: str, region: Region, seen: Seen) -> Reply:
 
 
 def as_reply(value: Any) -> Reply:
-    """A JSON value in the terms of a reply."""
+    """A JSON value as a reply."""
     match value:
         case None | int():
             return value
@@ -54,9 +55,7 @@ def as_reply(value: Any) -> Reply:
 
 
 def metadata_entries(region: Region, seen: Seen, key: str) -> Reply:
-    """How many entries of ours the server holds that may concern `key`: unstable messages, hidden
-    values.
-    """
+    """Entries of ours at the server that may concern `key`: unstable messages, hidden values."""
     with redis.Redis(port=region.server.port, db=METADATA_DATABASE) as client:
         unstable = int(client.hlen("store"))
         hidden = [
@@ -66,14 +65,14 @@ def metadata_entries(region: Region, seen: Seen, key: str) -> Reply:
 
 
 def p99_latency(region: Region, seen: Seen) -> Reply:
-    """Milliseconds that 99 of 100 commands stayed under, rounded up."""
+    """Milliseconds within which 99 of 100 commands were answered, rounded up."""
     if not seen.latencies:
         return 0
     return int(sorted(seen.latencies)[(len(seen.latencies) * 99 - 1) // 100] * 1000) + 1
 
 
 def replication_state(region: Region, seen: Seen) -> Reply:
-    """Whether everything this region has is known to be everywhere, and it hears all whom the scenario lets it hear."""
+    """Whether all that this region has is known to be everywhere, and all links that the scenario leaves it are up."""
     status = region.status()
     if any(
         status["links"][name]["state"] != "up" for name in seen.apart if name in status["links"]
@@ -83,14 +82,14 @@ def replication_state(region: Region, seen: Seen) -> Reply:
 
 
 def type_conflicts(region: Region, seen: Seen) -> Reply:
-    """How many keys hold values of more than one type, one of them visible."""
+    """Number of keys that hold values of more than one type, one of them visible."""
     return int(region.status()["type_conflicts"])
 
 
 def not_yet_acknowledged(region: Region, seen: Seen, peer: str) -> Reply:
-    """How many writes of this region the only other one is not known to have.
+    """Number of writes of this region that the only other one is not known to have.
 
-    Stability is known of all members together, so with more than two this cannot be told apart.
+    Stability concerns all members together, so in a group of more than two it says nothing about one of them.
     """
     status = region.status()
     if set(status["links"]) != {peer}:
@@ -100,7 +99,7 @@ def not_yet_acknowledged(region: Region, seen: Seen, peer: str) -> Reply:
 
 
 def in_every_database(region: Region, seen: Seen, key: str) -> Reply:
-    """Where `key` is a string at the server itself: numbers of databases, each with the value."""
+    """The databases of the server itself in which `key` is a string: their numbers, each with the value."""
     found: list[Reply] = []
     with RawClient(region.server.port) as client:
         for database in range(METADATA_DATABASE):

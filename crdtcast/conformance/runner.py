@@ -1,7 +1,7 @@
 """Plays one scenario on real gateways and servers.
 
-Its rules: every link is cut from the start and opens only during `sync`, so nothing is delivered in
-between; and no step waits for a clock: time is moved by `CRDTCAST ADVANCE`.
+Every link is cut from the start and opens only during `sync`, so nothing is delivered in between. No step waits for a
+clock: `CRDTCAST ADVANCE` moves time.
 """
 
 import enum
@@ -28,12 +28,12 @@ from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, Scenario
 from crdtcast.exceptions import ServerError
 
 CLOCK_TICK = 1_000_000
-"""Nanoseconds of what the gateways' clocks tell apart."""
+"""Nanoseconds in a tick of the gateways' clocks."""
 REFUSED = re.compile(r"ERR crdtcast: command '.*' is not replicated")
 
 
 class ScenarioOutcome(enum.Enum):
-    """What became of a scenario."""
+    """How a scenario ended."""
 
     PASSED = "pass"
     FAILED = "FAIL"
@@ -51,15 +51,15 @@ class ScenarioResult:
 
 
 class NotSupportedError(Exception):
-    """The gateway says that it does not do this yet."""
+    """The gateway does not support this yet."""
 
 
 class DifferenceError(Exception):
-    """Something came out differently than expected."""
+    """A result differs from what was expected."""
 
 
 class Servers:
-    """Servers that scenarios use one after the other, emptied in between."""
+    """Servers that scenarios use one after the other, empty at each start."""
 
     def __init__(self, directory: Path, appendfsync: str) -> None:
         self.directory = directory
@@ -78,7 +78,7 @@ class Servers:
         return self.started[:count]
 
     def stop(self) -> None:
-        """End them all."""
+        """Stop them all."""
         for server in self.started:
             server.stop()
 
@@ -86,9 +86,9 @@ class Servers:
 def run_scenario(
     scenario: Scenario, servers: Servers, directory: Path, timeout: float
 ) -> ScenarioResult:
-    """Play `scenario` with fresh gateways that keep their files below `directory` meanwhile.
+    """Play `scenario` with fresh gateways whose files are below `directory` meanwhile.
 
-    `timeout` bounds, in seconds, each reply and each exchange.
+    timeout: limit, in seconds, of each reply and each exchange.
     """
     began = time.monotonic()
     outcome, detail = ScenarioOutcome.PASSED, ""
@@ -125,12 +125,12 @@ class Play:
     down: set[str] = field(default_factory=set)
     sides: tuple[tuple[str, ...], ...] = ()
     missed: dict[str, float] = field(default_factory=dict)
-    """Seconds that have gone by while a replica was down."""
+    """Seconds of scenario time that passed while a replica was down."""
     spoke: int = 0
     """The tick of the wall clock when the last command was answered."""
 
     def begin(self) -> None:
-        """Have every link cut: members who join need theirs first."""
+        """Cut every link. Joining members need theirs first."""
         if isinstance(self.cluster, OpenCluster):
             pairs = list(itertools.combinations(self.cluster.names, 2))
             self.wait_together(self.cluster.names)
@@ -155,7 +155,7 @@ class Play:
         return [name for name in self.cluster.names if name not in self.down]
 
     def do(self, step: ScenarioStep, where: str) -> None:
-        """One step."""
+        """Do one step."""
         match step.kind:
             case "cmd":
                 self.command(step, where)
@@ -204,15 +204,13 @@ class Play:
         return self.clients[name]
 
     def call(self, name: str, words: tuple[bytes, ...]) -> Reply:
-        """One command at one replica, timed; by the wall clock later than the one before, as the format promises."""
+        """One command at one replica, timed, in a later clock tick than the one before, as the format promises."""
         client = self.client(name)
         while time.time_ns() // CLOCK_TICK == self.spoke:
             time.sleep(SHORTEST_PAUSE / 10)
         began = time.monotonic()
         reply = client.call(*words)
-        self.spoke = (
-            time.time_ns() // CLOCK_TICK
-        )  # it may have been stamped at any instant until now
+        self.spoke = time.time_ns() // CLOCK_TICK  # its timestamp is at most this tick
         self.latencies.setdefault(name, []).append(time.monotonic() - began)
         return reply
 
@@ -232,7 +230,7 @@ class Play:
             check(step.reply, reply, f"{where}, EXEC at {step.at}")
 
     def expect(self, expectation: Expectation, replicas: Iterable[str]) -> None:
-        """One expectation at each of the replicas, and sameness across them."""
+        """Check an expectation at each of the replicas, and that they agree if it says so."""
         replies: dict[str, Reply] = {}
         what = expectation.probe or spell(expectation.command)
         for name in replicas:
@@ -254,13 +252,13 @@ class Play:
     # Links, processes, clocks
 
     def apart(self, name: str) -> set[str]:
-        """Those from whom a replica is partitioned."""
+        """The replicas from which this one is partitioned."""
         if not self.sides:
             return set()
         return set(self.live()) - {name}.union(*(side for side in self.sides if name in side))
 
     def open_pairs(self, group: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
-        """The links that are up for this exchange."""
+        """The links that are open in this exchange."""
         for one, other in itertools.combinations(self.live(), 2):
             if other not in self.apart(one) and (
                 group is None or (one in group and other in group)
@@ -268,12 +266,12 @@ class Play:
                 yield one, other
 
     def sync(self, group: tuple[str, ...] | None) -> None:
-        """Open the links, wait until all that is connected has the same, cut them again."""
+        """Open the links, wait until all connected replicas have the same, cut the links again."""
         pairs = list(self.open_pairs(group))
         for one, other in pairs:
             self.cluster.heal(one, other)
         for part in connected(self.cluster.names, pairs):
-            # Only a whole group can acknowledge; a part of it is done when it has the same.
+            # Only the whole group can acknowledge; a part of it is done when its members have the same.
             self.wait_together(part, quiet=len(part) == len(self.cluster.names))
         self.cut(pairs)
 
@@ -285,18 +283,18 @@ class Play:
     # Members that come and go
 
     def wait_together(self, names: Sequence[str], *, quiet: bool = True) -> None:
-        """Return when all of them are members everywhere, have the same, and with `quiet` it is stable."""
+        """Wait until all of them are members everywhere and have the same; with `quiet`, until that is stable, too."""
         if isinstance(self.cluster, OpenCluster):
             self.wait_members(names, lambda members: set(names) <= members)
         self.cluster.wait_equal(names, quiet=quiet, timeout=self.timeout)
 
     def wait_members(self, names: Iterable[str], hold: Callable[[set[str]], bool]) -> None:
-        """Return when `hold` is true of the members that each of `names` tells."""
+        """Wait until `hold` is true of the members that each of `names` reports."""
         waiting, deadline = list(names), time.monotonic() + self.timeout
         while waiting:
             try:
                 told = json.loads(self.cluster[waiting[0]].command("MEMBERS"))
-            except CommandRefusedError:  # it is coming back
+            except CommandRefusedError:  # it is rejoining
                 told = []
             if hold({member["name"] for member in told}):
                 waiting.pop(0)
@@ -306,7 +304,7 @@ class Play:
                 time.sleep(SHORTEST_PAUSE)
 
     def forget(self, name: str) -> None:
-        """Evict a replica, which does not hear of it before the next exchange with another one."""
+        """Evict a replica, which learns of it only in its next exchange with another one."""
         rest = [other for other in self.live() if other != name]
         pairs = list(itertools.combinations(rest, 2))
         for one, other in pairs:
@@ -328,7 +326,7 @@ class Play:
         self.cut(itertools.combinations(self.live(), 2))
 
     def move_clock(self, name: str, word: str, seconds: float) -> None:
-        """Move one replica's clock: word says whether deadlines come nearer with it."""
+        """Move one replica's clock. word: ADVANCE moves deadlines with it, SKEW does not."""
         try:
             self.cluster[name].command(word, str(round(seconds * 1000)))
         except CommandRefusedError as refused:
@@ -347,7 +345,7 @@ class Play:
         self.cluster[name].gateway.wait_ready(self.timeout)
 
     def stop(self, name: str) -> None:
-        """Stop gateway and server in order."""
+        """Stop the gateway, then the server."""
         self.hang_up(name)
         if not self.cluster[name].gateway.stop(self.timeout):
             raise DifferenceError(f"gateway {name} did not stop within {self.timeout:.0f} s")
@@ -355,7 +353,7 @@ class Play:
         self.down.add(name)
 
     def start(self, name: str) -> None:
-        """Start server and gateway again, with what is on disk; time has gone by there, too."""
+        """Start server and gateway again, with the data on disk. The time meanwhile passed for them, too."""
         self.cluster[name].server.restart()
         self.launch(name)
         if name in self.missed:
@@ -363,7 +361,7 @@ class Play:
         self.down.discard(name)
 
     def wipe(self, name: str) -> None:
-        """Take the server's data away; the gateway's local file stays."""
+        """Delete the server's data; the gateway's local file stays."""
         self.hang_up(name)
         region = self.cluster[name]
         region.gateway.stop(self.timeout)
@@ -375,13 +373,13 @@ class Play:
 
 
 def empty(server: EmbeddedServer) -> None:
-    """Take all data of a server away."""
+    """Delete all data of a server."""
     with RawClient(server.port) as client:
         client.call("FLUSHALL")
 
 
 def connected(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
-    """The parts of the graph with more than one node, each once."""
+    """The connected parts of the graph with more than one node."""
     part = {name: frozenset((name,)) for name in names}
     for one, other in pairs:
         union = part[one] | part[other]
@@ -392,7 +390,7 @@ def connected(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterato
 
 
 def check(expected: object, reply: Reply, where: str) -> None:
-    """Raise DifferenceError, or NotSupportedError if our gateway refuses, unless `reply` will do."""
+    """Raises DifferenceError unless `reply` fits, or NotSupportedError if our gateway refused the command."""
     refused = isinstance(reply, ErrorReply) and REFUSED.match(reply.text)
     if expected is UNSET:
         if refused:

@@ -25,9 +25,7 @@ UNSET: Any = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioStep:
-    """One thing to do. `kind` is the key that names it; the other fields belong to some kinds
-    only.
-    """
+    """One thing to do. `kind` is the key that names it; the other fields belong to some kinds only."""
 
     kind: str
     at: str = ""
@@ -41,7 +39,7 @@ class ScenarioStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What must hold at the end: a command's reply, or what a probe tells."""
+    """What must hold at the end: a command's reply, or a probe's."""
 
     command: tuple[bytes, ...] = ()
     probe: str = ""
@@ -51,7 +49,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A case: who takes part, what happens in which order, what must come out and why."""
+    """A case: the replicas, the steps in order, the expected results and the reason for them."""
 
     id: str
     type: str
@@ -61,16 +59,16 @@ class Scenario:
     expect: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict)
     why: str = ""
     rules: tuple[str, ...] = ()
-    """House rules (docs/redis-rules.md) that it executes."""
+    """House rules (docs/redis-rules.md) that it tests."""
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """Replicas that are there later."""
+        """Replicas that join during the scenario."""
         return tuple(step.at for step in self.steps if step.kind == "add")
 
     @property
     def changes_members(self) -> bool:
-        """Whether its group has to be one whose members come and go."""
+        """Whether its group needs changing membership."""
         return any(step.kind in ("add", "forget") for step in self.steps)
 
 
@@ -106,7 +104,7 @@ Yaml12.add_constructor("tag:yaml.org,2002:map", construct_mapping)
 
 
 def load_scenarios(path: Path) -> list[Scenario]:
-    """All scenarios of a file, in order. Raises UnusableInputError, naming the scenario at fault."""
+    """All scenarios of a file, in order. Raises UnusableInputError, which names the invalid scenario."""
     try:
         with open(path, encoding="utf-8") as file:
             document = yaml.load(file, Yaml12)  # a subclass of SafeLoader
@@ -136,7 +134,7 @@ def load_scenarios(path: Path) -> list[Scenario]:
 
 
 def parse_scenario(entry: Any) -> Scenario:
-    """One scenario from its YAML value. Raises KeyError, TypeError or ValueError."""
+    """One scenario from its YAML value. Raises KeyError, TypeError or ValueError if it is invalid."""
     if not isinstance(entry, dict):
         raise ValueError("a scenario must be a mapping")
     replicas = tuple(str(name) for name in entry["replicas"])
@@ -241,12 +239,12 @@ def parse_word(word: Any) -> bytes:
 
 
 def known_name(name: Any, known: Iterable[str]) -> str:
-    """`name`, if a replica is called so."""
+    """Returns `name` if it is a replica. Raises ValueError if it is not."""
     if name not in known:
         raise ValueError(f"unknown replica {name!r}")
     return str(name)
 
 
 def names_of(names: Any, known: Iterable[str]) -> tuple[str, ...]:
-    """A list of replicas."""
+    """A list of replicas from its YAML value."""
     return tuple(known_name(name, known) for name in names)

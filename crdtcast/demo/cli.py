@@ -66,7 +66,7 @@ def demo(size: str, no_audit: bool, as_json: bool, keep: bool, out: Path) -> Non
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """The first signal to end raises KeyboardInterrupt; more of them do not disturb the clean-up."""
+    """The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; later ones do not disturb the clean-up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         for one in ENDING:
@@ -83,7 +83,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch_directory(keep: bool) -> Iterator[Path]:
-    """A new directory, gone at the end unless it is to be kept."""
+    """A new directory, deleted at the end unless `keep` is set."""
     path = Path(tempfile.mkdtemp(prefix="crdtcast-demo-"))
     try:
         yield path

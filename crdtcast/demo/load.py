@@ -18,7 +18,7 @@ from crdtcast.exceptions import ServerError
 
 @dataclass(slots=True)
 class Stream:
-    """Batches for one region, which its threads take turns in drawing, and how far they are."""
+    """Batches for one region, which its threads draw in turns, and the number of operations done."""
 
     port: int
     batches: Iterator[Batch]
@@ -37,9 +37,9 @@ class Stream:
 
 
 class Load:
-    """Writes several streams at the same time, `connections` connections to each region.
+    """Writes several streams at the same time, with `connections` connections to each region.
 
-    As a context manager it starts the threads, and has ended them when it is left, done or not.
+    As a context manager it starts the threads; on exit it waits until they have ended, even if batches are left.
     """
 
     def __init__(self, streams: Mapping[str, Stream], connections: int) -> None:
@@ -71,7 +71,7 @@ class Load:
         return sum(stream.operations for stream in self.streams.values())
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the end; whether all is written. Raises the first failure."""
+        """Wait at most `seconds` for the end. Returns whether all is written; raises the first failure."""
         ended = self.finished.wait(seconds)
         if self.failures:
             raise ServerError(f"a client failed: {self.failures[0]}") from self.failures[0]
@@ -88,7 +88,7 @@ class Load:
                         break
                     send(client, batch)
                     stream.done(batch)
-        except Exception as failure:  # whatever it is, the main thread must hear of it
+        except Exception as failure:  # the main thread must learn of any failure
             self.failures.append(failure)
             self.stopping.set()
         finally:
@@ -99,7 +99,7 @@ class Load:
 
 
 def connect(port: int) -> "redis.Redis":
-    """A client that does not send anything a second time by itself."""
+    """A client that never sends a command again by itself."""
     return redis.Redis(
         port=port,
         retry=Retry(NoBackoff(), 0),
@@ -109,7 +109,7 @@ def connect(port: int) -> "redis.Redis":
 
 
 def send(client: "redis.Redis", batch: Batch) -> None:
-    """Send a batch as one pipeline, and look at every reply: our commands all answer with a number."""
+    """Send a batch as one pipeline and check every reply: all our commands return a number."""
     with client.pipeline(transaction=False) as pipeline:
         queue: Callable[..., Any] = pipeline.execute_command
         for command in batch:

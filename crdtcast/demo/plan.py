@@ -1,9 +1,8 @@
-"""What each region writes, and what must come out, computed without any of the machinery under
-test.
+"""What each region writes and the expected result, computed without the code under test.
 
-Words are counted in counters `count:WORD` and collected in the set `vocabulary`. In the clean-up
-one region removes words and deletes their counters, while another, cut off, adds half of them again
-and counts on. What it adds was unseen by the removals, so it stays, exactly; the rest goes.
+Words are counted in counters `count:WORD` and collected in the set `vocabulary`. In the clean-up one region removes
+words and deletes their counters, while another, cut off, adds half of them again and goes on counting. The removals
+have not seen what it adds, so exactly that stays; the rest is gone.
 """
 
 from collections import Counter
@@ -19,10 +18,10 @@ Batch = list[Command]
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """The clean-up: `removed` in one region, while another adds `kept` (some of them) again.
+    """The clean-up: one region removes `removed`, while another adds some of them, `kept`, again.
 
-    The other region counts each of the kept words `times[word]` times more. A third region counts
-    `elsewhere`, words that nobody removes.
+    The other region counts each of the kept words `times[word]` times more. A third region counts `elsewhere`, words
+    that are not removed.
     """
 
     removed: tuple[str, ...]
@@ -31,20 +30,20 @@ class CleanUp:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The words that are added again while they are removed."""
+        """The words that are added again during their removal."""
         return tuple(self.times)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The one right end state: every counter, and every member of the set."""
+    """The only correct end state: every counter, and every member of the set."""
 
     counts: Mapping[str, int]
     vocabulary: frozenset[str]
 
 
 def counting(words: Sequence[str], batch_size: int) -> Iterator[Batch]:
-    """Commands that count `words` and collect them: in each batch one INCR a word, then one SADD."""
+    """Commands that count `words` and collect them: in each batch one INCR per word, then one SADD."""
     for start in range(0, len(words), batch_size):
         part = words[start : start + batch_size]
         batch: Batch = [("INCR", COUNT_PREFIX + word) for word in part]
@@ -53,7 +52,7 @@ def counting(words: Sequence[str], batch_size: int) -> Iterator[Batch]:
 
 
 def removing(words: Sequence[str], batch_size: int) -> Iterator[Batch]:
-    """Commands that take `words` out of the vocabulary and delete their counters."""
+    """Commands that remove `words` from the vocabulary and delete their counters."""
     for start in range(0, len(words), batch_size):
         part = words[start : start + batch_size]
         batch: Batch = [("DEL", COUNT_PREFIX + word) for word in part]
@@ -62,14 +61,12 @@ def removing(words: Sequence[str], batch_size: int) -> Iterator[Batch]:
 
 
 def counting_again(clean_up: CleanUp) -> list[str]:
-    """The words that the region that is cut off counts during the clean-up."""
+    """The words that the isolated region counts during the clean-up."""
     return [word for word, times in clean_up.times.items() for _ in range(times)]
 
 
 def plan_clean_up(thirds: Sequence[Sequence[str]], share: int = 4) -> CleanUp:
-    """Every `share`-th word of the vocabulary is removed; every second of these is added again, 1
-    to 5 times.
-    """
+    """Every `share`-th word of the vocabulary is removed; every second of these is added again, 1 to 5 times."""
     vocabulary = sorted(set().union(*thirds))
     removed = tuple(vocabulary[::share])
     times = {word: 1 + number % 5 for number, word in enumerate(removed[::2])}
@@ -77,9 +74,7 @@ def plan_clean_up(thirds: Sequence[Sequence[str]], share: int = 4) -> CleanUp:
 
 
 def expected(thirds: Sequence[Sequence[str]], clean_up: CleanUp) -> Expected:
-    """The end state when everything was written once, removed, and added again while it was
-    removed.
-    """
+    """The end state after all words were counted, some removed, and some of these added again meanwhile."""
     counts: Counter[str] = Counter()
     for words in thirds:
         counts.update(words)

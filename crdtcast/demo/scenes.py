@@ -1,8 +1,6 @@
-"""The demo's course: start, write everywhere with one region cut off for a while, clean up,
-compare, audit.
+"""The demo's course: start, write everywhere with one region cut off for a while, clean up, compare, audit.
 
-Its rule: nothing is hard-coded but the plan; every figure in the outcome was measured or counted in
-this run.
+Only the plan is fixed; every figure in the result was measured or counted in this run.
 """
 
 import json
@@ -34,26 +32,24 @@ CUT_AT, HEAL_AT = 0.3, 0.6
 
 
 class SceneView(Protocol):
-    """Where the course is shown."""
+    """Where the progress is shown."""
 
     def scene(self, text: str) -> None:
-        """Something begins."""
+        """A scene begins."""
 
     def note(self, text: str) -> None:
-        """Something happened in it."""
+        """Something happened in the scene."""
 
     def busy(self) -> None:
-        """Something takes long that tells nothing of its progress."""
+        """A long step without progress figures is running."""
 
     def progress(self, done: Mapping[str, int], total: Mapping[str, int]) -> None:
-        """How many commands were answered, of how many, in each region."""
+        """How many commands were answered in each region, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFigures:
-    """What the audit counted and measured over all replicas. Lags are in seconds, of the slowest
-    replica.
-    """
+    """What the audit counted and measured over all replicas. Lags are in seconds, of the slowest replica."""
 
     events: int
     messages: int
@@ -64,7 +60,7 @@ class AuditFigures:
 
 @dataclass(slots=True)
 class SceneOutcome:
-    """What came out. `differences` are lines for people; empty is good."""
+    """The result. `differences` are lines for people; empty if all is well."""
 
     operations: dict[str, int] = field(default_factory=dict)
     operations_while_cut_off: int = 0
@@ -81,7 +77,7 @@ class SceneOutcome:
 
     @property
     def ok(self) -> bool:
-        """Everything is as it should be."""
+        """Whether all data and metadata are as expected, and the audit found nothing."""
         beyond = verify.metadata_beyond(self.metadata.values())
         return (
             not self.differences and self.audit in ("clean", "skipped") and not any(beyond.values())
@@ -104,7 +100,7 @@ class Demo:
         self.expected: plan.Expected = plan.expected(self.thirds, self.clean_up)
 
     def run(self, *, audit_to: Path | None) -> SceneOutcome:
-        """The whole course; with `audit_to`, the audit's results go into that directory."""
+        """Run all scenes. audit_to: directory for the audit's results; None skips the audit."""
         self.view.scene("Starting three servers, each with its gateway")
         cluster = LocalCluster(
             self.scratch, REGIONS, group="demo", log_directory=self.logs, appendfsync="everysec"
@@ -128,7 +124,7 @@ class Demo:
         return self.outcome
 
     def write_everywhere(self, cluster: LocalCluster) -> None:
-        """Count all words, a third in each region; one region is cut off for part of it."""
+        """Count all words, a third in each region; one region is cut off for part of the time."""
         self.view.scene(f"Counting words in all three regions; {CUT_OFF} is cut off for a while")
         streams = {
             name: Stream(cluster[name].gateway.port, plan.counting(words, BATCH))
@@ -159,13 +155,13 @@ class Demo:
         cluster.wait_equal(REGIONS, quiet=True, timeout=self.timeout)
 
     def heal(self, cluster: LocalCluster, taken: int) -> None:
-        """End a region's isolation."""
+        """Reconnect the isolated region. taken: writes that it took meanwhile."""
         self.outcome.operations_while_cut_off += taken
         cluster.rejoin(CUT_OFF)
         self.view.note(f"{CUT_OFF} is reconnected; it took {taken:,} writes meanwhile")
 
     def clean(self, cluster: LocalCluster) -> None:
-        """Remove words in one region, while another that is cut off adds some of them again."""
+        """Remove words in one region, while another, cut off, adds some of them again."""
         removed, kept = len(self.clean_up.removed), len(self.clean_up.kept)
         self.view.scene(
             f"{REMOVER} removes {removed:,} words, while {CUT_OFF}, cut off again, adds {kept:,} "
@@ -197,7 +193,7 @@ class Demo:
 
     @contextmanager
     def timed_load(self, streams: Mapping[str, Stream]) -> Iterator[Load]:
-        """Clients writing `streams`; afterwards their operations and time are in the outcome."""
+        """Clients that write `streams`; afterwards the result has their operations and time."""
         began = time.monotonic()
         with Load(streams, CONNECTIONS) as load:
             yield load
@@ -222,7 +218,7 @@ class Demo:
             outcome.differences += verify.differences(name, content, self.expected)
 
     def audit(self, directory: Path) -> None:
-        """Check the event logs in a process of its own, which a Java process belongs to."""
+        """Check the event logs in a child process, which starts a Java process."""
         self.view.scene("Auditing the event logs with Spark")
         directory.mkdir(parents=True, exist_ok=True)
         for name in ("findings.json", "report.html"):  # of an earlier run
@@ -264,7 +260,7 @@ def audit_figures(told: Mapping[str, Any]) -> AuditFigures:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of a child and its own children; `start_child` made them a session."""
+    """Kill a child that still runs, with its children: `start_child` put them into one session."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

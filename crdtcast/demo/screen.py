@@ -1,6 +1,4 @@
-"""How the demo looks in a terminal: scenes, progress bars, a table. Everything here only shows what
-it is given.
-"""
+"""How the demo looks in a terminal: scenes, progress bars, a table. It only shows what it is given."""
 
 import time
 from collections.abc import Mapping
@@ -23,7 +21,7 @@ from crdtcast.demo.verify import CONSTANT_BYTES, metadata_beyond
 
 
 class Screen:
-    """The course of the demo on stderr, so that results alone are on stdout."""
+    """Shows the demo's progress on stderr, so that only results are on stdout."""
 
     def __init__(self) -> None:
         self.console: Console = Console(stderr=True, highlight=False)
@@ -32,19 +30,19 @@ class Screen:
         self.tasks: dict[str, TaskID] = {}
 
     def scene(self, text: str) -> None:
-        """A line with the time since the start."""
+        """Print a line with the time since the start."""
         self.close()
         since = time.monotonic() - self.began
         self.console.print(f"[bold cyan]{since:6.1f} s[/]  [bold]{text}[/]", soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """A line that belongs to the scene; above the bars, if there are any."""
+        """Print a line that belongs to the scene, above any bars."""
         (self.bars.console if self.bars else self.console).print(
             f"          {text}", soft_wrap=True
         )
 
     def progress(self, done: Mapping[str, int], total: Mapping[str, int]) -> None:
-        """A bar for each region."""
+        """Show a bar for each region."""
         if self.bars is None:
             columns = (TextColumn("          {task.description:<6}"), BarColumn(40))
             self.bars = Progress(*columns, MofNCompleteColumn(), console=self.console)
@@ -54,7 +52,7 @@ class Screen:
             self.bars.update(self.tasks[name], completed=count)
 
     def busy(self) -> None:
-        """A spinner with the time that it has taken, where there is a terminal to show it."""
+        """Show a spinner with the elapsed time, if stderr is a terminal."""
         if self.bars is None and self.console.is_terminal:
             columns = (TextColumn("         "), SpinnerColumn(), TimeElapsedColumn())
             self.bars = Progress(*columns, console=self.console, transient=True)
@@ -95,7 +93,7 @@ def result_table(outcome: SceneOutcome) -> Table:
 
 
 def print_result(outcome: SceneOutcome, console: Console) -> None:
-    """The table, the figures, what is wrong, and where the report is."""
+    """Print the table, the figures, the differences, and the path of the report."""
     console.print(result_table(outcome))
     writes = sum(outcome.operations.values())
     rate = writes / max(outcome.write_seconds, 1e-9)

@@ -1,8 +1,6 @@
-"""Comparing what the servers hold with each other, with the exact counts, and counting what is left
-of metadata.
+"""Compares the servers' data with each other and with the exact counts, and counts the metadata left.
 
-Everything is read at the servers' own ports, past the gateways: what is there is what any client
-sees.
+It reads at the servers' own ports, not through the gateways: any client sees the same.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +15,7 @@ from crdtcast.demo.plan import COUNT_PREFIX, VOCABULARY, Expected
 METADATA_DATABASE = 15
 READ_BATCH = 1000
 CONSTANT_BYTES = 4096
-"""What the constant keys of one region may take before the demo calls it growth, in bytes."""
+"""Bytes that the constant keys of one region may take before the demo reports growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class MetadataLeft:
-    """Our own keys at one server, apart from the few every member always has, and those few's size."""
+    """Our own keys at one server, and, counted apart, the few constant ones that every member has."""
 
     keys: int
     bytes: int
@@ -40,7 +38,7 @@ class MetadataLeft:
 
 
 def read_content(port: int) -> Content:
-    """Read one server completely. Raises redis errors as they come."""
+    """Read one server completely. Errors of redis-py pass through."""
     with redis.Redis(port=port, decode_responses=True) as client:
         names = sorted(client.scan_iter(count=READ_BATCH))
         counters = [name for name in names if name.startswith(COUNT_PREFIX)]
@@ -55,7 +53,7 @@ def read_content(port: int) -> Content:
 
 
 def differences(name: str, found: Content, right: Expected) -> list[str]:
-    """What one region holds that it should not, and the reverse; a line each."""
+    """What is wrong or missing in one region, a line each."""
     lines = []
     for word in sorted(found.counts.keys() | right.counts.keys()):
         have, want = found.counts.get(word), right.counts.get(word)
@@ -69,7 +67,7 @@ def differences(name: str, found: Content, right: Expected) -> list[str]:
 
 
 def between_regions(contents: Mapping[str, Content]) -> list[str]:
-    """Which regions hold something else than the first, without asking what would be right."""
+    """The regions whose data differ from the first one's, whatever would be right."""
     first, *others = contents
     return [
         f"{name} and {first} hold different data"
@@ -84,7 +82,7 @@ def digests_differ(digests: Mapping[str, Any]) -> list[str]:
 
 
 def metadata_left(region: Region) -> MetadataLeft:
-    """Count our keys at a region's server, by MEMORY USAGE."""
+    """Count our keys at a region's server, and their size by MEMORY USAGE."""
     constant = set(region.status()["constant_keys"])
     sizes: dict[bool, list[int]] = {True: [], False: []}
     with redis.Redis(port=region.server.port, db=METADATA_DATABASE) as client:
@@ -95,7 +93,7 @@ def metadata_left(region: Region) -> MetadataLeft:
 
 
 def metadata_beyond(left: Iterable[MetadataLeft]) -> dict[str, int]:
-    """Keys and bytes of all regions together, beyond the constant each of them may have."""
+    """Keys and bytes of all regions together, beyond the constant that each may have."""
     found = list(left)
     beyond = sum(max(0, one.constant_bytes - CONSTANT_BYTES) for one in found)
     return {

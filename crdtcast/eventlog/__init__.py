@@ -1,1 +1,1 @@
-"""Event logs: what applications saw, written while it happens, and checked afterwards."""
+"""Event logs: records of what applications saw, written during the run and checked afterwards."""

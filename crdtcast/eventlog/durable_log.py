@@ -1,6 +1,8 @@
-"""The event log of a member with a journal: a line is written when what it tells of is durable, and before
-anything leaves that depends on it. Whoever starts again writes the lines for which the process before had no
-time. So a log never knows less than the others, nor more than the journal.
+"""The event log of a member with a journal.
+
+A line is written once its event is durable, and before anything that depends on it is sent. After a restart the lines
+are added that the process before could not write. So a log never knows less than other members, nor more than the
+journal.
 """
 
 import logging
@@ -21,7 +23,7 @@ _logger = logging.getLogger("crdtcast.group")
 
 
 class Logged(Protocol):
-    """The member that is told of: its engine changes when it begins a new life."""
+    """The member whose log it is; its engine changes when it begins a new life."""
 
     @property
     def group(self) -> str: ...
@@ -31,14 +33,14 @@ class Logged(Protocol):
     def parked(self) -> Parked | None: ...
     @property
     def engine(self) -> GroupEngine:
-        """Of its life now."""
+        """The engine of its present life."""
         ...
 
 
 class DurableLog:
-    """An `Observer` of a `MemberJournal`. directory: of the logs of all its incarnations.
+    """An `Observer` of a `MemberJournal`. directory: holds the logs of all its incarnations.
 
-    ConfigurationError for one that cannot be used: now, since later there is a member of the group.
+    Raises ConfigurationError if the directory cannot be used: now, because later the group already has this member.
     """
 
     def __init__(self, member: Logged, directory: Path, rotation: Rotation = ROTATION) -> None:
@@ -51,17 +53,15 @@ class DurableLog:
         self._incarnation = ""
 
     def resumed(self, happened: Sequence[Happened]) -> None:
-        """Lines for what the log lacks of this."""
+        """Write the lines that the log lacks of these events."""
         log, told = self._open()
-        if (
-            log.view is not None
-        ):  # else not even its START was written, and the next one tells all of it
+        if log.view is not None:  # without one there is no START, and the next one has it all
             told.catch_up()
             self.taken(_untold(happened, log))
             log.flush()
 
     def begun(self, own: int) -> None:
-        """A START. What the engine has sent behind `own` is yet to be told."""
+        """Write a START. Lines for own messages after number `own` follow later."""
         if self._log is None or self._told is None or self._incarnation != self._member.engine.me:
             _, self._told = self._open()
         self._told.start(own)
@@ -84,7 +84,7 @@ class DurableLog:
         return self._log, self._told
 
     def taken(self, happened: Sequence[Happened]) -> None:
-        """Lines for what is about to be synced."""
+        """Add lines for what is about to be synced."""
         if self._log is None or self._told is None:
             return
         for item in happened:
@@ -98,24 +98,24 @@ class DurableLog:
         self._told.is_over()
 
     def synced(self) -> None:
-        """They may be seen."""
+        """Write the lines: their events are durable now."""
         if self._log is not None:
             self._log.flush()
 
     def ended(self) -> None:
-        """What was not synced is not told."""
+        """Drop the lines of events that were not synced."""
         if self._log is not None:
             self._log.abandon()
 
     def _first(self, dot: Dot) -> Dot | None:
-        """The message of a former incarnation that goes out again as this one."""
+        """The message of a former incarnation that is sent again as this one."""
         parked = self._member.parked
         copies = {} if parked is None else parked.copies
         return next((first for first, again in copies.items() if dot in again), None)
 
 
 def _untold(happened: Sequence[Happened], log: EventLog) -> list[Happened]:
-    """What is behind the end of the log."""
+    """The events that the log lacks."""
     rest: list[Happened] = []
     for item in happened:
         if isinstance(item, Decided):

@@ -1,9 +1,7 @@
-"""The event log as files: columns, kinds, names of segments, reading lines. Its writer is
-`crdtcast.eventlog.writer`.
+"""The event log as files: columns, kinds, names of segments, reading lines. Its writer is `crdtcast.eventlog.writer`.
 
-JSON lines, one event a line, every line complete in itself. A segment is written as
-`….jsonl.open` and renamed to `….jsonl` when it is sealed; a crash leaves at most one torn line,
-the last one of an open segment.
+JSON lines, one event a line, every line complete in itself. A segment is written as `….jsonl.open` and renamed to
+`….jsonl` when it is sealed. A crash leaves at most one torn line, the last one of an open segment.
 """
 
 import enum
@@ -22,16 +20,16 @@ SCHEMA_VERSION = 1
 SEALED = ".jsonl"
 OPEN = ".jsonl.open"
 GZIP = ".gz"
-"""May end the name of either, for those who read."""
+"""May follow either ending, for readers."""
 FORCED = "forced"
 
 
 class EventKind(enum.StrEnum):
-    """What a line tells.
+    """The kind of a line.
 
-    SEGMENT is the first line of each file and sums up those before it. A JOIN comes behind the line of the message that
-    lets the member in, a VIEW where its member applies a decision, LEFT or EVICT behind the VIEW or the DELIVER with
-    which all that counts of an incarnation that went is delivered.
+    SEGMENT is the first line of each file and sums up the lines before it. A JOIN follows the line of the message that
+    admits the member. A VIEW stands where its member applies a decision. A LEFT or EVICT follows the VIEW or DELIVER
+    with which all messages that count of a removed incarnation are delivered.
     """
 
     SEND = "SEND"
@@ -49,7 +47,7 @@ class EventKind(enum.StrEnum):
 
 
 class LoggedCut(NamedTuple):
-    """Where an incarnation ends that went; `how` is "left", "evicted" or "forced"."""
+    """The end of a removed incarnation; `how` is "left", "evicted" or "forced"."""
 
     origin: str
     counter: int
@@ -63,7 +61,7 @@ class LoggedCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoggedView:
-    """The view that a member is in, where members come and go: who has a vote, and the format level."""
+    """The view that a member is in, if the group's members can change: its voters, and the format level."""
 
     epoch: int
     name: str
@@ -75,23 +73,22 @@ class LoggedView:
 class Event:
     """One line. The fields are the columns, in order; a column that is missing in the line is None.
 
-    `seq` is dense from 1 for each incarnation. `ts` is in microseconds, for lag and plots, never
-    for order. `deps` is the transmitted reduced context of a SEND, and of a START or SEGMENT the
-    dots up to which stability had been told. `vector` is what START began from, what had been
-    delivered at a SEGMENT, the cut of a STATE. `op` holds, as JSON text, the operations of a SEND
-    (see `Privacy`) and the members of a START or SEGMENT: names, or incarnation ids where members
-    come and go. `level` of these two: the format level in force there, if the group has one. A SEND
-    with `reissues` sends again what an earlier incarnation had sent as that message, and the group has not.
+    `seq` is dense from 1 for each incarnation. `ts` is in microseconds, for lag and plots, never for order. `deps` is
+    the transmitted reduced context of a SEND; of a START or SEGMENT the dots up to which stability was reported.
+    `vector` is what START began from, what was delivered at a SEGMENT, or the cut of a STATE. `op` is JSON text: the
+    operations of a SEND (see `Privacy`), or the members of a START or SEGMENT. These are names if members are fixed,
+    incarnation ids if they can change. `level` of these two is the format level in force there, if the group has one. A
+    SEND with `reissues` sends again what an earlier incarnation had sent as that message, and the group has not.
 
-    JOIN: `member` has joined, by the operation `origin`, `counter`; `replaces` are the incarnations whose place it
-    takes, if any. LEFT, EVICT: `origin` has ended here, its messages up to `counter` count and are delivered; `op` is
-    "forced" if that was decided by less than a quorum.
+    JOIN: `member` has joined, by the operation `origin`, `counter`; `replaces` are the incarnations that it replaces,
+    if any. LEFT, EVICT: `origin` has ended at this member; its messages up to `counter` count and are delivered; `op`
+    is "forced" if less than a quorum decided that.
 
-    VIEW: a decision has ended the view that was called `before`; the next one, of `epoch`, is called `view`. `cuts`:
-    where those end who go, or went before and have not ended everywhere; `out`: those of them that go now; `votes`: who
-    gets a vote; `level`: the format level that it raises; `op` is "forced" as above; `sent`: how many messages the
-    member of this log had sent. A START or SEGMENT has `epoch`, `view` and `voters`, and in `cuts` those who went and
-    have not ended here.
+    VIEW: a decision has ended the view called `before`; the next one, of `epoch`, is called `view`. `cuts`: the ends of
+    incarnations that are removed, or were removed before and have not ended everywhere; `out`: those removed now;
+    `votes`: those that get a vote; `level`: the format level that it raises; `op` is "forced" as above; `sent`: how
+    many messages the member of this log had sent. A START or SEGMENT has `epoch`, `view` and `voters`, and in `cuts`
+    the removed incarnations that have not ended at this member.
     """
 
     version: int
@@ -126,19 +123,19 @@ class Event:
 
     @property
     def is_forced(self) -> bool:
-        """Of a VIEW or EVICT: whether less than a quorum has decided it."""
+        """Of a VIEW or EVICT: whether less than a quorum decided it."""
         return self.op == FORCED
 
     @property
     def logged_view(self) -> LoggedView | None:
-        """The view of a START or SEGMENT, if it tells of one."""
+        """The view of a START or SEGMENT, if the line has one."""
         if self.epoch is None or self.view is None or self.level is None:
             return None
         return LoggedView(self.epoch, self.view, self.voters or (), self.level)
 
     @property
     def dot(self) -> Dot:
-        """The message of a SEND, DELIVER, STABLE or JOIN; of a LEFT or EVICT the last that counts."""
+        """The message of a SEND, DELIVER, STABLE or JOIN; the last message that counts of a LEFT or EVICT."""
         assert self.origin is not None and self.counter is not None
         return Dot(self.origin, self.counter)
 
@@ -147,8 +144,7 @@ COLUMNS = tuple(field.name for field in fields(Event))
 
 
 def segment_prefix(group: str, replica: str) -> str:
-    """What the names of all segments of one replica begin with; a group's odd characters are
-    percent-encoded."""
+    """The prefix of the names of all segments of one replica; special characters of a group are percent-encoded."""
     return f"{quote(group, safe='')}--{replica}--"
 
 
@@ -159,14 +155,14 @@ def segment_name(group: str, replica: str, incarnation: str, first_seq: int) -> 
 
 
 def parse_line(line: bytes) -> Event | None:
-    """The event of one line without its newline, or None if the line is torn or not ours at all.
+    """The event of one line without its newline, or None if the line is torn or not an event.
 
-    Columns this version does not know are ignored; a later version of the schema may add some.
+    Unknown columns are ignored: a later version of the schema may add some.
     """
     try:
         row: Any = json.loads(line)
         if b"\\u" in line:
-            # Half of a surrogate pair is JSON and no text: nothing could be printed with it.
+            # Half of a surrogate pair is valid JSON but no valid text: it cannot be printed.
             json.dumps(row, ensure_ascii=False).encode()
         known = {name: row[name] for name in COLUMNS if name in row}
         if known.get("deps") is not None:
@@ -185,7 +181,7 @@ def parse_line(line: bytes) -> Event | None:
 
 
 def _is_newer(event: Event) -> bool:
-    """Whether a later program has written it, whose columns may be others."""
+    """Whether a later program wrote it, so that its columns may differ."""
     return type(event.version) is int and event.version > SCHEMA_VERSION
 
 
@@ -217,12 +213,12 @@ def _is_well_typed(event: Event) -> bool:
 
 
 def listed_members(event: Event | None) -> list[str]:
-    """The members that a START or SEGMENT lists: incarnation ids where they come and go, else names."""
+    """The members that a START or SEGMENT lists: incarnation ids if they can change, else names."""
     return members_in(None if event is None else event.op)
 
 
 def members_in(op: str | None) -> list[str]:
-    """The same, from its column `op`."""
+    """The members that a column `op` lists."""
     try:
         found = json.loads(op) if op else []
     except (ValueError, RecursionError):
@@ -231,7 +227,7 @@ def members_in(op: str | None) -> list[str]:
 
 
 def view_after(view: LoggedView, event: Event) -> LoggedView:
-    """The view that a VIEW line makes of the one before it."""
+    """The view that a VIEW line makes from the one before it."""
     voters = {*view.voters, *(event.votes or ())} - {*(event.out or ())}
     return LoggedView(
         event.epoch or 0, event.view or "", tuple(sorted(voters)), max(view.level, event.level or 0)
@@ -239,11 +235,9 @@ def view_after(view: LoggedView, event: Event) -> LoggedView:
 
 
 class LogReader:
-    """Reads a directory of segments sequentially: incarnation by incarnation, each in the order
-    of its `seq`.
+    """Reads a directory of segments sequentially: one incarnation after the other, each in the order of `seq`.
 
-    `torn` counts the lines skipped so far. The pure-Python sibling of the Spark ingest, for
-    oracles and small logs.
+    `torn` counts the lines skipped so far. The pure-Python counterpart of the Spark ingest, for oracles and small logs.
     """
 
     def __init__(self, directory: Path | str) -> None:

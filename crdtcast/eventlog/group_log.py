@@ -1,5 +1,5 @@
-"""The event log of one member of a group whose members come and go: what a `GroupEngine` did, told
-to an `EventLog` in the application's order. For runtimes, and for simulations of them.
+"""The event log of one member of a group with changing members: it passes what a `GroupEngine` did to an `EventLog`, in
+the application's order. For runtimes and simulations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,17 +15,17 @@ from crdtcast.eventlog.writer import EventLog
 
 
 class GroupLog:
-    """Two ways to tell of a member, and one of them is chosen for good.
+    """Logs a member in one of two ways; a log keeps to the way it began with.
 
-    Where the engine is as far as the log: call `polled` for each delivery, `sent` for each own message, `stable` for
+    If the engine is only as far as the log: call `polled` for each delivery, `sent` for each own message, `stable` for
     each batch of notices, and `issued` after any other call that may send membership operations or decide something.
-    Each takes the tags that `GroupEngine.take_issued` has returned since: an operation of the engine's own has its SEND
-    line, too, and what it changes follows it.
+    Pass the tags that `GroupEngine.take_issued` has returned since: an operation of the engine itself gets a SEND line,
+    too, and its effects follow that line.
 
-    Where the engine may be ahead: call `happened` for each message and `decided` for each decision, in the order in
-    which they came. Who joins and who ends then follows from these alone.
+    If the engine may be ahead of the log: call `happened` for each message and `decided` for each decision, in the
+    order in which they came. Joins and ends follow from these alone.
 
-    A log that goes on may be behind its engine until `start`: first call `catch_up`, or `so_far`, then `happened` for
+    A log that continues may be behind its engine until `start`: first call `catch_up` or `so_far`, then `happened` for
     what it lacks.
     """
 
@@ -35,14 +35,15 @@ class GroupLog:
         self._members = set(log.members)
         self._view = None if log.view is None else _view(log.view)
         self._cuts = {who: Cut(cut.counter, How[cut.how.upper()]) for who, cut in log.cuts.items()}
-        self._ended: set[str] = set()  # whose ends are told and may be stated anew
+        self._ended: set[str] = set()  # their ends are logged, and may be stated again
         if log.view is not None and engine.me not in self._members:
             self._ended.add(engine.me)
         self._over = False
 
     def start(self, own: int | None = None) -> None:
-        """The engine was founded, has joined, or goes on after a restart. own: how many messages this
-        incarnation had sent by then, if the engine has sent some itself as soon as it was made.
+        """The engine was founded, has joined, or continues after a restart.
+
+        own: how many messages this incarnation had sent by then, if the engine sent some itself as soon as it was made.
         """
         engine = self._engine
         vector = engine.vector if own is None else {**engine.vector, engine.me: own}
@@ -50,7 +51,7 @@ class GroupLog:
         self._cuts = dict(engine.cut_short())
         self._ended = set(engine.ended)
         self._over = False
-        engine.take_decisions()  # the view is that behind them
+        engine.take_decisions()  # the view already includes them
         self._log.start(
             vector,
             engine.members,
@@ -62,7 +63,7 @@ class GroupLog:
     # The engine is as far as the log
 
     def polled(self, delivery: Delivery, issued: Iterable[Tag] = ()) -> None:
-        """`poll` has returned this."""
+        """`poll` has returned this delivery."""
         self._decisions()
         self._log.deliver(delivery.tag.dot)
         self._operation(delivery.kind, delivery.payload, delivery.tag.dot)
@@ -80,13 +81,13 @@ class GroupLog:
         self._log.send(tag, object_ops, reissues=reissues)
 
     def stable(self, tags: Iterable[Tag]) -> None:
-        """`poll_stable` has returned these."""
+        """`poll_stable` has returned these tags."""
         self._decisions()
         for tag in tags:
             self._log.stable(tag.dot)
 
     def issued(self, tags: Iterable[Tag]) -> None:
-        """The engine has sent these membership operations, if any, and may know other members now."""
+        """The engine has sent these membership operations, if any, and its members may have changed."""
         self._decisions()
         for tag in tags:
             self._log.send(tag)
@@ -101,17 +102,17 @@ class GroupLog:
     # The engine may be ahead of the log
 
     def catch_up(self) -> None:
-        """Tell who has joined or ended with what is told already: the process before may have had no time for that."""
+        """Log the joins and ends that follow from the log so far: the process before may not have come to that."""
         self._joins()
         self._end_where_due()
 
     def so_far(self) -> None:
-        """`catch_up`, and tell of the decisions that the engine still has: their places are not known any more."""
+        """`catch_up`, and log the decisions that the engine still has: their exact places are not known any more."""
         self.catch_up()
         self.decided(self._engine.outline().decided)
 
     def happened(self, message: Message, *, reissues: Dot | None = None) -> None:
-        """It was delivered, or sent by this member; see `EventLog.send`."""
+        """The message was delivered, or sent by this member; see `EventLog.send`."""
         dot = message.dot
         if dot.origin == self._engine.me:
             self._log.send(Tag(dot, message.context), reissues=reissues)
@@ -120,7 +121,7 @@ class GroupLog:
         self._operation(message.kind, message.payload, dot)
 
     def _operation(self, kind: int, payload: bytes, dot: Dot) -> None:
-        """What the message of the line before does to the members."""
+        """Log the effect on the members of the message in the line before."""
         operation = decode(kind, payload) if kind else None
         if isinstance(operation, Join):
             joined = joined_id(operation.base, *dot)
@@ -129,7 +130,7 @@ class GroupLog:
         self._end_where_due()
 
     def decided(self, decisions: Iterable[Decided]) -> None:
-        """The group has decided this, in order. What the log has told already does not matter."""
+        """The group has decided these, in order. Decisions that are logged already are skipped."""
         for each in decisions:
             view = self._view
             if view is None or (each.epoch, each.name) != (view.epoch, view.name):
@@ -149,13 +150,13 @@ class GroupLog:
             self._ended &= self._engine.ended.keys() | self._engine.members.keys()
             self._cuts.update((who, cut) for who, cut in cuts.items() if who not in self._ended)
             if self._engine.me in change.out and not self._over:
-                # Who leaves goes on until enough of the others know; everybody else does nothing of it any more.
+                # A leaving member goes on until enough others know; any other removed member does nothing any more.
                 self._over = not self._engine.wants.leaves
                 self._end(self._engine.me, cuts[self._engine.me])
             self._end_where_due()
 
     def is_over(self) -> None:
-        """If this incarnation was told that it is no member any more, tell so."""
+        """Log the end of this incarnation if it was notified that it is evicted."""
         engine = self._engine
         if engine.standing is Standing.EVICTED and not self._over:
             self._over = True
@@ -164,7 +165,7 @@ class GroupLog:
             cut = self._log.vector.get(engine.me, 0) if engine.cut is None else engine.cut
             self._log.evicted(engine.me, cut)
 
-    # Who joins, and who ends
+    # Joins and ends
 
     def _joins(self) -> None:
         engine, told = self._engine, self._log.vector

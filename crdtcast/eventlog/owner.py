@@ -1,8 +1,8 @@
-"""Which process writes a replica's event log: the one that opened it last.
+"""The process that writes a replica's event log: the one that opened it last.
 
-A gateway that hangs may be followed by another one on the same directory, which reads where the log ends and goes on
-there. What the first one still holds must not come behind that, even if it wakes up before it learns from its server
-that it is not the writer any more.
+A gateway that hangs may be followed by another one on the same directory, which reads where the log ends and continues
+there. Lines that the first one still holds must not follow these, even if it wakes up before its server tells it that
+it is not the writer any more.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ if sys.platform != "win32":
 
 _TAKING_PATIENCE = 2.0
 _WRITING_PATIENCE = 0.25
-"""Seconds for the lock. Nobody has it for long but one who takes the log, and has told so before, or a process that was
-stopped there, and that one must not hold up the next: who owns the log is told by the file's content."""
+"""Seconds to wait for the lock. A process holds it for long only while it takes the log, and has announced that before,
+or if it was stopped then. A stopped one must not hold up the next: the content of the file says who owns the log."""
 
 
 class LogOwner:
-    """A file beside the segments that names the owner, and whose lock lets one process at a time write.
+    """A file next to the segments that names the owner, and whose lock lets one process at a time write.
 
-    A disk that cannot hold that file lets everybody write.
+    If the disk cannot hold that file, every process may write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +38,7 @@ class LogOwner:
 
     @contextmanager
     def taking(self) -> Iterator[None]:
-        """This process is the owner from here on; no other one writes in the block."""
+        """This process becomes the owner; no other process writes during the block."""
         with _locked(self._path, os.O_RDWR | os.O_CREAT, _TAKING_PATIENCE) as (file, _):
             if file is not None:
                 with contextlib.suppress(OSError):
@@ -47,16 +47,16 @@ class LogOwner:
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
-        """Whether this process is the owner, and stays it in the block."""
+        """Whether this process is the owner, and remains it during the block."""
         with _locked(self._path, os.O_RDONLY, self._patience) as (file, has_lock):
-            self._patience = _WRITING_PATIENCE if has_lock else 0.0  # not each time anew
+            self._patience = _WRITING_PATIENCE if has_lock else 0.0  # wait only once
             named = None if file is None else os.pread(file, len(self._token), 0)
             yield not self._named or named is None or named == self._token
 
 
 @contextmanager
 def _locked(path: Path, flags: int, patience: float) -> Iterator[tuple[int | None, bool]]:
-    """The file, or None if it cannot be opened; and whether its lock was to be had."""
+    """The file, or None if it cannot be opened; and whether it could be locked."""
     try:
         file = os.open(path, flags | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -71,7 +71,7 @@ def _locked(path: Path, flags: int, patience: float) -> Iterator[tuple[int | Non
 
 
 def _lock(file: int, patience: float) -> bool:
-    """Wait for the lock, or go on without: some network file systems know none."""
+    """Wait for the lock, or go on without it: some network file systems have no locks."""
     if sys.platform == "win32":
         return False
     until = time.monotonic() + patience

@@ -1,10 +1,8 @@
-"""Writer of a replica's event log: what the application saw, in its order. The format is
-`crdtcast.eventlog.format`.
+"""Writer of a replica's event log: what the application saw, in its order. The format is `crdtcast.eventlog.format`.
 
-Rule: nothing in here may hurt the node. Lines are strings put together by hand (this is on the
-path of every message), a disk that refuses is tried again, the memory for what it has refused is
-bounded, and what had to be dropped shows as a hole in `seq`, because `seq` counts events, not
-lines.
+Rule: nothing in this module may hurt the node. Lines are built as strings, because each message passes this code. A
+write that the disk refuses is tried again; the memory for such lines is bounded. Dropped lines show as a hole in
+`seq`, because `seq` counts events, not lines.
 """
 
 import enum
@@ -42,8 +40,7 @@ _REFUSALS = _FULL | {errno.EIO}
 
 
 class Privacy(enum.Enum):
-    """What a SEND tells of its operations: nothing, BLAKE2b hashes of object and operation, or
-    all of it.
+    """What a SEND records of its operations: nothing, BLAKE2b hashes of object and operation, or everything.
 
     HASHED also hashes the object names of STATE lines; the other two write them as they are.
     """
@@ -55,7 +52,7 @@ class Privacy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When a segment is sealed: at the first flush after it has this size, or this age in seconds."""
+    """When a segment is sealed: at the first flush at which it has this size, or this age in seconds."""
 
     size: int = 16 * 2**20
     seconds: float = 3600.0
@@ -63,13 +60,12 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class LogTail:
-    """Where the log of a replica's newest incarnation ends; `incarnation` is None if there is no
-    log yet.
+    """Where the log of a replica's newest incarnation ends; `incarnation` is None if there is no log yet.
 
-    `vector` covers what was logged as sent or delivered (and what START began from), `stable`
-    what was logged as stable, `members` who was said to be one, `view` the view that it was said to be in, `cuts`
-    those who went and were not said to have ended. A node that restarts compares them with
-    its own state and logs again what its last commit had not logged. `torn` is the number of lines cut off.
+    `vector` covers what was logged as sent or delivered (and what START began from), `stable` what was logged as
+    stable. `members`, `view` and `cuts` (removed incarnations that have not ended) are as logged last. A node that
+    restarts compares them with its own state, and logs what its last commit had not logged. `torn` is the number of
+    lines cut off.
     """
 
     incarnation: str | None = None
@@ -88,18 +84,16 @@ ROTATION = Rotation()
 class EventLog:
     """Appends the events of one incarnation to segments in `directory`.
 
-    Events are buffered; `flush` hands them to the operating system. Flush once a commit, *before*
-    the messages and digests of that commit leave the process: then a log never knows less than
-    what others were told.
+    Events are buffered; `flush` passes them to the operating system. Flush once a commit, *before* the messages and
+    digests of that commit leave the process: then a log never knows less than other members.
 
-    Not thread-safe. No method but the constructor raises for a disk that is full or failing.
+    Not thread-safe. Only the constructor raises if the disk is full or failing.
 
     :param clock_us: wall clock in microseconds, for the column `ts` and for rotation.
-    :param buffer_bytes: how much is kept while the disk refuses; beyond it events are dropped and
-        counted.
+    :param buffer_bytes: how much is kept while the disk refuses writes; events beyond it are dropped and counted.
     :param log: called with one sentence when the disk refuses (at most once a minute) and when it
         takes writes again.
-    :raises ConfigurationError: the directory cannot be created or written to.
+    :raises ConfigurationError: if the directory cannot be created or written to.
     """
 
     def __init__(
@@ -166,12 +160,12 @@ class EventLog:
 
     @property
     def vector(self) -> Vector:
-        """Messages that this log has as sent or delivered, including the vector of its START."""
+        """Messages that are sent or delivered according to this log, including the vector of its START."""
         return self._vector
 
     @property
     def told_stable(self) -> Vector:
-        """Messages that this log has as stable."""
+        """Messages that are stable according to this log."""
         return self._stable
 
     @property
@@ -201,14 +195,16 @@ class EventLog:
         view: LoggedView | None = None,
         cuts: Iterable[LoggedCut] = (),
     ) -> None:
-        """The replica begins, or goes on after a restart, with everything under `vector` delivered.
+        """The replica begins, or continues after a restart, with everything under `vector` delivered.
 
-        `members` are the names of the group; where members come and go, the incarnation ids of
-        all that are members in the state begun from, its own included. A member that joins begins
-        with the vector of the snapshot it was given. `stable`, if known, is what had been told as
-        stable before: only with it can the audit see that a message from before the start never
-        becomes stable. `level` is the format level in force, where the group has one. Where members come and go, `view`
-        is the one of that state, with its level, and `cuts` are those who went and have not ended there.
+        vector: of the snapshot, if a member joins.
+        members: names of the group's members; if members can change, the ids of all incarnations that are members in
+            that state, including its own.
+        stable: what was reported as stable before, if known. Only with it can the audit see that a message from before
+            the start never becomes stable.
+        level: the format level in force, if the group has one.
+        view: if members can change, the view of that state, with its level.
+        cuts: removed incarnations that have not ended at this member.
         """
         self._members = sorted(members)
         self._view = view
@@ -262,7 +258,7 @@ class EventLog:
         self._stable[origin] = counter
 
     def deliver_all(self, dots: Sequence[Dot]) -> None:
-        """`deliver` each of them, here also in a subclass that holds lines back."""
+        """`deliver` each of them; lines go to this log, even if a subclass holds single ones back."""
         if self._append_all("DELIVER", dots):
             self._vector.update(dots)
         else:
@@ -270,7 +266,7 @@ class EventLog:
                 EventLog.deliver(self, dot)
 
     def stable_all(self, dots: Sequence[Dot]) -> None:
-        """`stable` with each of them, here also in a subclass that holds lines back."""
+        """`stable` with each of them; lines go to this log, even if a subclass holds single ones back."""
         if self._append_all("STABLE", dots):
             self._stable.update(dots)
         else:
@@ -319,11 +315,12 @@ class EventLog:
         self._cuts.update((cut.origin, cut) for cut in cuts if cut.origin in self._members)
 
     def left(self, dot: Dot) -> None:
-        """Log that the origin of `dot` has left and ended here: `dot` is its last message, and delivered."""
+        """Log that the origin of `dot` has left and ended at this member: `dot` is its last message, and delivered."""
         self._ended(EventKind.LEFT, dot)
 
     def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
-        """Log that `incarnation` was evicted and has ended here: its first `cut` messages count, and all are delivered.
+        """Log that `incarnation` was evicted and has ended at this member: its first `cut` messages count, and all are
+        delivered.
 
         forced: whether less than a quorum decided.
 
@@ -355,8 +352,8 @@ class EventLog:
     # --- lines ----------------------------------------------------------------------------------
 
     def _append(self, told: str) -> None:
-        """Buffer one line. Callers note the event in `_vector` or `_stable` afterwards: what
-        begins a segment tells what came before it."""
+        """Buffer one line. Callers update `_vector` or `_stable` afterwards: the first line of a segment sums up only
+        what came before it."""
         if self._begins_segment:
             self._begin_segment()
         self._seq += 1
@@ -370,7 +367,7 @@ class EventLog:
         self._buffered += len(line)
 
     def _begin_segment(self) -> None:
-        """Recovery reads the last segment only, so each begins with what the earlier ones amount to."""
+        """Recovery reads the last segment only, so each segment begins with the sum of the earlier ones."""
         self._begins_segment = False
         self._segment_size = 0
         self._segment_start = self._clock_us()
@@ -381,7 +378,9 @@ class EventLog:
         self._append(f'"kind":"SEGMENT","deps":{told},{self._state_of_group(self._vector)}')
 
     def _append_all(self, kind: str, dots: Sequence[Dot]) -> bool:
-        """Buffer a line for each of these messages, of one instant. Whether there was room: else it does nothing."""
+        """Buffer a line for each of these messages, with one timestamp. Returns whether there was room; else does
+        nothing.
+        """
         heads = self._heads
         for origin in dict(dots).keys() - heads.keys():
             self._head(origin)
@@ -497,7 +496,7 @@ class EventLog:
     def _write(self) -> None:
         if self._file is None:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # It may tell of everything that the journal holds.
+            # Private, because the log may contain everything that the journal holds.
             self._file = os.open(
                 _opened(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
@@ -505,8 +504,7 @@ class EventLog:
             if not self._unwritten:
                 self._unwritten = "".join(self._buffer).encode("ascii")
                 self._buffer.clear()
-            # A disk that fills up takes a part. The rest must follow it byte for byte: no line is
-            # ever torn by this.
+            # A disk that fills up takes only a part. The rest must follow it byte for byte, so that no line is torn.
             written = os.write(self._file, self._unwritten)
             self._unwritten = self._unwritten[written:]
             self._buffered -= written
@@ -518,8 +516,7 @@ class EventLog:
             os.close(self._file)
             os.rename(_opened(self._path), self._path)
         except OSError as error:
-            # The lines are written; readers take open segments as well, and recovery seals this
-            # one.
+            # The lines are written. Readers accept open segments, too, and recovery seals this one.
             self._warn(f"event log: cannot seal {self._path}: {error}")
         self._file = None
         self._begins_segment = True
@@ -560,9 +557,9 @@ class EventLog:
         incarnation: str | None = None,
     ) -> LogTail:
         """Seal the segment that a crash left open, cut torn last lines off, and return where the log of the incarnation
-        ends; by default of the newest one.
+        (by default the newest one) ends.
 
-        Reads the last segment of that incarnation only. Any group if `group` is None.
+        Reads only the last segment of that incarnation. group: None stands for any group.
 
         Raises OSError if the directory cannot be read or written.
         """
@@ -615,9 +612,9 @@ class EventLog:
 
 
 def check_directory(directory: Path) -> None:
-    """Make it if it is not there. A disk that is full may have room later.
+    """Create it if it is missing. A full disk is accepted: it may have room later.
 
-    :raises ConfigurationError: it cannot be made, or not be written to.
+    :raises ConfigurationError: if it cannot be created, or not be written to.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -648,7 +645,7 @@ def _incarnation_of(name: str, replica: str, group: str | None) -> str | None:
         return None
     if group is None:
         return incarnation if name_of(incarnation) == replica else None
-    # A node's name may hold "--" itself, so the known front is taken off instead of split at.
+    # A node's name may contain "--", so the known prefix is removed instead of splitting at "--".
     prefix = segment_prefix(group, replica)
     incarnation = stem.removeprefix(prefix).rpartition("--")[0]
     known = stem.startswith(prefix) and name_of(incarnation) == replica
@@ -656,7 +653,7 @@ def _incarnation_of(name: str, replica: str, group: str | None) -> str | None:
 
 
 def _cut_torn_lines(path: Path) -> int:
-    """Cut lines off the end until the last one is whole; how many."""
+    """Cut lines off the end until the last one is whole; returns how many."""
     content = path.read_bytes()
     end = len(content)
     torn = 0
@@ -689,7 +686,7 @@ def _hash(text: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON does not know: bytes are shown as text."""
+    """The JSON form of other values: bytes become text."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
     return str(value)

@@ -1,1 +1,1 @@
-"""What gateways with fixed peers run on."""
+"""The runtime of gateways with fixed peers."""

@@ -1,9 +1,7 @@
-"""The Trio runtime of one member: its engine and its timer, on links of its own. It stores nothing and
-applies nothing.
+"""The Trio runtime of one member: its engine, its timer and its links. It stores nothing and applies nothing.
 
-The application pulls deliveries from the engine itself; the node tells it when to look (`on_work`),
-and moves the engine's outbox to the links when told to (`flush`), which a caller with a journal
-holds back until it has synced.
+The application polls deliveries from the engine; the node tells it when to look (`on_work`). `flush` moves the engine's
+outbox to the links; a caller with a journal delays it until it has synced.
 """
 
 import logging
@@ -28,18 +26,17 @@ from crdtcast.wire.offer_frames import Asking
 
 
 class Node(Endpoint, EngineDriver):
-    """One member on the network. All methods are synchronous, but `run`, and belong to the Trio
-    thread.
+    """One member on the network. All methods except `run` are synchronous, and belong to the Trio thread.
 
-    engine: what decides. Between two of its calls the node may call it; the application polls it.
-    fence_epoch: of the owner of the server beside a gateway; 0 without one. databases: see `Hello`.
-    on_work: called whenever something may be deliverable or stable, or a tick has passed. Must not
-        block; an exception from it ends the node.
-    on_rolled_back: called once when a peer remembers more of this incarnation than the engine does.
-        The links are closed then, and dialled again after `replace_engine`. Without it `run` raises
-        the error.
+    engine: decides. The node may call it between any two calls of the application, which polls it.
+    fence_epoch: of the owner of the gateway's server; 0 without one.
+    databases: see `Hello`.
+    on_work: called whenever something may be deliverable or stable, or a tick has passed. Must not block; an exception
+        from it ends the node.
+    on_rolled_back: called once when a peer remembers more of this incarnation than the engine does. Then the links are
+        closed, and dialled again after `replace_engine`. Without it `run` raises the error.
     clock_ms: wall clock for the handshake's drift check (`NodeOptions.max_drift_ms`).
-    connect: opens a stream to a host and port; tests give streams in memory.
+    connect: opens a stream to a host and port; tests pass streams in memory.
     """
 
     def __init__(
@@ -72,15 +69,15 @@ class Node(Endpoint, EngineDriver):
         self._backlog = 0
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """(For `run`.)"""
+        """See `Endpoint`: the timer."""
         return [self.ticking.run]
 
     def engines(self) -> dict[str, Engine]:
-        """(For `Endpoint`.)"""
+        """See `Endpoint`."""
         return {self.options.group: self.engine}
 
     def describe(self) -> str:
-        """(For `run`.)"""
+        """See `Endpoint`."""
         return f"node {self.name} ({self.engine.me})"
 
     # The application's side
@@ -94,14 +91,14 @@ class Node(Endpoint, EngineDriver):
             super()._tick()
 
     def transmit(self) -> None:
-        """(For `EngineDriver`.)"""
+        """See `EngineDriver`."""
         if self._ended or self._links is None:
             return
         for to, kind, messages in runs(self.engine.take_outbox()):
             self.send(self._reached(to), kind, messages)
 
     def _reached(self, to: str | None) -> list[Link]:
-        """The links with an incarnation, or with everybody."""
+        """The link with that incarnation, or all links."""
         assert self._links is not None
         up = self._links.up
         if to is None:
@@ -121,8 +118,8 @@ class Node(Endpoint, EngineDriver):
             self.send([link], FrameKind.ASK, [frame])
 
     def replace_engine(self, engine: Engine, fence_epoch: int | None = None) -> None:
-        """Go on with another engine: state was read again, or a new incarnation begun. All links
-        are made anew.
+        """Continue with another engine, after state was read again or a new incarnation was begun. All links are closed
+        and dialled again.
         """
         self.engine = engine
         engine.repair_at_once = REPAIR_AT_ONCE
@@ -135,15 +132,13 @@ class Node(Endpoint, EngineDriver):
             self._links.restart("this node continues under another identity or state")
 
     def congested(self) -> bool:
-        """Whether so much waits for the application that the node has stopped reading from its
-        peers.
-        """
+        """Whether so much waits for the application that the node has stopped reading from its peers."""
         return self._links is not None and self._links.gate.closed
 
-    # The links' side (LinkHost)
+    # LinkHost
 
     def hello(self) -> Hello:
-        """(For links.) Who this node is, now."""
+        """This node's present hello."""
         return Hello(
             group=self.options.group,
             name=self.name,
@@ -158,18 +153,18 @@ class Node(Endpoint, EngineDriver):
         )
 
     def admit(self, peer: Hello) -> Refusal | None:
-        """(For links.) Make a peer known to the engine, or say why not."""
+        """Introduce a peer to the engine, or return why it is refused."""
         if self._ended:
             return Refusal(Reason.BUSY, f"node {self.name!r} is changing its incarnation")
         return admit(peer, self.engine.introduce, self._fences)
 
     def link_up(self, link: Link) -> None:
-        """(For links.)"""
+        """Connect the engine with the peer."""
         self.engine.connected(link.incarnation)
         self.after()
 
     def link_down(self, link: Link) -> None:
-        """(For links.)"""
+        """Disconnect the engine from the peer."""
         if link.wrong is not None:
             self.engine.blames.note_link(link.incarnation, link.wrong)
         self.engine.disconnected(link.incarnation)
@@ -177,12 +172,12 @@ class Node(Endpoint, EngineDriver):
         self.on_gone(link.name)
 
     def idle(self, link: Link) -> None:
-        """(For links.)"""
+        """Nothing is queued for that peer: send more repairs."""
         if not self._ended:
             self.repair_on(link.incarnation)
 
     def received(self, link: Link, frames: list[Frame]) -> None:
-        """(For links.) Everything that one piece of a stream held, in order."""
+        """Take all frames from one piece of a stream, in order."""
         receive = self.engine.receive
         sender = link.incarnation
         try:
@@ -220,9 +215,7 @@ class Node(Endpoint, EngineDriver):
         self._on_rolled_back(error)
 
     def relieve(self) -> None:
-        """Read on when the application has taken everything; stop reading when too much waits for
-        it.
-        """
+        """Read on when the application has taken everything; stop reading when too much waits for it."""
         if self._links is None:
             return
         if not self.engine.has_deliverable():

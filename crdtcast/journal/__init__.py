@@ -1,4 +1,4 @@
-"""Journals: what a member has sent, delivered and said, durable before anything that depends on it leaves.
+"""Journals make what a member sent, delivered and reported durable, before anything that depends on it is sent.
 
 `FileJournal` for nodes, `MemoryJournal` for tests, `Journal` for your own. See docs/journal.md.
 """

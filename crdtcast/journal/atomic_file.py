@@ -1,14 +1,14 @@
-"""Files that are there whole or not at all, and still are after a power failure."""
+"""Files that are complete or missing, also after a power failure."""
 
 import os
 from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in the place of the file, if there is one; durable when this returns. Makes its directory.
-    Both are for this user alone.
+    """Replace the file's content, or create it with its directory; durable when this returns. Only this user may read
+    either.
 
-    Raises OSError; the file is as it was before then.
+    Raises OSError if that fails; then the file is unchanged.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -25,7 +25,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def sync_directory(directory: Path) -> None:
-    """What was created, renamed and removed in it is durable when this returns; where directories can be synced."""
+    """Make files created, renamed or removed in it durable. Does nothing if the system cannot sync directories."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

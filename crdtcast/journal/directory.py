@@ -1,7 +1,6 @@
-"""The file layer under a journal: the few things that it does to a directory, each to be synced on its own.
+"""The file layer under a journal: the few operations on a directory, each synced separately.
 
-Two implementations: the real one, here, and the one of `crdtcast.testing` that loses at a crash
-what was not synced.
+Two implementations: the real one below, and the one of `crdtcast.testing`, which loses at a crash what was not synced.
 """
 
 import array
@@ -18,22 +17,22 @@ if sys.platform != "win32":
     import fcntl
 
 _GET_GENERATION = 0x80087601
-"""FS_IOC_GETVERSION of Linux: a number that the file system draws anew for each new inode."""
+"""FS_IOC_GETVERSION of Linux: a random number that the file system gives each new inode."""
 
 
 class OpenFile(Protocol):
     """A file that is written at offsets."""
 
     def write(self, offset: int, content: bytes) -> None:
-        """All of it, or OSError."""
+        """Write all of it, or raise OSError."""
         ...
 
     def sync(self) -> None:
-        """What was written survives the loss of power."""
+        """Make what was written survive a power failure."""
         ...
 
     def lock(self) -> bool:
-        """Whether this process has it alone now; until `close`, or its end."""
+        """Lock it for this process, until `close` or the end of the process. Returns whether that succeeded."""
         ...
 
     @property
@@ -45,18 +44,18 @@ class OpenFile(Protocol):
 
 
 class Directory(Protocol):
-    """The files of one journal. Errors are OSError."""
+    """The files of one journal. Its methods raise OSError if the operation fails."""
 
     def names(self) -> list[str]: ...
 
     def read(self, name: str) -> bytes: ...
 
     def create(self, name: str) -> OpenFile:
-        """A new, empty file, in the place of an old one."""
+        """A new, empty file; it replaces an old one."""
         ...
 
     def open(self, name: str) -> OpenFile:
-        """The file as it is, or a new one."""
+        """The file with its content, or a new one."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -64,7 +63,7 @@ class Directory(Protocol):
     def remove(self, name: str) -> None: ...
 
     def sync(self) -> None:
-        """Names that were given, changed or removed are so after the loss of power."""
+        """Make created, changed and removed names survive a power failure."""
         ...
 
 
@@ -98,7 +97,7 @@ class RealFile:
     def identity(self) -> tuple[int, int]:
         generation = array.array("l", [0])
         if sys.platform == "linux":
-            # Some file systems have none: there a copy elsewhere may, by chance, not be noticed.
+            # Some file systems have none: then a copy on another file system may, by chance, look like the original.
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._descriptor, _GET_GENERATION, generation, True)
         return os.fstat(self._descriptor).st_ino, generation[0] & 0xFFFFFFFFFFFFFFFF
@@ -108,7 +107,7 @@ class RealFile:
 
 
 class RealDirectory:
-    """A directory of the operating system, made if there is none."""
+    """A directory of the operating system, created if it is missing."""
 
     def __init__(self, path: Path) -> None:
         if sys.platform == "win32":

@@ -1,8 +1,8 @@
-"""A journal in a directory: `journal-N`, the newest of which counts, and `proof`, how far it was synced.
+"""A journal in a directory: `journal-N`, of which only the newest counts, and `proof`, how far that was synced.
 
-Rules. A segment is never cut or mended: every start and every compaction begins the next one with all
-that counts, syncs it, and only then gives it its name. A frame is written when the one before it has
-been synced. A file that could not be written or synced is never tried again.
+Rules. A segment is never cut or repaired: every start and every compaction begins the next one with all that counts,
+syncs it, and only then gives it its name. A frame is written after the one before it was synced. A file that could not
+be written or synced is never tried again.
 """
 
 import errno
@@ -143,7 +143,7 @@ class FileJournal(Journal):
         self._header = Header(header.nonce, newest, identity, 0, damage)
         self._next_segment(directory, frames.snapshot, frames.records, keep=bool(damage))
         if proof is None or proof.nonce != header.nonce:
-            # Only now: until the segment says that it is damaged, the proof has to.
+            # Not before: until the segment itself says that it is damaged, the old proof must.
             self._write_proof(directory, header.nonce)
             self._prove()
         return Recovered(frames.snapshot, frames.records, damage, self._header.number)
@@ -155,7 +155,7 @@ class FileJournal(Journal):
         self._next_segment(directory, None, ())
 
     def _write_proof(self, directory: Directory, nonce: bytes) -> JournalProof:
-        """A proof of nothing yet, in the file that is locked."""
+        """Write a proof of nothing yet into the locked file."""
         assert self._proof_file is not None
         self._proof_file.write(0, pack_identity(nonce))
         self._proof_file.sync()
@@ -201,7 +201,7 @@ class FileJournal(Journal):
                     self._offset += len(frame)
                     self._prove()
             except OSError as error:
-                # After a failed sync nobody knows what of it is on the disk, and the next one may
+                # After a failed sync it is unknown what of it is on the disk, and the next sync may
                 # succeed without it.
                 self._failed = error
                 raise
@@ -217,9 +217,9 @@ class FileJournal(Journal):
         damage: str | None = None,
         keep: bool = False,
     ) -> None:
-        """Go on in a new segment that begins with these. It counts from the moment it has its name.
+        """Continue in a new segment that begins with these. It counts once it has its name.
 
-        keep: the one before, under another name, for whoever wants to look at it.
+        keep: rename the segments before, instead of deleting them, so that they can be examined.
         """
         before, header = self._segment, self._header
         damage = header.damage if damage is None else damage
@@ -253,7 +253,7 @@ class FileJournal(Journal):
                 directory.remove(_name(older))
 
     def _prove(self) -> None:
-        """Note how far it is synced. Not synced itself: what it says may be old, and is never untrue."""
+        """Note how far it is synced. The note itself is not synced: it may be old, but is never wrong."""
         self._proof = JournalProof(
             self._proof.nonce, self._proof.serial + 1, self._header.number, self._offset
         )
@@ -271,8 +271,8 @@ class FileJournal(Journal):
         return self._offset - self._snapshot_end
 
     def measures(self) -> dict[str, float]:
-        """bytes: of the segment that counts; grown: of them, behind its snapshot; syncs: since the start; sync_seconds:
-        that those have taken.
+        """bytes: size of the segment that counts; grown: bytes after its snapshot; syncs: since the start;
+        sync_seconds: their total time.
         """
         return {
             "bytes": self._offset,
@@ -309,7 +309,7 @@ def _read_proof(raw: bytes) -> tuple[JournalProof | None, str]:
 
 
 def _missing(header: Header, proof: JournalProof | None, end: int) -> str:
-    """What is known to have been synced and is not there any more."""
+    """What was synced and is missing now, as far as that is known."""
     if proof is not None and proof.segment > header.number:
         return f"{_name(proof.segment)}, which is newer, is missing"
     synced = header.base

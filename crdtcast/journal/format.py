@@ -3,8 +3,8 @@
     segment = header | frame | frame | …          frame = mark | kind | length | digest | content
     proof   = sector of its identity | sector of a slot | sector of a slot
 
-Every digest is keyed by the journal's nonce and covers the place where it stands, so that bytes of
-another journal, or of another place in this one, are never taken for a frame.
+Every digest is keyed by the journal's nonce and covers its place, so that bytes of another journal, or of another place
+in this one, are never taken for a frame.
 """
 
 import enum
@@ -16,9 +16,9 @@ from hashlib import blake2b
 from crdtcast.exceptions import ConfigurationError
 
 FORMAT = 1
-"""Rises when an older program could not read what this one writes."""
+"""Rises when older programs cannot read what this one writes."""
 SECTOR = 512
-"""Bytes that a disk writes wholly or not at all."""
+"""Bytes that a disk writes completely or not at all."""
 NONCE_BYTES = 16
 
 _SEGMENT_MAGIC = b"crdtcast journal"
@@ -34,13 +34,16 @@ _RECORD = struct.Struct(">Q")
 
 
 class FormatError(Exception):
-    """These bytes are not what they should be."""
+    """The bytes are damaged or of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalProof:
-    """nonce: of this journal. segment, offset: all up to there was synced once. serial: of the newest
-    slot, which rises with every sync.
+    """How far a journal was synced.
+
+    nonce: of this journal.
+    segment, offset: all up to there was synced once.
+    serial: of the newest slot; it rises with every sync.
     """
 
     nonce: bytes
@@ -53,9 +56,11 @@ class JournalProof:
 class Header:
     """The beginning of a segment.
 
-    nonce: of the journal. number: of the segment. identity: of the proof's file, see
-    `OpenFile.identity`. base: the segment was synced up to there before it got its name. damage: see
-    `Recovered.damage`; it stays until there is a new snapshot.
+    nonce: of the journal.
+    number: of the segment.
+    identity: of the proof's file, see `OpenFile.identity`.
+    base: up to there the segment was synced before it got its name.
+    damage: see `Recovered.damage`; it stays until there is a new snapshot.
     """
 
     nonce: bytes
@@ -66,7 +71,7 @@ class Header:
 
 
 class JournalFrameKind(enum.IntEnum):
-    """What a frame holds: one snapshot, or the records of one sync."""
+    """The content of a frame: one snapshot, or the records of one sync."""
 
     SNAPSHOT = 1
     RECORDS = 2
@@ -74,8 +79,11 @@ class JournalFrameKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """What a segment holds. end: where the last frame that can be read ends. torn: whether something
-    comes after that. beyond: whether it is followed, farther on, by a frame that can be read.
+    """The content of a segment.
+
+    end: where the last readable frame ends.
+    torn: whether bytes follow that.
+    beyond: whether a readable frame follows somewhere after that.
     """
 
     snapshot: bytes | None
@@ -93,7 +101,7 @@ def _digest(nonce: bytes, *parts: bytes | memoryview) -> bytes:
 
 
 def check_version(raw: bytes, what: str) -> None:
-    """ConfigurationError if a newer program wrote this file."""
+    """Raises ConfigurationError if a newer program wrote this file."""
     for magic in (_SEGMENT_MAGIC, _PROOF_MAGIC):
         if raw.startswith(magic) and len(raw) >= _VERSION.size:
             check_format(what, _VERSION.unpack_from(raw)[1], FORMAT)
@@ -103,19 +111,19 @@ def check_version(raw: bytes, what: str) -> None:
 
 
 def pack_identity(nonce: bytes) -> bytes:
-    """A new proof: of nothing yet."""
+    """A new proof, which proves nothing yet."""
     head = _VERSION.pack(_PROOF_MAGIC, FORMAT) + nonce
     return (head + _digest(nonce, head)).ljust(3 * SECTOR, b"\0")
 
 
 def pack_slot(proof: JournalProof) -> tuple[int, bytes]:
-    """Where in the proof this is to be written, and the bytes: in turn, so that one slot is whole."""
+    """The offset in the proof's file, and the bytes. Slots alternate, so that one of them is always whole."""
     slot = _SLOT.pack(proof.serial, proof.segment, proof.offset)
     return SECTOR * (1 + proof.serial % 2), slot + _digest(proof.nonce, b"slot", slot)
 
 
 def unpack_proof(raw: bytes) -> JournalProof:
-    """What a proof's file says. Raises FormatError."""
+    """The content of a proof's file. Raises FormatError if it is damaged."""
     head = raw[: _VERSION.size + NONCE_BYTES]
     nonce = head[_VERSION.size :]
     if (
@@ -141,7 +149,7 @@ def _unpack_slot(nonce: bytes, sector: bytes) -> JournalProof:
 
 
 def header_size(damage: str) -> int:
-    """Bytes of a header with that text."""
+    """Bytes of a header with that damage text."""
     return _HEADER.size + len(damage.encode()) + _DIGEST_BYTES
 
 
@@ -161,7 +169,7 @@ def pack_header(header: Header) -> bytes:
 
 
 def unpack_header(raw: bytes) -> Header:
-    """The header of a segment. Raises FormatError."""
+    """The header of a segment. Raises FormatError if it is damaged."""
     if len(raw) < _HEADER.size:
         raise FormatError("it is too short")
     magic, version, nonce, number, inode, generation, base, length = _HEADER.unpack_from(raw)
@@ -177,7 +185,7 @@ def unpack_header(raw: bytes) -> Header:
 
 
 def pack_frame(header: Header, offset: int, kind: JournalFrameKind, content: bytes) -> bytes:
-    """A frame that begins `offset` bytes behind the beginning of its segment."""
+    """A frame that begins `offset` bytes after the start of its segment."""
     head = _FRAME.pack(_MARK, kind, len(content))
     place = _SLOT.pack(header.number, offset, kind)
     return b"".join((head, _digest(header.nonce, place, head, content), content))
@@ -218,8 +226,8 @@ def _frame_at(header: Header, raw: bytes, offset: int) -> tuple[int, memoryview]
 
 
 def read_frames(header: Header, raw: bytes) -> Frames:
-    """All frames of a segment, up to the first place where there is none. Raises FormatError for
-    what was written wrongly.
+    """All frames of a segment, up to the first place without one. Raises FormatError if a frame is intact but its
+    content is invalid.
     """
     offset = header_size(header.damage)
     snapshot: bytes | None = None
@@ -240,7 +248,7 @@ def read_frames(header: Header, raw: bytes) -> Frames:
 
 
 def _has_frame_after(header: Header, raw: bytes, offset: int) -> bool:
-    # Each frame was written when the one before it had been synced. So it proves that it was there.
+    # A frame is written after the one before was synced, so a later frame proves that.
     while (offset := raw.find(_MARK, offset + 1)) >= 0:
         if _frame_at(header, raw, offset) is not None:
             return True
@@ -248,7 +256,7 @@ def _has_frame_after(header: Header, raw: bytes, offset: int) -> bool:
 
 
 def check_format(where: str, found: object, reads: int) -> None:
-    """Raise ConfigurationError if the number of the format there is above the one that this program reads."""
+    """Raises ConfigurationError if the format `found` is above `reads`, the highest that this program reads."""
     if type(found) is int and found > reads:
         raise ConfigurationError(
             f"{where} has format {found}, and this program reads format {reads}: start the newer "

@@ -1,4 +1,4 @@
-"""What a journal is: an ordered list of records on a snapshot, and a word on whether anything is missing."""
+"""The interface of a journal: an ordered list of records after a snapshot, and whether anything is missing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a journal held when it was loaded.
+    """The content of a journal when it was loaded.
 
-    snapshot: the last one that was durable, or None. records: what was appended after it, in order.
-    damage: why it cannot be proven that this is everything that ever was durable; empty if it is.
+    snapshot: the last durable one, or None.
+    records: those appended after it, in order.
+    damage: why it is not certain that this is all that ever was durable; empty if it is.
     run: how many times this journal has begun a segment, this time included; it only rises.
     """
 
@@ -35,7 +36,7 @@ class Journal(ABC):
 
     @abstractmethod
     def load(self) -> Recovered:
-        """Take possession and return the content; before anything else, and once.
+        """Open the journal and return its content. Call it once, before anything else.
 
         Raises ConfigurationError if another process uses it or a newer program wrote it, UnusableInputError if nothing
         in it is usable, JournalError if the disk fails.
@@ -43,7 +44,7 @@ class Journal(ABC):
 
     @abstractmethod
     def append(self, batch: Sequence[bytes]) -> None:
-        """Add records that the next `sync` writes. After a crash all of them are there, or none."""
+        """Add records, which the next `sync` writes. After a crash all of them are there, or none."""
 
     @abstractmethod
     def compact(self, snapshot: bytes) -> None:

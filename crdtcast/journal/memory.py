@@ -22,7 +22,7 @@ class MemoryJournal(Journal):
         self._open = False
 
     def load(self) -> Recovered:
-        """See `Journal.load`. ConfigurationError: it was not closed."""
+        """See `Journal.load`. Raises ConfigurationError if it was not closed."""
         if self._open:
             raise ConfigurationError(
                 "this in-memory journal is in use: close it, or create another one"
@@ -39,7 +39,7 @@ class MemoryJournal(Journal):
         self._compacted, self._appended = snapshot, []
 
     def sync(self) -> None:
-        """What was appended is there for the next `load`."""
+        """Make what was appended part of the next `load`."""
         if not self._open:
             raise LocalProtocolError("this in-memory journal is not open: load it first")
         if self._compacted is not None:

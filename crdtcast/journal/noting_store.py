@@ -1,4 +1,4 @@
-"""A store that notes what happens to its engine, in order, for a journal; and what is new at one instant."""
+"""A store that notes, for a journal, what happens to its engine, in order; and what has changed since the last look."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -13,7 +13,7 @@ from crdtcast.journal.spill import Spill, SpillingStore
 
 
 class NotingStore(SpillingStore):
-    """Notes what comes in (delivered or sent), what goes (reported stable) and what is decided."""
+    """Notes messages that are delivered or sent, messages that are reported stable, and decisions."""
 
     __slots__ = ("happened",)
 
@@ -35,7 +35,7 @@ class NotingStore(SpillingStore):
         return True
 
     def take_happened(self) -> list[Happened]:
-        """Everything since the last call."""
+        """All notes since the last call."""
         happened, self.happened = self.happened, []
         return happened
 
@@ -43,7 +43,7 @@ class NotingStore(SpillingStore):
 def noted(
     me: str, state: GroupState, reads: Span = PROGRAM, spill: Spill | None = None
 ) -> tuple[GroupEngine, NotingStore]:
-    """An engine that goes on from a state, and its store, which notes what happens from now on."""
+    """An engine that continues from a state, and its store, which notes what happens from now on."""
     store = NotingStore(spill)
     engine = GroupEngine(me, state, reads, store)
     store.take_happened()  # what was restored is in the journal, or in the next snapshot
@@ -51,7 +51,7 @@ def noted(
 
 
 class Changes:
-    """What is different since the last look at an engine, at its store, and at what its member keeps beside it."""
+    """What has changed in an engine, in its store and in its member's other data since the last look."""
 
     def __init__(
         self, engine: GroupEngine, store: NotingStore, parked: Parked | None, life: Life
@@ -65,7 +65,7 @@ class Changes:
         self._life = life
 
     def take(self, parked: Parked | None, life: Life) -> JournalBatch:
-        """Everything since the last call."""
+        """All changes since the last call."""
         engine = self._engine
         happened = self._store.take_happened()
         context = engine.context if happened else self._context
@@ -87,7 +87,7 @@ class Changes:
 
 
 def _members(outline: GroupState) -> tuple[object, ...]:
-    """All of it but what follows from the messages."""
+    """The outline without what follows from the messages."""
     rest = replace(outline, counter=0, vector={}, context=(), stable={})
     return rest, outline.vector.keys()
 

@@ -1,4 +1,4 @@
-"""The tags of messages that are delivered to an application once more, from its last saved state on."""
+"""The tags of messages that are delivered to an application again, after its last saved state."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,8 +12,8 @@ from crdtcast.wire.state import Happened as Told
 
 
 class Tagging:
-    """state: at the saved state. A tag counts what was stable then as before its message, as it is
-    after every restart; about everything else it is exact.
+    """Replays from `state`, the saved state. A tag counts messages that were stable then as before its message, as
+    after every restart; it is exact about all others.
     """
 
     def __init__(self, state: GroupState) -> None:
@@ -24,7 +24,7 @@ class Tagging:
             self._delivered(message)
 
     def replay(self, happened: list[Happened | Mapping[str, int]]) -> Iterator[Told]:
-        """What the application has to be told, in order; nothing of the membership's operations."""
+        """The notifications for the application, in order, without membership operations."""
         for item in happened:
             if isinstance(item, Message):
                 tag = self._delivered(item)

@@ -1,25 +1,25 @@
-"""How a member goes on after a start: a pure decision from what its journal says."""
+"""How a member continues after a start: a pure decision from its journal."""
 
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.journal.saved import Saved
 
 
 def asks_first(saved: Saved, damage: str) -> bool:
-    """Whether it has left, as the group has decided, and did not hear that enough of the others know: perhaps only its
-    own vote has decided it. The same incarnation goes on until it hears that, and joins again then.
+    """Whether it has left by the group's decision, but does not know that enough others know that: perhaps only its own
+    vote has decided it. The same incarnation goes on until it learns that, and then joins again.
     """
     state, me = saved.state, saved.incarnation
     return state.wants.leaves and me in state.cuts and not (saved.life.over or damage)
 
 
 def is_whole(saved: Saved, damage: str, *, has_machine: bool) -> bool:
-    """Whether the same incarnation may go on: it has not ended, does not leave, and nothing of its journal is missing.
-    Otherwise it has to join again, as a new one that replaces it.
+    """Whether the same incarnation may continue: it has not ended, does not leave, and its journal is complete.
+    Otherwise it must join again, as a new incarnation that replaces it.
 
-    damage: see `crdtcast.journal.Recovered`. has_machine: of this start.
-
-    Raises ConfigurationError if the journal is that of another kind of member, UnusableInputError if
-    nobody is left to join again with.
+    damage: see `crdtcast.journal.Recovered`.
+    has_machine: whether the member has a state machine at this start.
+    Raises ConfigurationError if the journal is of another kind of member, and UnusableInputError if no member is left
+    to join again with.
     """
     where = f"the journal of {saved.name!r} in group {saved.group!r}"
     kept = saved.application is not None
@@ -30,7 +30,7 @@ def is_whole(saved: Saved, damage: str, *, has_machine: bool) -> bool:
             "another journal for this one"
         )
     state, me = saved.state, saved.incarnation
-    # One that was leaving is out, or is to be: whether the others know it yet does not matter to a new one.
+    # A leaving one is out, or will be. A new incarnation does not depend on whether the others know it yet.
     is_out = me in state.ended or me in state.cuts or state.wants.leaves
     if not (saved.life.over or damage or is_out):
         return True

@@ -1,5 +1,5 @@
-"""What a member of a group keeps of itself: all of it at one instant (`Saved`), and what has changed since
-(`JournalBatch`). Values and their bytes; this file knows no disk and no engine.
+"""What a member of a group stores: its whole state at one instant (`Saved`), and the changes since (`JournalBatch`).
+Values and their bytes; this file knows no disk and no engine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from crdtcast.wire.view_frames import pack_decided, read_decided
 _FORMAT = 1
 
 Happened: TypeAlias = Message | tuple[Dot, ...] | Decided
-"""A message that was delivered or sent, what became stable, or what has ended an epoch."""
+"""A message that was delivered or sent, dots that became stable, or a decision that ended an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Where a member stands beside its group's state.
+    """A member's state apart from its group's.
 
-    over: this incarnation has ended, or cannot be trusted to be whole: a new one replaces it. asked:
-    bases under which that one has asked to be let in, and may have been. addresses: where other
-    processes were to be found, by name.
+    over: this incarnation has ended, or may be incomplete: a new one replaces it.
+    asked: bases under which the new one has asked to join, and may have been admitted.
+    addresses: last known addresses of other processes, by name.
     """
 
     over: bool = False
@@ -40,10 +40,11 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A member at one instant. incarnation: empty if it never was a member; then there is no state.
+    """A member at one instant.
 
-    application: what `StateMachine.get_state` returned then; None without a machine. parked: see
-        `crdtcast.engine.reissue`.
+    incarnation: empty if it never was a member; then there is no state.
+    application: what `StateMachine.get_state` returned then; None without a machine.
+    parked: see `crdtcast.engine.reissue`.
     """
 
     group: str
@@ -59,10 +60,11 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class JournalBatch:
-    """What has changed, in the order in which it did. None: the same as before.
+    """What has changed, in order; None stands for no change.
 
-    context: the reduced context at the end. outline: the group's state at the end, without messages.
-    parked, copies: what is to be sent again; either all of it, or only the copies that are new.
+    context: the reduced context at the end.
+    outline: the group's state at the end, without messages.
+    parked, copies: operations to send again; either all of them, or only the new copies.
     """
 
     happened: Sequence[Happened] = ()
@@ -79,7 +81,7 @@ class JournalBatch:
 
 
 class JournalFolding:
-    """A member's state after one batch after the other, and what its application has to be told of."""
+    """A member's state after one batch after the other, and the notifications for its application."""
 
     def __init__(self, saved: Saved) -> None:
         state = saved.state
@@ -92,10 +94,10 @@ class JournalFolding:
         self._parked = saved.parked
         self._life = saved.life
         self.happened: list[Happened | Mapping[str, int]] = []
-        """Everything since the snapshot, in order. A vector: only those origins are there any more."""
+        """Everything since the snapshot, in order. A vector: all other origins were swept."""
 
     def add(self, batch: JournalBatch) -> None:
-        """The next one."""
+        """Apply the next batch."""
         for item in batch.happened:
             self.happened.append(item)
             if isinstance(item, Message):
@@ -156,7 +158,7 @@ def pack_saved(saved: Saved) -> bytes:
 
 
 def unpack_saved(packed: bytes, where: str) -> Saved:
-    """The inverse. UnusableInputError for what is no member's, ConfigurationError for a newer one."""
+    """The inverse. Raises UnusableInputError if it is not a member's, and ConfigurationError if its format is newer."""
     try:
         version, *rest = msgpack.unpackb(packed)
         check_format(where, version, _FORMAT)
@@ -198,7 +200,7 @@ _DECIDED = False
 
 
 def pack_batch(batch: JournalBatch) -> bytes:
-    """A record for the journal. Ids that come again and again are spelled out once."""
+    """A record for the journal. Each id is spelled out once."""
     ids: dict[str, int] = {}
 
     def number(origin: str) -> int:
@@ -232,7 +234,7 @@ def pack_batch(batch: JournalBatch) -> bytes:
 
 
 def unpack_batch(packed: bytes, where: str) -> JournalBatch:
-    """The inverse. Raises UnusableInputError."""
+    """The inverse. Raises UnusableInputError if it is not a member's."""
     try:
         ids, happened, context, outline, life, parked, copies = msgpack.unpackb(packed)
         return JournalBatch(

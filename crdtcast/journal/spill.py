@@ -1,5 +1,5 @@
-"""Payloads of messages that are not stable yet, on disk beyond a limit. What is there no restart needs: a
-journal has it, or nothing survives the process anyway.
+"""Payloads of unstable messages, on disk beyond a limit. No restart needs these files: either a journal has the
+payloads, or nothing survives the process anyway.
 """
 
 import os
@@ -15,13 +15,13 @@ from crdtcast.engine.store import KEPT, Store, Stored
 from crdtcast.exceptions import JournalError
 
 LEAST = 256
-"""Shorter payloads stay in memory: what is kept of their messages there is more."""
+"""Shorter payloads stay in memory: the rest of their message takes more memory than they do."""
 _FILE_BYTES = 64 * 2**20
-"""A file of that size gets no more, and goes when none of its payloads is needed."""
+"""A file of that size takes no more payloads, and is deleted when none of them is needed."""
 
 
 class _File:
-    """A file without a name, so that nothing is left of it when the process ends."""
+    """A file without a name, so that it disappears when the process ends."""
 
     def __init__(self, directory: Path) -> None:
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -33,7 +33,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a payload is."""
+    """The place of a payload."""
 
     file: _File
     offset: int
@@ -42,12 +42,12 @@ class _Place:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Spilled(Message):
-    """A message whose payload is on disk, and empty here."""
+    """A message whose payload is on disk; `payload` is empty."""
 
     place: _Place | None = field(default=None, compare=False, repr=False)
 
     def loaded(self) -> Message:
-        """As it was. JournalError: the disk does not give it back."""
+        """The message with its payload. Raises JournalError if the disk fails."""
         place = self.place
         assert place is not None
         try:
@@ -63,19 +63,19 @@ class Spilled(Message):
 
 
 class Spill:
-    """Files in a directory. above: payloads go there when a store holds more than so many bytes."""
+    """Files in a directory. above: a store with more bytes than that in memory spills further payloads."""
 
     def __init__(self, directory: Path, above: int) -> None:
         self.above = above
         self.bytes: int = 0
-        """Of all payloads that are here."""
+        """Size of all payloads on disk."""
         self.failure: OSError | None = None
-        """Why the last payload is not here."""
+        """Why the last payload that failed could not be written."""
         self._directory = directory
         self._current: _File | None = None
 
     def put(self, message: Message) -> Message:
-        """What to keep in its place: itself, if the disk does not take it."""
+        """Returns what to keep instead of the message: the message itself if the disk fails."""
         payload = message.payload
         try:
             if self._current is None or self._current.end >= _FILE_BYTES:
@@ -93,7 +93,7 @@ class Spill:
         return Spilled(message.dot, message.context, b"", message.kind, place)
 
     def drop(self, message: Spilled) -> None:
-        """It is not needed any more."""
+        """Its payload is not needed any more."""
         place = message.place
         assert place is not None
         self.bytes -= place.size
@@ -105,8 +105,8 @@ class Spill:
 
 
 class SpillingStore(Store):
-    """A `Store` that counts in `bytes` what is in memory. spill: None keeps all of it there. What its engine wants sent
-    has to be `loaded` before it leaves.
+    """A `Store` whose `bytes` count what is in memory. spill: None keeps all payloads in memory. A message must be
+    `loaded` before it is sent.
     """
 
     __slots__ = ("spill",)
@@ -137,7 +137,7 @@ class SpillingStore(Store):
                     self.spill.drop(stored.message)
 
     def in_order(self) -> list[Stored]:
-        """With their payloads, from wherever they are."""
+        """All messages with their payloads, from memory or disk."""
         ordered = super().in_order()
         if self.spill is None or not self.spill.bytes:
             return ordered

@@ -42,7 +42,7 @@ from crdtcast.replica.handle import BatchHandle, BatchOwner, nearest
 
 class AWMapBatchHandle(BatchHandle):
     """A map where an update wins over a concurrent removal of its key. A removal resets only what
-    it has seen of the value. A key whose value equals that of a new object is not shown.
+    it has seen of the value. A key is not shown while its value equals that of a new object.
     """
 
     def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> None:
@@ -159,7 +159,7 @@ class GCounterBatchHandle(BatchHandle):
 
 
 class GOMapBatchHandle(BatchHandle):
-    """A map that only gains keys; a key stays, however empty its value becomes."""
+    """A map that only gains keys; a key stays even if its value becomes empty."""
 
     def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> None:
         """Apply an operation, [name, argument, ...], to the value at a name and type."""
@@ -179,7 +179,7 @@ class GSetBatchHandle(BatchHandle):
 
 
 class LWWRegisterBatchHandle(BatchHandle):
-    """A register that shows, of the values written concurrently, the last one by the clock."""
+    """A register that shows the last of the values written concurrently, by the clock."""
 
     def assign(self, value: PlainLike) -> None:
         """Write a value that replaces all values seen. The last of concurrent ones is shown."""
@@ -195,7 +195,7 @@ class LWWRegisterBatchHandle(BatchHandle):
 
 
 class MVRegisterBatchHandle(BatchHandle):
-    """A register that shows all values written concurrently; the next write that has seen them
+    """A register that shows all values written concurrently; a later write that has seen them
     replaces them.
     """
 
@@ -213,8 +213,8 @@ class MVRegisterBatchHandle(BatchHandle):
 
 
 class NumberBatchHandle(BatchHandle):
-    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every
-    increment that no assignment or removal has seen counts.
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and
+    increments count unless an assignment or removal has seen them.
     """
 
     def set(self, number: Numeric) -> None:
@@ -295,8 +295,8 @@ class ResettableCounterBatchHandle(BatchHandle):
 
 
 class SharedListBatchHandle(BatchHandle):
-    """A list that many replicas edit at once: values inserted together stay together, and a
-    deletion by any replica that saw an element removes it.
+    """A list that many replicas edit at once: values inserted together stay together, and any
+    replica that has seen an element can delete it for all.
     """
 
     def insert(self, index: int, value: PlainLike) -> None:
@@ -360,7 +360,7 @@ class SharedTextBatchHandle(BatchHandle):
 
 class SortedMapBatchHandle(BatchHandle):
     """Members with scores, lowest first. The last of concurrent assignments to a member wins, and
-    increments that none of them has seen count.
+    increments count unless an assignment has seen them.
     """
 
     def set(self, member: Element, score: Numeric) -> None:

@@ -45,7 +45,7 @@ C = TypeVar("C", bound=PureOpCRDT[Any])
 
 class AWMapHandle(Handle[AWMap]):
     """A map where an update wins over a concurrent removal of its key. A removal resets only what
-    it has seen of the value. A key whose value equals that of a new object is not shown.
+    it has seen of the value. A key is not shown while its value equals that of a new object.
     """
 
     async def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> Tag:
@@ -162,7 +162,7 @@ class GCounterHandle(Handle[GCounter]):
 
 
 class GOMapHandle(Handle[GOMap]):
-    """A map that only gains keys; a key stays, however empty its value becomes."""
+    """A map that only gains keys; a key stays even if its value becomes empty."""
 
     async def update(self, name: Element, crdt_type: NestedType, operation: NestedOperation) -> Tag:
         """Apply an operation, [name, argument, ...], to the value at a name and type."""
@@ -182,7 +182,7 @@ class GSetHandle(Handle[GSet]):
 
 
 class LWWRegisterHandle(Handle[LWWRegister]):
-    """A register that shows, of the values written concurrently, the last one by the clock."""
+    """A register that shows the last of the values written concurrently, by the clock."""
 
     async def assign(self, value: PlainLike) -> Tag:
         """Write a value that replaces all values seen. The last of concurrent ones is shown."""
@@ -198,7 +198,7 @@ class LWWRegisterHandle(Handle[LWWRegister]):
 
 
 class MVRegisterHandle(Handle[MVRegister]):
-    """A register that shows all values written concurrently; the next write that has seen them
+    """A register that shows all values written concurrently; a later write that has seen them
     replaces them.
     """
 
@@ -216,8 +216,8 @@ class MVRegisterHandle(Handle[MVRegister]):
 
 
 class NumberHandle(Handle[Number]):
-    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and every
-    increment that no assignment or removal has seen counts.
+    """A number with `SET`, `INCR` and `DEL`: the last of concurrent assignments wins, and
+    increments count unless an assignment or removal has seen them.
     """
 
     async def set(self, number: Numeric) -> Tag:
@@ -298,8 +298,8 @@ class ResettableCounterHandle(Handle[ResettableCounter]):
 
 
 class SharedListHandle(Handle[SharedList]):
-    """A list that many replicas edit at once: values inserted together stay together, and a
-    deletion by any replica that saw an element removes it.
+    """A list that many replicas edit at once: values inserted together stay together, and any
+    replica that has seen an element can delete it for all.
     """
 
     async def insert(self, index: int, value: PlainLike) -> Tag:
@@ -363,7 +363,7 @@ class SharedTextHandle(Handle[SharedText]):
 
 class SortedMapHandle(Handle[SortedMap]):
     """Members with scores, lowest first. The last of concurrent assignments to a member wins, and
-    increments that none of them has seen count.
+    increments count unless an assignment has seen them.
     """
 
     async def set(self, member: Element, score: Numeric) -> Tag:

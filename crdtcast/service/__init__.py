@@ -1,1 +1,1 @@
-"""A member as a process: `crdtcast node`, and what operators do with it."""
+"""A member as a process: `crdtcast node`, and the commands of operators."""

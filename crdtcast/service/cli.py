@@ -30,7 +30,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 def takes_settings(kind: type[Any]) -> Callable[[F], F]:
-    """Give a command `--config` and an option for each setting of the class; those not given are None."""
+    """Give a command `--config` and an option for each setting of the class; omitted ones are None."""
 
     def decorated(command: F) -> F:
         return _with_options(command, kind)
@@ -64,7 +64,7 @@ def _with_options(command: F, kind: type[Any]) -> F:
 
 
 def _default(each: Option) -> str:
-    """As it may be written."""
+    """The default as a user may write it."""
     match each.kind:
         case OptionKind.BYTES:
             return size_text(each.default)
@@ -75,14 +75,14 @@ def _default(each: Option) -> str:
 
 
 def loaded(kind: type[S], file: Path | None, given: dict[str, Any]) -> Loaded[S]:
-    """What a command with `takes_settings` was given, and the rest from elsewhere."""
+    """The settings from a command with `takes_settings`, and from the other sources."""
     return load(kind, file, given={k: v for k, v in given.items() if v not in (None, ())})
 
 
 @contextmanager
 def serving(kind: type[M], file: Path | None, given: dict[str, Any]) -> Iterator[M]:
-    """The settings of a process that serves, with its log set up. Where the log is JSON, so is its last line: why it
-    cannot start or go on (exit code 2), or the traceback of a fault of ours (1).
+    """The settings of a serving process, with its log set up. If the log is JSON, its last line is, too: why the
+    process cannot start or continue (exit code 2), or the traceback of a bug (1).
     """
     found = loaded(kind, file, given)
     as_json = bool(found.values.get("log_json"))

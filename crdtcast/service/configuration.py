@@ -1,7 +1,6 @@
-"""Options from a command line, the environment, a TOML file and their defaults, in this order of
-precedence. What there is, is the fields of a dataclass, each made by `option`; nothing is done twice.
+"""Options from a command line, the environment, a TOML file and their defaults, in this order of precedence.
 
-All that is wrong is told at once.
+The options are the fields of a dataclass, each made by `option`. Reports every error, not only the first.
 """
 
 import difflib
@@ -21,11 +20,11 @@ from crdtcast.quantities import seconds, size
 from crdtcast.transport.options import parse_address
 
 PREFIX = "CRDTCAST_"
-"""Of the variables in the environment: `CRDTCAST_LISTEN` is `listen`."""
+"""Prefix of the environment variables: `CRDTCAST_LISTEN` is `listen`."""
 _ELSEWHERE = {
     PREFIX + name for name in ("SECRET", "CONFIG", "ADMIN", "EFFORT", "SEED", "RECORD", "DEV_DIR")
 }
-"""Variables of ours that are no options of a member."""
+"""Our variables that are not options of a member."""
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
@@ -33,7 +32,7 @@ S = TypeVar("S")
 
 
 class OptionKind(enum.Enum):
-    """What an option takes: its value is what is shown for it in a command's help."""
+    """The type of an option; its value is shown in a command's help."""
 
     TEXT = "TEXT"
     ADDRESS = "HOST:PORT"
@@ -48,7 +47,7 @@ class OptionKind(enum.Enum):
 
 
 def option(kind: OptionKind, about: str, default: Any = MISSING) -> Any:
-    """A field of a dataclass of options. about: one sentence. Without a default it has to be given."""
+    """A field of a dataclass of options. about: one sentence. Without a default the option is required."""
     metadata = {"kind": kind, "about": about}
     if default is MISSING:
         return field(metadata=metadata)
@@ -81,8 +80,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """settings: None if something is wrong. sources: where each value is from. wrong: all that is.
-    notes: what is in order, but looks like a mistake.
+    """The result of `load`.
+
+    settings: None if there is an error.
+    sources: where each value comes from.
+    wrong: all errors.
+    notes: what is valid, but looks like a mistake.
     """
 
     settings: S | None
@@ -92,14 +95,14 @@ class Loaded(Generic[S]):
     notes: tuple[str, ...]
 
     def get(self) -> S:
-        """The settings. Raises ConfigurationError, in one line, if something is wrong."""
+        """The settings. Raises ConfigurationError, in one line, if there is an error."""
         if self.settings is None:
             raise ConfigurationError("; ".join(self.wrong))
         return self.settings
 
 
 def options_of(kind: type[Any]) -> list[Option]:
-    """What the dataclass takes."""
+    """The options of the dataclass."""
     return [
         Option(each.name, each.metadata["kind"], each.metadata["about"], each.default)
         for each in fields(kind)
@@ -113,10 +116,10 @@ def load(
     given: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Loaded[S]:
-    """The settings, from these sources. given: of the command line; None stands for not given.
+    """The settings, from these sources. given: from the command line; None stands for an omitted option.
 
-    A class may check the whole: its `wrong()` returns lines. UnusableInputError comes from nowhere:
-    a file that cannot be read is wrong like anything else.
+    A class may check its values together: its `wrong()` returns lines. Never raises UnusableInputError: a file that
+    cannot be read is an error like any other.
     """
     options = options_of(kind)
     values: dict[str, Any] = {o.key: o.default for o in options if not o.required}
@@ -147,7 +150,7 @@ def load(
     variables = {o.key: environment[o.variable] for o in options if environment.get(o.variable)}
     take("environment", variables, lambda o: o.variable)
     take("command line", given or {}, lambda o: o.flag)
-    if not is_whole:  # what is missing may be in the file
+    if not is_whole:  # missing options may be in the file
         return Loaded(None, values, sources, tuple(wrong), tuple(_unused(environment, options)))
     wrong += [
         f"{o.key} is missing: set it in the file, as {o.variable} or {o.flag}"
@@ -158,7 +161,7 @@ def load(
     if all(o.key in values for o in options):
         settings = kind(**values)
         check = getattr(settings, "wrong", None)
-        # What mentions a value that could not be read may be wrong because of that alone.
+        # A line about a value that could not be read may be wrong for that reason alone.
         wrong += [
             line
             for line in (check() if check is not None else [])
@@ -174,7 +177,7 @@ def load(
 
 
 def without_passwords(key: str, value: Any) -> Any:
-    """The value of an option as it may be shown: a password is nobody's business, also within an address."""
+    """The value of an option for display, without any password, also in an address."""
     if key == "password" and value is not None:
         return "***"
     if not isinstance(value, str):
@@ -183,7 +186,7 @@ def without_passwords(key: str, value: Any) -> Any:
 
 
 def keys_in(file: Path) -> set[str]:
-    """What a file sets; nothing if it cannot be read."""
+    """The keys that a file sets; empty if it cannot be read."""
     try:
         return set(tomllib.loads(file.read_text()))
     except (OSError, ValueError, RecursionError):
@@ -191,7 +194,7 @@ def keys_in(file: Path) -> set[str]:
 
 
 def _table(file: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """What is in the file, None if it cannot be read; and what is wrong with that."""
+    """The content of the file, None if it cannot be read; and the errors in it."""
     try:
         table = tomllib.loads(file.read_text())
         if any(isinstance(v, str) and without_passwords(key, v) != v for key, v in table.items()):
@@ -200,7 +203,7 @@ def _table(file: Path) -> tuple[dict[str, Any] | None, list[str]]:
         return None, [f"cannot read {file}: {error.strerror}: correct the path"]
     except ConfigurationError as error:
         return table, [str(error)]
-    except (ValueError, RecursionError) as error:  # of numbers too long, and lists too deep, too
+    except (ValueError, RecursionError) as error:  # too long numbers and too deep lists, too
         return None, [f"{file} is not valid TOML: {error}"]
     return table, []
 
@@ -220,7 +223,7 @@ def _nearest(key: str, names: list[str]) -> str | None:
 
 
 def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
-    """Variables that look like a slip: the prefix belongs to other programs of ours, too."""
+    """Variables that look like a typing error: other programs of ours use the prefix, too."""
     names = [o.variable for o in options]
     found = []
     for variable in sorted(environment):
@@ -232,7 +235,7 @@ def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
 
 
 def _read(kind: OptionKind, value: Any) -> Any:
-    """A value as given, in TOML's type or as text. Raises ConfigurationError."""
+    """A value, given in TOML's type or as text. Raises ConfigurationError if it is invalid."""
     match kind:
         case OptionKind.TEXT | OptionKind.PATH if isinstance(value, str) and value:
             return value

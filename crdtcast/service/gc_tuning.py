@@ -1,4 +1,4 @@
-"""Garbage collections of a process that holds very much: full ones, which look at all of it, are made rare."""
+"""Garbage collection in a process with very many objects: full collections, which look at all of them, become rare."""
 
 import gc
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 SHARE = 0.001
 _NEVER = 1 << 30
-"""More young collections than there will be."""
+"""More young collections than ever happen."""
 
 
 @contextmanager
@@ -16,12 +16,11 @@ def rare_full_collections(
 ) -> Iterator[None]:
     """While this is entered, Python's full garbage collections take at most `share` of the time.
 
-    For the process as a whole: one that is mainly a node. CPython makes a full collection whenever the objects have
-    become a quarter more, and it takes as long as there are objects: two to three seconds with a million unstable
-    messages, in which nothing else happens. Here the next one has to wait `1 / share` times as long as the last one
-    took; and they do not look at what is there at the beginning, which is mostly what was imported. Young collections,
-    and all that is freed without a collection, are as before; what is in cycles that live long is kept for so much
-    longer.
+    For the whole process, which should be mainly a node. CPython makes a full collection whenever the number of objects
+    has grown by a quarter. It takes time in proportion to the objects: two to three seconds with a million unstable
+    messages, in which nothing else happens. With this the next one waits `1 / share` times as long as the last one
+    took. Full collections also skip the objects that exist at the beginning, which mostly come from imports. Young
+    collections and everything freed without a collection stay as before; only long-lived cycles are kept for longer.
     """
     usual = gc.get_threshold()
     begun = again_at = clock()

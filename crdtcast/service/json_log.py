@@ -11,16 +11,14 @@ _ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """time, level, logger, node, message; whatever else was given with the line (`extra`), and the
-    traceback of an error that was not expected.
-    """
+    """time, level, logger, node, message; the fields of `extra`; the traceback of an unexpected error."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
         self._node = node
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the message holds."""
+        """One line, whatever the message contains."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -35,7 +33,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(node: str, level: str, *, as_json: bool, stream: IO[str] | None = None) -> None:
-    """Let the whole process log there, from this level on."""
+    """Make the whole process log to stderr, or to `stream`, from this level on."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         JsonFormatter(node)

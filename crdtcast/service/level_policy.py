@@ -1,4 +1,4 @@
-"""Raising the format level by itself, once all members have read a higher one for long enough."""
+"""Raises the format level automatically, once all members have read a higher one for long enough."""
 
 import logging
 from typing import Protocol
@@ -27,7 +27,7 @@ class RaisePolicy:
         self._since = 0.0
 
     def look(self, engine: GroupEngine, now: float) -> int | None:
-        """The level that this member should ask for now. One of them asks, the least that holds state."""
+        """The level that this member should request now, or None. Only the lowest member that holds state requests."""
         level = engine.raisable
         wanted = max(engine.level, engine.wants.level or 0)
         if level <= wanted or engine.standing is not Standing.MEMBER:
@@ -41,7 +41,7 @@ class RaisePolicy:
 
 
 async def raise_when_all_read_more(member: Raising, after: float) -> None:
-    """Look now and then, forever. See `RaisePolicy`."""
+    """Apply `RaisePolicy` now and then, forever."""
     logger = logging.getLogger("crdtcast.node")
     policy = RaisePolicy(after)
     while True:

@@ -1,5 +1,5 @@
-"""Evicts members that are silent for too long, if the operator has chosen so; why an eviction waits; which level to
-raise to. Pure.
+"""Decides which members to evict for their silence, if the operator has chosen so, and which level to raise to;
+explains why an eviction waits. Pure.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,10 +11,12 @@ from crdtcast.exceptions import LocalProtocolError
 
 
 def to_evict(engine: GroupEngine, suspects: Mapping[str, Suspect], after: float) -> list[str]:
-    """Incarnations that this member should ask to evict, in one change. suspects: by name. after: seconds of silence.
+    """Incarnations that this member should request to evict, in one change.
 
-    Only where those who are heard are a majority of the voters: what a minority asks for would be done when it is
-    back, to members that live. One of them asks for all, the least that holds state.
+    suspects: by name.
+    after: seconds of silence.
+    Empty unless the members that are heard are a majority of the voters: a minority's request would be carried out
+    when it is back, against members that live. Only the lowest heard member that holds state requests, for all.
     """
     members = engine.members
     heard = {me for me in members if name_of(me) not in suspects and me not in engine.victims}
@@ -38,8 +40,11 @@ def why_not_evicted(
     suspects: Collection[str],
     described: Callable[[Sequence[str]], str],
 ) -> str:
-    """What an eviction waits for, and what an operator can do. wanted: incarnations. suspects: names. described: words
-    for incarnations.
+    """What an eviction waits for, and what an operator can do.
+
+    wanted: incarnations.
+    suspects: names.
+    described: text for incarnations.
     """
     names = sorted(map(name_of, wanted))
     waits_for = engine.waits_for()
@@ -72,9 +77,10 @@ def _is(names: Collection[str]) -> str:
 
 
 def level_to_raise(engine: GroupEngine, level: int | None = None) -> int:
-    """The format level to ask for: that one, or the greatest that all members read.
+    """The format level to request: `level`, or the highest that all members read.
 
-    Raises LocalProtocolError, with the members that must be upgraded, if all read the present one only.
+    Without `level`, raises LocalProtocolError, with the members that must be upgraded, if all read only the present
+    one.
     """
     if level is not None:
         return level

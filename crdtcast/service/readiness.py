@@ -1,4 +1,4 @@
-"""Whether clients should be sent to a process, and why not: one answer for nodes and gateways."""
+"""Whether clients should be sent to a process, and why not: the same rule for nodes and gateways."""
 
 from collections.abc import Mapping
 
@@ -11,8 +11,8 @@ from crdtcast.transport.peers import LinkPhase, LinkStatus
 
 
 class Readiness:
-    """Of one process, which is ready once it has caught up in its present incarnation, as long as it takes writes and
-    not every other member refuses it. A member that is cut off stays ready: it goes on by itself.
+    """Of one process. It is ready once it has caught up in its present incarnation, as long as it takes writes and not
+    every other member refuses it. A member that is cut off stays ready: it works alone.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Readiness:
     def obstacle(
         self, engine: Core, suspects: Mapping[str, object], links: Mapping[str, LinkStatus]
     ) -> str | None:
-        """Why clients should not be sent here; None: they should. suspects, links: by name."""
+        """Why clients should not be sent to this process; None if they should. suspects, links: by name."""
         if isinstance(engine, GroupEngine) and not engine.standing.can_send:
             return f"{engine.me} is {engine.standing.value}"
         if self._caught_up != engine.me:

@@ -30,14 +30,15 @@ from crdtcast.transport.options import Address, format_address, parse_address
 from crdtcast.transport.tcp import listen
 
 _LARGE = 2**20
-"""Bytes of a copy from which its progress is told in the log."""
+"""Bytes of a copy from which on the log shows its progress."""
 
 
 class NodeProcess:
-    """One member, its objects, and whoever asks about them. All of it belongs to the Trio thread.
+    """One member, its objects, and the connections of operators. All of it belongs to the Trio thread.
 
-    directory: the file layer of its journal. replica: None at a witness. copied: bytes of the group's state that are
-        here, and of how many.
+    directory: the file layer of its journal.
+    replica: None if it is a witness.
+    copied: bytes of the group's state copied so far, and their total.
     """
 
     def __init__(
@@ -68,11 +69,11 @@ class NodeProcess:
         self._readiness = Readiness()
         self._supervisor = Supervisor()
 
-    # Looking in
+    # State
 
     @property
     def member(self) -> Member:
-        """Raises NotReadyError until it is one."""
+        """Raises NotReadyError until it is a member."""
         if self._member is None:
             if self._founding is not None and self._founding.is_outside:
                 raise self._founding.why_outside()
@@ -85,7 +86,7 @@ class NodeProcess:
         return self._member
 
     def objects(self) -> Replica:
-        """Raises ConfigurationError at a witness."""
+        """Raises ConfigurationError if it is a witness."""
         if self.replica is None:
             raise ConfigurationError(
                 f"node {self.settings.name!r} is a witness and holds no objects: ask another member"
@@ -93,7 +94,7 @@ class NodeProcess:
         return self.replica
 
     def status(self) -> Status:
-        """Raises NotReadyError until there is one."""
+        """Raises NotReadyError until it is a member."""
         refused = 0 if self.replica is None else self.replica.machine.clock.refused
         journal = None
         if self._journal is not None:
@@ -107,7 +108,7 @@ class NodeProcess:
         )
 
     def waits_for(self) -> str | None:
-        """Why clients should not be sent here, for people; None: they should."""
+        """Why clients should not be sent to this process, for people; None if they should."""
         try:
             member = self.member
         except NotReadyError as error:
@@ -126,7 +127,7 @@ class NodeProcess:
         return self._readiness.obstacle(member.engine, shared.watching().suspects, shared.status())
 
     def gauges(self) -> Gauges:
-        """Metrics that there are before it is a member, too."""
+        """Metrics that exist before it is a member, too."""
         here, of = self.copied
         return {
             "copied_bytes": ("Bytes of the group's state copied so far", here),
@@ -134,14 +135,14 @@ class NodeProcess:
         }
 
     async def durable(self) -> None:
-        """Return when all that was done so far is in the journal; at once without one."""
+        """Return when all operations so far are in the journal; at once without one."""
         if self._journal is not None:
             await self.member.wait_durable()
 
     # Life
 
     async def run(self) -> None:
-        """Until a signal, or until it has left the group. Prints one line when it is a member."""
+        """Run until a signal, or until it has left the group. Prints one line when it is a member."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._supervisor.keep_alive)
@@ -167,7 +168,7 @@ class NodeProcess:
             await self._depart(member)
 
     async def _serve(self, nursery: trio.Nursery) -> None:
-        """Answer probes and operators, from the start."""
+        """Answer probes and operators, from the start on."""
         settings = self.settings
         if settings.metrics is not None:
             probes = Probes(
@@ -185,14 +186,14 @@ class NodeProcess:
         nursery.start_soon(trio.serve_listeners, admin.serve, [listener])
 
     def stop(self) -> None:
-        """Let `run` end; at once if it is no member yet, or is asked a second time."""
+        """Let `run` end; at once if it is no member yet, or on a second call."""
         if self._stop.is_set() or self._member is None:
             self._scope.cancel()
         self._stop.set()
         self._supervisor.stopping()
 
     async def leave(self) -> Departure:
-        """Leave the group, for as long as the settings say. `stop` is to follow."""
+        """Leave the group, within the time that the settings allow. Call `stop` afterwards."""
         member = self.member
         with trio.move_on_after(self.settings.leave_seconds) as scope:
             await member.leave()
@@ -270,8 +271,8 @@ class Evicting(Protocol):
 
 
 async def evict_the_silent(member: Evicting, after: float) -> None:
-    """Ask to evict whoever is silent for so many seconds, for ever; and no more, once they speak again before it is
-    decided. See `crdtcast.service.policy`.
+    """Request to evict members that are silent for `after` seconds; runs forever. A request is withdrawn if the
+    member speaks again before the decision. See `crdtcast.service.policy`.
     """
     logger = logging.getLogger("crdtcast.node")
     asked: set[str] = set()

@@ -1,4 +1,4 @@
-"""What an operator may choose about `crdtcast node`, and about every other member of a group."""
+"""The options of `crdtcast node`, and of every other member of a group."""
 
 import os
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings(ABC):
-    """What there is of every member. See the sentences."""
+    """The options of every member; the sentences describe them."""
 
     name: str = option(OptionKind.TEXT, "This node's name, unique in the group.")
     group: str = option(OptionKind.TEXT, "The group's name.", "default")
@@ -96,7 +96,7 @@ class MemberSettings(ABC):
     max_host_connections: int = option(OptionKind.NUMBER, "Most connections from one host.", 512)
 
     def wrong_in_common(self) -> list[str]:
-        """What contradicts itself of these, one line each."""
+        """Contradictions among these, one line each."""
         lines = []
         if self.join and not self.found and not self.contacts:
             lines.append(
@@ -147,20 +147,20 @@ class MemberSettings(ABC):
 
     @property
     def contacts(self) -> list[str]:
-        """Whom to join through: `join` without this node's own address, as far as it is written in the same way."""
+        """Addresses to join through: `join` without this node's own address, if that is written in the same way."""
         own = {self.listen, self.advertise}
         return [each for each in self.join if each not in own]
 
     def secrets(self) -> tuple[bytes, ...]:
-        """See `NodeOptions.secrets`. Raises ConfigurationError for a file that is of no use."""
+        """See `NodeOptions.secrets`. Raises ConfigurationError if the file is unusable."""
         return read_secrets(self.secret_file)
 
     def rotation(self) -> Rotation:
-        """Of the event log."""
+        """The rotation of the event log."""
         return Rotation(self.event_log_size, self.event_log_age)
 
     def link_options(self) -> dict[str, Any]:
-        """What `open_member` passes on to `NodeOptions`, but for name, addresses and group."""
+        """The options that `open_member` passes on to `NodeOptions`, except name, addresses and group."""
         return {
             "certificate": self.certificate,
             "key": self.key,
@@ -179,17 +179,17 @@ class MemberSettings(ABC):
 
     @abstractmethod
     def node_options(self) -> NodeOptions:
-        """(For `wrong_in_common`.) Raises ConfigurationError for what no node can have."""
+        """The options of the node. Raises ConfigurationError if one is invalid."""
 
     @property
     def admin_place(self) -> str:
-        """Where operators connect: as given, or a socket of this user's own."""
+        """Where operators connect: as given, or this user's socket for the node."""
         return self.admin or default_socket(self.group, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings(MemberSettings):
-    """Of `crdtcast node`."""
+    """The options of `crdtcast node`."""
 
     founders: tuple[str, ...] = option(
         OptionKind.NAMED_ADDRESSES,
@@ -228,7 +228,7 @@ class NodeSettings(MemberSettings):
     )
 
     def wrong(self) -> list[str]:
-        """What contradicts itself, one line each."""
+        """All contradictions, one line each."""
         lines = []
         given = [what for what in ("founders", "found", "join") if getattr(self, what)]
         if not given and self.journal is None:
@@ -281,11 +281,11 @@ class NodeSettings(MemberSettings):
 
     @property
     def founder_addresses(self) -> dict[str, str]:
-        """`founders`: where each of them is, by name."""
+        """The addresses in `founders`, by name."""
         return {name: at for name, _, at in (each.partition("=") for each in self.founders)}
 
     def limits(self) -> Limits:
-        """What the member may hold that is not stable."""
+        """The limits on the member's unstable data."""
         return Limits(
             memory_bytes=self.store_memory_bytes,
             most_bytes=self.store_most_bytes,
@@ -293,7 +293,7 @@ class NodeSettings(MemberSettings):
         )
 
     def node_options(self) -> NodeOptions:
-        """(For `wrong`.) Raises ConfigurationError for what no node can have."""
+        """See `MemberSettings.node_options`."""
         return NodeOptions(
             name=self.name,
             group=self.group,
@@ -304,7 +304,7 @@ class NodeSettings(MemberSettings):
 
 
 def cannot_be_dialled(option: str, listen: str, contacts: Sequence[str]) -> Sequence[str]:
-    """Why the others cannot dial a member that listens there and does not advertise another address."""
+    """Why other members cannot dial one that listens there and advertises no other address."""
     if parse_address(listen)[0] in WILDCARDS:
         return [
             (
@@ -329,7 +329,7 @@ def is_path(place: str) -> bool:
 
 
 def socket_directory() -> str:
-    """Where nodes of this user have their sockets, unless they are told otherwise."""
+    """The default directory of the sockets of this user's nodes."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return os.path.join(runtime, "crdtcast") if runtime else f"/tmp/crdtcast-{os.getuid()}"
 

@@ -1,4 +1,4 @@
-"""The service manager that has started this process: told when it serves, that it lives, and that it stops.
+"""Notifies the service manager that has started this process: it serves, it is alive, it stops.
 
 The protocol is sd_notify(3): datagrams to the socket of `NOTIFY_SOCKET`. Without that variable nothing is sent.
 """
@@ -14,22 +14,22 @@ _LOGGER = logging.getLogger("crdtcast")
 
 
 class Supervisor:
-    """Tells nothing where the environment names no socket."""
+    """Sends nothing if the environment names no socket."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._place = environment.get("NOTIFY_SOCKET", "")
         self._period = _watchdog(environment)
 
     def ready(self) -> None:
-        """It serves."""
+        """The process serves."""
         self._tell("READY=1\nSTATUS=serves")
 
     def stopping(self) -> None:
-        """It has been told to stop, and is about to."""
+        """The process is about to stop."""
         self._tell("STOPPING=1\nSTATUS=stops")
 
     async def keep_alive(self) -> None:
-        """Say for as long as this runs that its loop turns; at once, and twice in the time that is allowed."""
+        """Report while this runs that the event loop turns: at once, then twice in the allowed time."""
         self._tell("STATUS=starts")
         while self._period:
             self._tell("WATCHDOG=1")
@@ -50,7 +50,7 @@ class Supervisor:
 
 
 def _watchdog(environment: Mapping[str, str]) -> float:
-    """Seconds within which the manager wants to hear that this process lives; 0: it does not ask."""
+    """Seconds within which the manager expects a sign of life; 0 if it expects none."""
     told, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID")
     if not told.isdecimal() or process not in (None, str(os.getpid())):
         return 0.0

@@ -1,6 +1,6 @@
 """The public test kit: check a CRDT against a specification, run vector files, and test nodes in memory.
 
-Parts that need Hypothesis (`pip install 'crdtcast[test]'`) are loaded when they are first used.
+Parts that need Hypothesis (`pip install 'crdtcast[test]'`) are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,8 @@
-"""A disk in memory that loses at a crash what was not synced, for tests of what has to survive one.
+"""A disk in memory that loses at a crash what was not synced, for tests of data that must survive a crash.
 
-`Disk` is a `crdtcast.journal.directory.Directory`. What may be left after a crash is enumerated, not
-drawn: `Disk.crashes`. Names and contents are synced apart, as file systems do it; names may be
-written in any order, and so may the sectors of a file.
+`Disk` is a `crdtcast.journal.directory.Directory`. `Disk.crashes` enumerates what a crash may leave; nothing is random.
+Names and contents are synced separately, as by file systems. Names may be written in any order, and so may the sectors
+of a file.
 """
 
 import errno
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 SECTOR = 512
 _MOST = 4
-"""Unsynced steps of a directory, or writes to a file, of which every subset is tried."""
+"""Up to so many unsynced steps of a directory, or writes to a file, every subset is tried."""
 
 
 class Crash(BaseException):
@@ -23,7 +23,7 @@ class Crash(BaseException):
 
 @dataclass(slots=True, eq=False)
 class _Inode:
-    """A file, whatever its names. durable: what a crash leaves. unsynced: writes since then."""
+    """A file, independent of its names. durable: what a crash leaves. unsynced: writes since then."""
 
     number: int
     durable: bytes = b""
@@ -35,12 +35,12 @@ class _Inode:
         return _written(self.durable, self.unsynced)
 
     def outcomes(self) -> Iterator[bytes]:
-        """What it may hold after a crash."""
+        """The contents that it may have after a crash."""
         writes = self.unsynced
         for kept in _subsets(len(writes)):
             yield _written(self.durable, [writes[k] for k in kept])
         if writes:
-            # The last one is torn: its first sectors, its last ones, or all of it as zeros.
+            # The last write is torn: only its first sectors, only its last ones, or zeros instead of it.
             *before, (offset, content) = writes
             cut = SECTOR - offset % SECTOR
             half = cut + max(0, (len(content) - cut) // 2 // SECTOR * SECTOR)
@@ -49,14 +49,14 @@ class _Inode:
                 yield _written(self.durable, [*before, (offset + half, content[half:])])
             end = offset + len(content)
             if end > len(self.durable):
-                # The file has grown, and what it has grown by was never written.
+                # The file has grown, and its new part was never written.
                 kept_bytes = max(0, len(self.durable) - offset)
                 zeros = content[:kept_bytes] + bytes(len(content) - kept_bytes)
                 yield _written(self.durable, [*before, (offset, zeros)])
 
 
 def _subsets(size: int) -> Iterator[tuple[int, ...]]:
-    """Of `size` things: every subset of a few, else all of their beginnings."""
+    """Of `size` things: every subset if they are few, else every prefix."""
     if size > _MOST:
         yield from (tuple(range(kept)) for kept in range(size + 1))
         return
@@ -81,7 +81,7 @@ class DiskFile:
         self._has_lock = False
 
     def write(self, offset: int, content: bytes) -> None:
-        """Not durable before `sync`."""
+        """Write it; not durable before `sync`."""
         if not self._disk.step():
             return
         room = self._disk.room
@@ -94,13 +94,13 @@ class DiskFile:
         self._inode.unsynced.append((offset, content))
 
     def sync(self) -> None:
-        """The content is durable; whether the file has a name is the directory's matter."""
+        """Make the content durable. The file's name is synced by its directory."""
         if self._disk.step(sync=True):
             self._inode.durable = self._inode.content
             self._inode.unsynced.clear()
 
     def lock(self) -> bool:
-        """Whether nobody else has it."""
+        """Lock it. Returns False if another open file has the lock."""
         if self._inode.locked and not self._has_lock:
             return False
         self._inode.locked = self._has_lock = True
@@ -108,17 +108,17 @@ class DiskFile:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Which file this is."""
+        """Tells this file from all others."""
         return self._inode.number, 0
 
     def close(self) -> None:
-        """Syncs nothing."""
+        """Close it, without a sync."""
         if self._has_lock:
             self._inode.locked = self._has_lock = False
 
 
 class Disk:
-    """One directory in memory that can lose unsynced data. `Disk()` is an empty one.
+    """One directory in memory that can lose unsynced data. `Disk()` is empty.
 
     crash_at: raise `Crash` at this step, counted from 1, instead of taking it.
     without: a line of code, as in `synced_by`, whose syncs do nothing, to show that a test needs them.
@@ -136,9 +136,9 @@ class Disk:
         self.without = without
         self.room = room
         self.steps: int = 0
-        """How many writes, syncs and changes of names there were."""
+        """Number of writes, syncs and changes of names so far."""
         self.synced_by: set[tuple[str, int]] = set()
-        """File and line of all that has synced."""
+        """File and line of each call that has synced."""
         self.broken: OSError | None = None
         """Raised by every further step; for a disk that fails."""
         self._inodes = itertools.count(1)
@@ -147,7 +147,7 @@ class Disk:
         self._unsynced: list[Callable[[dict[str, _Inode]], None]] = []
 
     def step(self, *, sync: bool = False) -> bool:
-        """(For its files.) Something is about to happen. Whether it does."""
+        """Count a step. Returns whether it takes effect."""
         self.steps += 1
         if self.steps == self.crash_at:
             raise Crash
@@ -168,19 +168,19 @@ class Disk:
     # What a journal does
 
     def names(self) -> list[str]:
-        """The files that have names."""
+        """The names of the files."""
         return sorted(self._names)
 
     def read(self, name: str) -> bytes:
-        """What was written, synced or not."""
+        """The content as written, synced or not."""
         return self._inode(name).content
 
     def create(self, name: str) -> DiskFile:
-        """A new file, in the place of an old one."""
+        """A new, empty file; it replaces an old one."""
         return self._new(name)
 
     def open(self, name: str) -> DiskFile:
-        """The file as it is, or a new one."""
+        """The file with its content, or a new one."""
         if name in self._names:
             return DiskFile(self, self._names[name])
         return self._new(name)
@@ -191,7 +191,7 @@ class Disk:
         return DiskFile(self, inode)
 
     def rename(self, old: str, new: str) -> None:
-        """Not durable before `sync`."""
+        """Rename it; not durable before `sync`."""
         inode = self._inode(old)
 
         def move(names: dict[str, _Inode]) -> None:
@@ -201,11 +201,11 @@ class Disk:
         self._change(move)
 
     def remove(self, name: str) -> None:
-        """Not durable before `sync`."""
+        """Remove it; not durable before `sync`."""
         self._change(lambda names: names.pop(name, None))
 
     def sync(self) -> None:
-        """The names are durable; what is in the files is theirs."""
+        """Make the names durable. Contents are synced by the files."""
         if self.step(sync=True):
             self._durable_names = dict(self._names)
             self._unsynced.clear()

@@ -1,10 +1,8 @@
-"""A group of replicas of one object, in memory, in one thread: causal broadcast reduced to its
-definition.
+"""A group of replicas of one object, in memory, in one thread: causal broadcast reduced to its definition.
 
-No engine, no network, nothing random: the test says what is issued, delivered and stabilised, and
-the group allows only what causal delivery allows. Stability is as early as its definition permits,
-earlier than any real middleware could know it, so that a type that forgets too much has nowhere to
-hide.
+No engine, no network, nothing random: the test decides what is issued, delivered and stabilised, and the group allows
+only what causal delivery allows. Stability comes as early as its definition permits, which is earlier than any real
+middleware could know it. So a type that forgets too much is found.
 """
 
 from collections.abc import Sequence
@@ -42,7 +40,7 @@ class VisibleOperation:
 
     name, args: as issued, with defaults filled in and collections as lists.
     index: its place in its message, before `compress`.
-    sent: its place in the sent message (the identity of a list element contains it); None if `compress` has changed it.
+    sent: its place in the sent message (the identity of a list element contains it); None if `compress` changed it.
     """
 
     name: str
@@ -66,8 +64,8 @@ class VisibleOperation:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message of the group: its tag, its operations as they travel (packed, as over a wire), and
-    as they were before `compress`.
+    """A message of the group: its tag, its operations as sent (packed, as over a wire), and its operations before
+    `compress`.
     """
 
     tag: Tag
@@ -78,7 +76,7 @@ class Sent:
         return _unpacked(self.payload)
 
     def visible(self) -> list["VisibleOperation"]:
-        """What a specification is to see of this message: what was meant, not what was sent."""
+        """The operations that a specification sees: those before `compress`."""
         # From the end: of equal operations, `compress` drops the earlier ones.
         unmatched = list(enumerate(self.operations()))[::-1]
         visible: list[VisibleOperation] = []
@@ -98,9 +96,7 @@ def _unpacked(payload: bytes) -> list[list[Any]]:
 
 
 class ModelReplica(Generic[C]):
-    """One replica: its object, its vector, what it has delivered and what of that is not stable
-    yet.
-    """
+    """One replica: its object, its vector, its delivered operations, and its messages that are not stable yet."""
 
     __slots__ = ("crdt", "name", "unstable", "vector", "visible")
 
@@ -119,8 +115,8 @@ class Group(Generic[C]):
         self.members: list[ModelReplica[C]] = [
             ModelReplica(chr(ord("a") + number), crdt()) for number in range(size)
         ]
-        # Clocks that stand still make a Lamport clock of the hybrid one: it shows nothing that
-        # causality does not, and has many equal times.
+        # Clocks that stand still turn the hybrid clock into a Lamport clock: it shows only
+        # causality, and has many equal times.
         for member in self.members:
             member.crdt.site = Site(member.name, HLC(lambda: 0))
         self._sent: dict[str, list[Sent]] = {member.name: [] for member in self.members}
@@ -130,8 +126,8 @@ class Group(Generic[C]):
     ) -> Sent:
         """Prepare the calls at a member, send them as one message, and deliver it there.
 
-        `compressed`: send what the type makes of them by `compress`; it has to mean the same.
-        Raises InvalidOperationError, nothing sent, if the type refuses one of them.
+        compressed: send the type's `compress` of them, which must mean the same.
+        Raises InvalidOperationError, and sends nothing, if the type refuses one of them.
         """
         operations: list[list[Any]] = []
         for call in calls:
@@ -165,10 +161,10 @@ class Group(Generic[C]):
         member.unstable.append(message)
 
     def can_stabilise(self, member: ModelReplica[C]) -> list[Sent]:
-        """The messages that are stable at a member, by definition, and not reported there yet; in delivery order.
+        """The messages that are stable at a member, by definition, and not reported to it yet; in delivery order.
 
-        A message is stable here when no concurrent one can be delivered here any more: every member has delivered it
-        (so all later messages depend on it), and all messages on their way here depend on it.
+        A message is stable at a member when it cannot deliver a concurrent one any more: every member has delivered it
+        (so all later messages depend on it), and all messages on their way to this member depend on it.
         """
         everywhere = {
             origin: min(other.vector.get(origin, 0) for other in self.members)

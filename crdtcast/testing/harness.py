@@ -1,8 +1,7 @@
-"""Check a CRDT against a specification: a function from the visible operations, with their causal
-order, to the value.
+"""Checks a CRDT against a specification: a function from the visible operations, with their causal order, to the value.
 
-The idea is antidote_crdt's: state what the value must be from the history alone, and let random
-schedules look for a replica that disagrees.
+The idea is antidote_crdt's: define the value from the history alone, and search random schedules for a replica that
+disagrees.
 """
 
 import random
@@ -53,9 +52,9 @@ def check_crdt(
     Checked after every step: the value; that replicas with equal operations have equal digests, and replicas with
     different values different ones; that `prepare` changes nothing; that stability, however early, changes no value;
     that a snapshot restores to the same value, log and bytes. Checked at the end: convergence; an empty log once all is
-    stable; that `value` is a copy. Half of the schedules compress messages of several operations. A schedule without a
-    permitted operation proves nothing, so an operation that is refused each time is an AssertionError, too. An error
-    that the type raises gets the same note.
+    stable; that `value` is a copy. Half of the schedules compress messages of several operations. An operation that is
+    refused each time was not checked, so it raises AssertionError, too. An error that the type raises gets the same
+    note.
     """
 
     @seeded(seed)
@@ -74,7 +73,7 @@ def check_crdt(
 
     tried = Tried()
 
-    # Hypothesis reseeds the global generator; the caller's must not notice.
+    # Hypothesis reseeds the global generator; the caller's state must not change.
     state = random.getstate()
     try:
         schedule_holds()
@@ -94,17 +93,17 @@ def run_schedule(
 
 
 class Tried:
-    """Which operations were accepted at all, and why the others were refused."""
+    """The operations that were accepted at least once, and why the others were refused."""
 
     ENOUGH = 100
-    """Refusals of an operation that was never accepted, from which on it looks like a mistake."""
+    """So many refusals of an operation that was never accepted look like a mistake."""
 
     def __init__(self) -> None:
         self.accepted: set[str] = set()
         self.refusals: dict[str, list[str]] = {}
 
     def check(self, crdt: type[PureOpCRDT[Any]]) -> None:
-        """Raise AssertionError if a check with these operations has checked less than it seems."""
+        """Raises AssertionError if an operation was never accepted, and so not checked."""
         for name, reasons in self.refusals.items():
             if name in self.accepted:
                 continue
@@ -129,7 +128,7 @@ class _Run:
         self.specification = specification
         self.group: Group[PureOpCRDT[Any]] = Group(crdt, schedule.members)
         self.steps: list[str] = []
-        # Of each set of visible operations: what it is worth, which no order of them may change.
+        # Of each set of visible operations: its expected value, the same in every order.
         self.expected: dict[tuple[tuple[str, int], ...], tuple[Any, bytes]] = {}
         self.digests: dict[tuple[tuple[str, int], ...], str] = {}
         self.values: dict[str, bytes] = {}  # of each digest

@@ -1,4 +1,4 @@
-"""Journals in tests: what every one has to do, and one whose disk is in memory."""
+"""Journals in tests: a check of the interface, and a journal on a disk in memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from crdtcast.testing.disk import Disk
 class DiskJournal(FileJournal):
     """A file journal on a `Disk`, for tests with a simulated clock: its syncs take no time and no thread.
 
-    disk: a new one, or one that an earlier life or a crash has left (`Disk.crashes`).
+    disk: a new one, or one left by an earlier life or a crash (`Disk.crashes`).
     trusted: see `FileJournal`.
     """
 
@@ -25,10 +25,10 @@ class DiskJournal(FileJournal):
 
 
 def check_journal(open_journal: Callable[[], Journal], *, seed: int = 0, rounds: int = 30) -> None:
-    """Raise AssertionError unless the journal keeps what it has synced, in order, and nothing else.
+    """Raises AssertionError unless the journal keeps what it has synced, in order, and nothing else.
 
-    open_journal: each call returns an object that is not loaded yet, for the same journal, which is empty at the first
-        call.
+    open_journal: each call returns an object that is not loaded yet, for the same journal. The journal is empty at the
+        first call.
     seed: of the random operations.
     rounds: the number of times that the journal is loaded.
 

@@ -7,8 +7,8 @@
                 async with open_member("us", join=eu.address, machine=Mine()) as us:
                     network.cut("us")
 
-Whatever is opened inside the block (`open_member`, `open_host`, `open_replica`) listens and
-dials there. No socket is opened, and no waiting takes real time.
+What is opened inside the block (`open_member`, `open_host`, `open_replica`) listens and dials on this network. It opens
+no socket, and no waiting takes real time.
 """
 
 import errno
@@ -31,14 +31,14 @@ from crdtcast.wire.frames import FrameKind
 
 _LENGTH = 4
 _DRIVEN = frozenset({FrameKind.MESSAGE, FrameKind.DIGEST, FrameKind.GROUPED})
-"""All others have to come, and in their order, or the link is of no use."""
+"""Kinds that a test may hold. All others must arrive in order, or the link is unusable."""
 
 
 def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make an ordinary function of an async test. It runs on Trio's mock clock, which jumps to the next deadline
+    """Turn an async test into an ordinary function. It runs on Trio's mock clock, which jumps to the next deadline
     whenever all tasks wait.
 
-    A journal on disk works in threads, whose time is not simulated: use `MemoryJournal`, or `DiskJournal`.
+    A journal on disk works in threads, whose time is not simulated: use `MemoryJournal` or `DiskJournal`.
     """
 
     @functools.wraps(test)
@@ -60,19 +60,19 @@ async def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> N
 class Line:
     """The messages from one node to another. Made by `Network.line`; outlives connections.
 
-    While it `hold`s, messages and digests wait here, and go on when the test says so, in any order, or never. Frames
-    that open a link or concern groups go on at once. With TLS it cannot tell frames apart, and all go on.
+    While it `hold`s, messages and digests wait in it, and the test delivers them in any order, or never. Frames that
+    open a link or concern groups pass at once. With TLS it cannot tell frames apart, and all pass.
     """
 
     def __init__(self) -> None:
         self.holding: bool = False
         self.silent = False
-        """Whether all that is sent vanishes, and nobody is told."""
+        """Whether everything sent vanishes, without notice to either side."""
         self._waiting: list[tuple[_SendEnd, bytes]] = []
 
     @property
     def waiting(self) -> int:
-        """The number of frames that wait."""
+        """The number of waiting frames."""
         return len(self._waiting)
 
     def hold(self) -> None:
@@ -80,12 +80,12 @@ class Line:
         self.holding = True
 
     def deliver(self, index: int = 0) -> None:
-        """Deliver the waiting frame in this place. Raises IndexError if there is none."""
+        """Deliver the waiting frame at this index. Raises IndexError if there is none."""
         end, frame = self._waiting.pop(index)
         end.hand_over(frame)
 
     def drop(self, index: int = 0) -> None:
-        """Lose the waiting frame in this place. Raises IndexError if there is none."""
+        """Lose the waiting frame at this index. Raises IndexError if there is none."""
         del self._waiting[index]
 
     def flow(self) -> None:
@@ -95,14 +95,14 @@ class Line:
             self.deliver()
 
     def sent(self, end: "_SendEnd", frame: bytes) -> None:
-        """(For connections.)"""
+        """A connection's end has sent a frame."""
         if self.holding and _is_driven(frame):
             self._waiting.append((end, frame))
         else:
             end.hand_over(frame)
 
     def ended(self, end: "_SendEnd") -> None:
-        """(For connections.) What waits for that one is lost with it."""
+        """A connection's end is closed; its waiting frames are lost."""
         self._waiting = [(e, frame) for e, frame in self._waiting if e is not end]
 
 
@@ -160,7 +160,7 @@ class Network(Transport):
     async def listen(
         self, name: str, address: Address
     ) -> tuple[Address, Sequence[trio.abc.Listener[trio.abc.Stream]]]:
-        """See `Transport`. Port 0 takes one that nobody has."""
+        """See `Transport`. Port 0 stands for any free port."""
         await trio.lowlevel.checkpoint()
         host, port = address
         taken = {used for _, used in self._listeners}
@@ -215,7 +215,7 @@ class _Listener(trio.abc.Listener[trio.abc.Stream]):
 
 
 class _SendEnd(trio.abc.SendStream):
-    """Cuts what is written into frames, for its line. Where no frames can be told apart, all goes on."""
+    """Cuts what is written into frames, for its line. If frames cannot be told apart, everything passes."""
 
     def __init__(self, line: Line, there: trio.testing.MemoryReceiveStream) -> None:
         self.closed: bool = False
@@ -255,7 +255,7 @@ class _SendEnd(trio.abc.SendStream):
         try:
             self._there.put_data(data)
         except trio.ClosedResourceError:
-            self.close()  # the other end has gone: the next write fails
+            self.close()  # the other end is closed: the next write fails
 
     async def wait_send_all_might_not_block(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -280,5 +280,5 @@ def _one_way(line: Line) -> tuple[_SendEnd, trio.testing.MemoryReceiveStream]:
 def _is_driven(frame: bytes) -> bool:
     """Whether it is a message, a digest or something else of a group, compressed or not."""
     first, kind = frame[_LENGTH : _LENGTH + 1], frame[_LENGTH + 1 : _LENGTH + 2]
-    is_list = b"\x90" <= first <= b"\x9f"  # as msgpack has it; compressed, it is none
+    is_list = b"\x90" <= first <= b"\x9f"  # as in msgpack; a compressed frame is not a list
     return not is_list or (kind != b"" and kind[0] in _DRIVEN)

@@ -1,9 +1,9 @@
-"""Check a CRDT in every causal order of small cases: nothing random, nothing left out.
+"""Checks a CRDT in every causal order of small cases: nothing random, nothing left out.
 
-All histories of up to so many operations are made: who issues what, having seen what. Each is
-delivered in all of its causal orders, with nothing ever stable and with everything stable as early
-as that is possible. Small histories come first, so the first failure is a shortest one. (The idea
-that small cases, in full, find most faults: Jackson, "Software Abstractions", 2006.)
+All histories of up to so many operations are made: which member issues what, after which others. Each is delivered in
+all of its causal orders, once with no stability and once with stability as early as possible. Small histories come
+first, so the first failure is a shortest one. (The idea that small cases, in full, find most faults: Jackson, "Software
+Abstractions", 2006.)
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from crdtcast.testing.vectors.run import linear_extensions
 
 @dataclass(frozen=True, slots=True)
 class OrderPlace:
-    """A message's place in a history: who sends it, and the positions of all that came before."""
+    """A message's place in a history: its sender, and the positions of all messages before it."""
 
     member: int
     past: frozenset[int]
@@ -32,8 +32,8 @@ class OrderPlace:
 
 @dataclass(frozen=True, slots=True)
 class EveryOrder:
-    """The number of histories that ran, and of deliveries of them in some order. `refused` counts histories with an
-    operation that the type refuses there.
+    """The number of histories that ran, and of their deliveries in some order. `refused` counts histories with an
+    operation that the type refuses.
     """
 
     histories: int
@@ -50,14 +50,14 @@ def check_every_order(
     members: int = 3,
 ) -> EveryOrder:
     """Run all histories of up to `operations` operations by up to `members` members, in every causal order. Raises
-    AssertionError for the first one that fails, with the history as a note.
+    AssertionError, with the history as a note, for the first that fails.
 
     calls: tuples (name, argument, ...); each operation is one of them.
 
     Checked after every delivery: the value; that stability, as early as possible, does not change it; that equal
-    operations give equal digests; that a snapshot restores to the same. Checked at the end: an empty log once all is
-    stable. The number of runs grows fast: with 4 calls there are 2,692 orders of 3 operations, and a hundred times as
-    many of 4.
+    operations give equal digests; that a snapshot restores to the same state. Checked at the end: an empty log once all
+    is stable. The number of runs grows fast: with 4 calls there are 2,692 orders of 3 operations, and a hundred times
+    as many of 4.
     """
     histories = runs = refused = 0
     tried = Tried()
@@ -80,8 +80,8 @@ def check_every_order(
 
 
 def shapes(size: int, members: int) -> Iterator[list[OrderPlace]]:
-    """Every way in which `size` messages of up to `members` members can have seen each other. The
-    first message is of member 0, and so on: other names make no other history.
+    """Every way in which `size` messages of up to `members` members can depend on each other. New members appear in
+    order, the first as member 0: other names would make no other history.
     """
 
     def extended(places: list[OrderPlace]) -> Iterator[list[OrderPlace]]:
@@ -122,7 +122,7 @@ class _History:
         self.prepared = self._prepare()
 
     def _prepare(self) -> bool:
-        """Issue each operation at a source that has delivered what it is to have seen."""
+        """Issue each operation at a source that has delivered exactly its past."""
         for place, call in zip(self.places, self.calls, strict=True):
             source = self._new(_name(place.member))
             vector: dict[str, int] = {}

@@ -1,8 +1,7 @@
-"""Random schedules for a group: who issues what, what is delivered where and when, what becomes
-stable, who restarts.
+"""Random schedules for a group: operations, deliveries, stability and restarts.
 
-A schedule is a list of small values that Hypothesis shrinks. An action that is not possible when
-its turn comes (there is nothing to deliver) does nothing, so every list is a schedule.
+A schedule is a list of small values that Hypothesis shrinks. An action that is impossible in its turn, such as a
+delivery without a message, does nothing. So every list is a schedule.
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Stabilise:
-    """A member is told of the first `most` messages that have become stable there."""
+    """A member is notified of the first `most` messages that have become stable at it."""
 
     member: int
     most: int
@@ -40,19 +39,19 @@ class Stabilise:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A member goes on from a snapshot of itself."""
+    """A member continues from a snapshot of itself."""
 
     member: int
 
 
 @dataclass(frozen=True, slots=True)
 class Synchronise:
-    """Everybody delivers all that is on its way: what comes next finds a stable part to act on."""
+    """All members deliver everything on its way, so that later actions find a stable part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing happens: what shrinking leaves over of an action that did not matter."""
+    """Nothing happens: shrinking replaces an action that does not matter by this."""
 
 
 Action: TypeAlias = Wait | Issue | Deliver | Stabilise | Restart | Synchronise
@@ -60,8 +59,10 @@ Action: TypeAlias = Wait | Issue | Deliver | Stabilise | Restart | Synchronise
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`eager`: everything is reported stable everywhere the moment the definition allows it.
-    `compressed`: what a message carries goes through the type's `compress`.
+    """The actions of a group.
+
+    eager: everything is reported stable at every member as soon as the definition allows it.
+    compressed: messages pass the type's `compress`.
     """
 
     members: int
@@ -70,7 +71,7 @@ class Schedule:
     compressed: bool = False
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        """For Hypothesis, which else tells for seconds how each part of a failing schedule was drawn."""
+        """Keeps Hypothesis from printing how each part of a failing schedule was drawn, which takes seconds."""
         printer.text(repr(self))
 
 
@@ -83,9 +84,7 @@ def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[
 def schedules(
     operations: st.SearchStrategy[Sequence[Any]], *, members: int = 3, actions: int = 30
 ) -> st.SearchStrategy[Schedule]:
-    """Schedules of up to `actions` actions whose operations, (name, argument, ...), come from a
-    strategy.
-    """
+    """Schedules of up to `actions` actions. operations: a strategy for tuples (name, argument, ...)."""
     member = st.integers(0, members - 1)
     call = operations.map(lambda operation: Call(*operation))
     issue = st.builds(Issue, member, st.lists(call, min_size=1, max_size=3).map(tuple))
@@ -94,7 +93,7 @@ def schedules(
     stabilise = st.builds(Stabilise, member, st.integers(1, 3))
     restart = st.builds(Restart, member)
     synchronise = st.just(Synchronise())
-    # Shrinking goes to the left, to waiting. Every message is delivered twice or more.
+    # Shrinking moves to the left, to waiting. Deliveries weigh most: each message needs two or more.
     action = weighted(
         (1, st.just(Wait())),
         (6, deliver),

@@ -1,1 +1,1 @@
-"""How processes reach each other: links over TCP or TLS, their queues, and what drives an engine on them."""
+"""How processes reach each other: links over TCP or TLS, their queues, and the drivers of engines on them."""

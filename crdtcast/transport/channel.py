@@ -1,5 +1,5 @@
-"""One group on shared links: moves what its engine wants sent to those who are in it, and what they
-send to the engine. Stores nothing, applies nothing, decides nothing about members.
+"""One group on shared links: it moves the engine's messages to the members of the group, and theirs to the engine. It
+stores nothing, applies nothing, and decides nothing about members.
 """
 
 import logging
@@ -29,14 +29,16 @@ from crdtcast.wire.handshake import Reason
 
 
 class Channel(EngineDriver):
-    """A group of one process. ConfigurationError for what is no name, LocalProtocolError if the group is open already.
+    """One group of this process. Raises ConfigurationError if the group's name is invalid, LocalProtocolError if the
+    group is open already.
 
-    engine: None until there is one; set it by `start`, and another one by `start` again. group_id:
-        see `Here`; to be set before.
-    on_rolled_back: a peer remembers more of this incarnation than it does itself; the node ends then.
-    on_founding: a peer founds a group of that name. on_here: a peer says who it is while there is no engine.
-    on_asked: takes frames of the dialogue by which members join. on_gone: whoever was in it on that
-        link is not any more, or has become a member.
+    engine: None until `start`; a further `start` replaces it.
+    group_id: see `Here`; set it before `start`.
+    on_rolled_back: a peer remembers more of this incarnation than it does itself; by default the node ends.
+    on_founding: a peer founds a group of that name.
+    on_here: a peer announces itself while there is no engine.
+    on_asked: takes frames of the dialogue by which members join.
+    on_gone: the peer on that link is gone or has become a member, so any such dialogue with it ends.
     """
 
     def __init__(self, shared: SharedLinks, group: str) -> None:
@@ -46,17 +48,17 @@ class Channel(EngineDriver):
         self.engine: GroupEngine | None = None
         self.group_id = ""
         self.serials: Iterator[int] = count(1)
-        """Numbers for what this member asks its peers for."""
+        """Numbers for this member's requests to its peers."""
         self.on_asked: Callable[[Link, InGroup], None] = _nobody_to_ask
         self.on_gone: Callable[[Link], None] = _nothing_of_it
         self.announcement: Announcement | None = None
-        """How far the founding of the group is, as seen from this process; None: it does not take part in that."""
+        """The state of the group's founding, as seen from this process; None: it does not take part in one."""
         self.on_founding: Callable[[Link, Announcement], None] = _no_founder
         self.on_here: Callable[[Link, Here], None] = _not_yet
         self.on_rolled_back: Callable[[RolledBackError], None] = self.ended
         self.closed: bool = False
         self.here: dict[str, str] = {}
-        """Name -> incarnation, of those who are linked and say that they are in the group."""
+        """Name -> incarnation, of linked peers that have announced themselves in the group."""
         self._backlog = 0
         self._scope = trio.CancelScope()
         self.number: int = shared.open(self)
@@ -66,7 +68,7 @@ class Channel(EngineDriver):
         assert self.engine is not None
         return self.engine
 
-    # What a member of the group sees of its runtime
+    # For the group's member
 
     @property
     def name(self) -> str:
@@ -78,22 +80,22 @@ class Channel(EngineDriver):
 
     @property
     def address(self) -> Address:
-        """Host and port where the links' other processes reach this one."""
+        """Host and port where other processes reach this one."""
         return self.shared.address
 
     @property
     def max_payload(self) -> int:
-        """The longest payload that may be given to `Engine.send`, in bytes."""
+        """The longest payload, in bytes, that `Engine.send` accepts."""
         return self.shared.options.max_payload
 
     def status(self) -> dict[str, LinkStatus]:
-        """State of the links with those who are in the group."""
+        """State of the links with peers in the group."""
         return {name: link for name, link in self.shared.status().items() if name in self.here}
 
     def check_not_refused(self, purpose: str) -> None:
-        """Raise HandshakeError if all processes that are dialled refuse this one: only an operator can change that.
+        """Raises HandshakeError if all dialled processes refuse this one: only an operator can change that.
 
-        purpose: what this member wants of the group, a verb.
+        purpose: what this member wants to do with the group, a verb.
         """
         status = self.shared.status()
         if status and all(link.state is LinkPhase.REFUSED for link in status.values()):
@@ -123,29 +125,29 @@ class Channel(EngineDriver):
             await self.ticking.run()
 
     def close(self) -> None:
-        """Take part no more. The links stay."""
+        """Leave the links, which stay up."""
         if not self.closed:
             self.closed = True
             self._scope.cancel()
             self.shared.closed(self)
 
     def ended(self, error: Exception) -> None:
-        """The application has failed: its node ends, with that error."""
+        """The application has failed: end its node with that error."""
         self.shared.ended(error)
 
     # Sending
 
     def transmit(self) -> None:
-        """(For `EngineDriver`.)"""
+        """See `EngineDriver`."""
         if self.engine is not None:
             self.send_effects(self.engine.take_outbox())
 
     def before_writing(self, fill: Callable[[], None]) -> bool:
-        """(For `EngineDriver`.)"""
+        """See `EngineDriver`."""
         return self.shared.before_writing(fill)
 
     def send_effects(self, effects: list[Transmit]) -> None:
-        """Queue what the engine has wanted sent."""
+        """Queue the engine's messages."""
         if self.closed:
             return
         for to, kind, messages in runs(effects):
@@ -158,7 +160,7 @@ class Channel(EngineDriver):
                 self._send(names, kind, messages)
 
     def send_to(self, names: list[str], frame: InGroup) -> None:
-        """Queue a frame for those of these names that are linked."""
+        """Queue a frame for those of these peers that are linked."""
         self._send(names, FrameKind.GROUPED, [frame])
 
     def _send(self, names: list[str], kind: FrameKind, frames: list[InGroup]) -> None:
@@ -176,14 +178,14 @@ class Channel(EngineDriver):
     # Peers
 
     def heard_founding(self, link: Link, announcement: Announcement) -> None:
-        """The peer founds a group of that name."""
+        """The peer founds a group of the same name."""
         self.on_founding(link, announcement)
 
     def heard_here(self, link: Link, here: Here) -> None:
-        """The peer has said who it is in this group."""
+        """The peer has announced its incarnation in this group."""
         engine = self.engine
         if engine is None:
-            self.on_here(link, here)  # `start` looks at who is there, too
+            self.on_here(link, here)  # `start` looks at these peers, too
             return
         incarnation = here.incarnation
         before = self.here.get(link.name)
@@ -197,33 +199,33 @@ class Channel(EngineDriver):
         elif here.group_id != self.group_id:
             self._part(link, Reason.GROUP, _other_group(link.name, here.group_id, self))
         else:
-            self.here[link.name] = incarnation  # the engine judges by ids
+            self.here[link.name] = incarnation  # the engine decides by ids
             self.on_gone(link)
             engine.connected(incarnation)
             self.after()
 
     def _part(self, link: Link, reason: str, text: str) -> None:
-        """Have nothing to do with a peer in this group, and let it know."""
+        """Exclude a peer from this group, and tell it why."""
         self._leave(link.name)
         self.shared.tell(link, Apart(self.group, reason, text))
         line = f"group {self.group!r}: {link.name} is excluded: {text}"
         self.shared.say(line, logging.ERROR, line)
 
     def heard_apart(self, link: Link, apart: Apart) -> None:
-        """The peer has nothing to do with us in this group."""
+        """The peer excludes this process from the group."""
         self._leave(link.name)
         text = f"group {self.group!r}: {link.name} excludes this node: {apart.text}"
-        # Its words are its choice: one line for all of them.
+        # The peer chooses the text, so there is one line for all texts.
         self.shared.say(f"{link.name} keeps us out of {self.group}", logging.ERROR, text)
 
     def idle(self, link: Link) -> None:
-        """Nothing waits for that peer."""
+        """Nothing is queued for that peer: send more repairs."""
         incarnation = self.here.get(link.name)
         if incarnation is not None and self.engine is not None and not self.closed:
             self.repair_on(incarnation)
 
     def link_down(self, link: Link) -> None:
-        """The link is gone, and the group with it."""
+        """The link is down, and its peer has left the group's links."""
         incarnation = self.here.get(link.name)
         if link.wrong is not None and incarnation is not None and self.engine is not None:
             self.engine.blames.note_link(incarnation, link.wrong)
@@ -239,12 +241,12 @@ class Channel(EngineDriver):
     # Receiving
 
     def received(self, link: Link, frames: list[InGroup]) -> None:
-        """(For `SharedLinks`.) The caller calls `after` when there is nothing more."""
+        """Take frames of a peer. The caller calls `after` behind the last ones."""
         engine, sender = self.engine, self.here.get(link.name)
         for frame in frames:
             try:
                 if type(frame) is Message:
-                    # While there is no engine, nobody is here.
+                    # Without an engine, `here` is empty.
                     if sender is not None:
                         self._backlog += len(frame.payload) + 64
                         engine.receive(sender, frame)  # type: ignore[union-attr]
@@ -253,21 +255,21 @@ class Channel(EngineDriver):
             except RolledBackError as error:
                 self.on_rolled_back(error)
             except RemoteProtocolError as error:
-                # A member that sends what none may send loses its link with this process.
+                # A member that sends what is never allowed loses its link with this process.
                 raise RemoteProtocolError(f"group {self.group!r}: {error}") from error
             except CrdtcastError as error:
                 self._part(link, Reason.PROTOCOL, str(error))
-            # Any of that may have ended this engine, or begun another one.
+            # Each of these may have ended this engine, or begun another one.
             engine, sender = self.engine, self.here.get(link.name)
 
     def _received(self, link: Link, frame: InGroup) -> None:
-        """Take what is no message."""
+        """Take a frame that is not a message."""
         if type(frame) is not Digest and type(frame) is not Views and type(frame) is not Ended:
             self._dialogue(link, frame)
             return
         engine, sender = self.engine, self.here.get(link.name)
         if engine is None or sender is None:
-            return  # it does not know yet that we have parted, or are no member yet
+            return  # the peer does not know yet that it is excluded, or that we are no member yet
         if type(frame) is Digest:
             self.ticking.heard(sender, frame)
         engine.receive(sender, frame)
@@ -279,7 +281,7 @@ class Channel(EngineDriver):
             self._part(link, Reason.PROTOCOL, str(error))
 
     def _object(self, engine: GroupEngine) -> None:
-        """What some have sent has turned out to be wrong when it was delivered."""
+        """Report messages that turned out to be invalid when they were delivered."""
         up = self.shared.links().up
         for incarnation, wrong in engine.blames.take_late().items():
             link, text = up.get(name_of(incarnation)), f"group {self.group!r}: {wrong}"
@@ -292,7 +294,7 @@ class Channel(EngineDriver):
             self.shared.say(text, logging.WARNING, text)
 
     def after(self) -> None:
-        """See `EngineDriver.after`; while there is no engine there is nothing to do."""
+        """See `EngineDriver.after`; does nothing without an engine."""
         if self.engine is not None:
             super().after()
 
@@ -301,7 +303,7 @@ class Channel(EngineDriver):
         return self._backlog > self.shared.options.backlog_bytes and not self.closed
 
     def relieve(self) -> None:
-        """(For `EngineDriver`.)"""
+        """See `EngineDriver`."""
         engine = self.engine
         if engine is not None:
             if engine.blames.is_late:
@@ -327,7 +329,7 @@ def _nothing_of_it(link: Link) -> None:
 
 
 def _no_founder(link: Link, announcement: Announcement) -> None:
-    pass  # it hears that the group is there
+    pass  # it learns that the group exists
 
 
 def _not_yet(link: Link, here: Here) -> None:

@@ -1,4 +1,4 @@
-"""How many strangers may be at the door: handshakes under way, and connections from one host. Pure."""
+"""Limits on unauthenticated connections: handshakes under way, and connections from one host. Pure."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visit:
-    """A connection that somebody at `host` opened. give_way: ends its handshake."""
+    """A connection that was opened from `host`. give_way: ends its handshake."""
 
     host: str
     give_way: Callable[[], None]
 
 
 class ConnectionAdmission:
-    """Counts those who dial us. Whoever opens connections and says nothing must not keep the others out:
-    of too many handshakes the oldest one of the host that has most of them gives way.
+    """Counts incoming connections. A host that opens connections and sends nothing must not keep others out: of too
+    many handshakes the oldest of the host with most of them is ended.
     """
 
     def __init__(self, max_handshakes: int, max_host_connections: int) -> None:
@@ -25,7 +25,7 @@ class ConnectionAdmission:
         self._greeting: dict[Visit, None] = {}
 
     def enter(self, visit: Visit) -> bool:
-        """A connection has come, and its handshake begins; False if its host has too many."""
+        """A connection has come, and its handshake begins. Returns False if its host has too many."""
         if self._connections[visit.host] >= self.max_host_connections:
             return False
         if len(self._greeting) >= self.max_handshakes:
@@ -42,11 +42,11 @@ class ConnectionAdmission:
         oldest.give_way()
 
     def greeted(self, visit: Visit) -> None:
-        """The handshake is over, one way or the other."""
+        """The handshake is over, successful or not."""
         self._greeting.pop(visit, None)
 
     def leave(self, visit: Visit) -> None:
-        """The connection that had entered is closed."""
+        """The connection is closed."""
         self.greeted(visit)
         self._connections[visit.host] -= 1
         if not self._connections[visit.host]:

@@ -1,4 +1,4 @@
-"""Where a process listens and dials: the life of its links, and what operators do with them."""
+"""Where a process listens and dials: the life of its links, and operators' actions on them."""
 
 import logging
 import secrets
@@ -23,13 +23,13 @@ from crdtcast.wire.frames import Frame, FrameKind, Hello, Refusal, encode
 from crdtcast.wire.group_frames import Grouped
 
 _LARGE_BYTES = 256 * 1024
-"""Of a message's payload, from which on a link notes that it is under way."""
+"""A message's payload from this size on is large: a link notes that it is under way."""
 
 
 class Endpoint(LinkHost):
-    """Listens under one name, and keeps links with others. Subclasses say what is told on them.
+    """Listens under one name, and keeps links with others. Subclasses decide what is sent on them.
 
-    connect: opens a stream to a host and port; tests give streams in memory.
+    connect: opens a stream to a host and port; tests pass streams in memory.
     """
 
     def __init__(
@@ -70,30 +70,28 @@ class Endpoint(LinkHost):
     # Life
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """(For subclasses.) What runs beside the links."""
+        """The tasks that run next to the links; subclasses override it."""
         return []
 
     def engines(self) -> Mapping[str, Core]:
-        """(For subclasses.) What decides, by group."""
+        """The engines, by group; subclasses override it."""
         raise NotImplementedError
 
     def not_here(self) -> Collection[str]:
-        """(For subclasses.) Names of members that speak in no group, whatever is linked under the name."""
+        """Names of members that speak in no group, even if a link has that name; subclasses override it."""
         return ()
 
     def describe(self) -> str:
-        """(For subclasses.) Who listens, for the log."""
+        """What listens, for the log; subclasses override it."""
         return f"node {self.name}"
 
     async def run(
         self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen, dial and tick until cancelled or `stop`ped. With `nursery.start`, returns the
-        address once bound.
+        """Listen, dial and tick until cancelled or `stop`ped. With `nursery.start`, returns the address once bound.
 
-        Raises `SupersededError` when a peer proves that this incarnation has ended,
-        `RolledBackError` (without `on_rolled_back`), and `ConfigurationError` when it cannot listen.
-        No error of a peer ends it.
+        Raises SupersededError if a peer proves that this incarnation has ended, RolledBackError (without
+        `on_rolled_back`), and ConfigurationError if it cannot listen. No error of a peer ends it.
         """
         links = Links(self, self.options, self._connect, self._logger)
         self._address, listeners = await self._transport.listen(self.name, self.options.listen)
@@ -135,20 +133,18 @@ class Endpoint(LinkHost):
             )
 
     def stop(self) -> None:
-        """Let `run` return. What is queued for peers and not yet written is repaired at the next
-        start.
-        """
+        """Let `run` return. Frames that are queued and not yet written are repaired at the next start."""
         self._scope.cancel()
 
     def ended(self, error: Exception) -> None:
-        """(For links.) Let `run` raise `error`."""
+        """Let `run` raise `error`."""
         if self._failure is None:
             self._failure = error
         self._scope.cancel()
 
     def send(self, links: Sequence[Link], kind: FrameKind, frames: Sequence[Frame]) -> None:
-        """Queue frames of one kind on some links, and say so if one drops some, or if one is too long."""
-        if len(links) == 1 and links[0].has_large:  # it may be a repair of what is still on its way
+        """Queue frames of one kind on some links. Logs if a link drops some, or if one is too long."""
+        if len(links) == 1 and links[0].has_large:  # it may repair what is still under way
             frames = [f for f in frames if not links[0].is_under_way(_large_name(f))]
         kinds = {link.zstd for link in links}
         for zstd in kinds:
@@ -162,7 +158,7 @@ class Endpoint(LinkHost):
                         link.note_large(name for name in names if name is not None)
 
     def before_writing(self, fill: Callable[[], None]) -> bool:
-        """Call `fill` before anything more is written to a link, which happens soon; False: none is up."""
+        """Call `fill` soon, before anything more is written to a link. Returns False if no link is up."""
         if self._links is None or not self._links.up:
             return False
         self._due.append(fill)
@@ -171,9 +167,7 @@ class Endpoint(LinkHost):
         return True
 
     def fill(self, link: Link) -> None:
-        """(For links.) Something may be written to it next: let those offer who have waited for that, and
-        then who has more for this peer than is queued at once.
-        """
+        """The link may write next: call what `before_writing` was given, then `idle` if nothing is queued on it."""
         due, self._due = self._due, []
         try:
             for fill in due:
@@ -181,16 +175,16 @@ class Endpoint(LinkHost):
             if not link.queue.queued_bytes and link.closed is None:
                 self.idle(link)
         except Exception as error:
-            self.ended(error)  # it is ours, not that of the link that is about to write
+            self.ended(error)  # not an error of the link that is about to write
 
     def idle(self, link: Link) -> None:
-        """(For subclasses.) Nothing waits for that peer."""
+        """Nothing is queued for that peer; subclasses may send more."""
 
     def _too_long(self, error: LocalProtocolError) -> None:
         self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))
 
     def _tell_numbers(self, link: Link) -> bool:
-        """Before a peer meets numbers it must know what they stand for."""
+        """Send the meanings of new numbers, which the peer must know first. Returns False if a frame was dropped."""
         numbering = self._encoder.numbering
         if link.told == numbering.following:
             return True
@@ -219,7 +213,7 @@ class Endpoint(LinkHost):
     # Operators
 
     def watching(self) -> Monitor:
-        """Who is silent, and who holds stability back, as of now."""
+        """The members that are silent, and those that hold stability back, as of now."""
         up = {} if self._links is None else self._links.up
         speak = [up[name] for name in up.keys() - set(self.not_here())]
         self._watching.look(trio.current_time(), self.name, speak, self.engines())
@@ -230,7 +224,7 @@ class Endpoint(LinkHost):
         return self._links.status() if self._links is not None else {}
 
     def refusals(self) -> dict[str, int]:
-        """How many connections this node would not have, by reason: see `Links.refusals`."""
+        """How many connections this node has refused, by reason: see `Links.refusals`."""
         return dict(self._links.refusals) if self._links is not None else {}
 
     def links(self) -> Links:
@@ -261,26 +255,26 @@ class Endpoint(LinkHost):
         else:
             step(self._links)
 
-    # What the links ask (LinkHost)
+    # LinkHost
 
     def hello(self) -> Hello:
-        """(For links.) Who this is, now."""
+        """This process's present hello; subclasses define it."""
         raise NotImplementedError
 
     def admit(self, peer: Hello) -> Refusal | None:
-        """(For links.) What there is against a peer that the handshake has no objection to."""
+        """Why a peer whose handshake is in order is refused; None if it is not. Subclasses define it."""
         raise NotImplementedError
 
     def link_up(self, link: Link) -> None:
-        """(For links.)"""
+        """A handshake has succeeded; subclasses define what follows."""
         raise NotImplementedError
 
     def link_down(self, link: Link) -> None:
-        """(For links.)"""
+        """The link is down; subclasses define what follows."""
         raise NotImplementedError
 
     def received(self, link: Link, frames: list[Frame]) -> None:
-        """(For links.) Everything that one piece of a stream held, in order."""
+        """Take all frames from one piece of a stream, in order; subclasses define how."""
         raise NotImplementedError
 
 

@@ -1,6 +1,4 @@
-"""What moves one engine's messages, whatever its links are like: flush, the timer of ticks, and turns for the
-application.
-"""
+"""Moves one engine's messages, independent of its links: flushes, the timer of ticks, and turns for the application."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -17,22 +15,22 @@ from crdtcast.journal.spill import Spilled
 from crdtcast.wire.fields import FrameKind
 
 REPAIR_AT_ONCE = 32
-"""Messages that are sent to a peer again before others have their turn: a quarter of a millisecond of work, much more
-where memory is cold. The next ones follow as soon as these are written.
+"""Messages that are repaired at one peer before others have their turn: a quarter of a millisecond of work, much more
+if memory is cold. The next ones follow as soon as these are written.
 """
 SENT_AT_ONCE = 64
-"""Own messages that wait for the links to write, at most: while these are busy, whoever sends pays for it in its
-own time. Encoding thousands together would keep everybody waiting.
+"""Most own messages that wait for the links to write. While the links are busy, the sender pays for it in its own
+turn: encoding thousands together would delay everything else.
 """
 _KINDS = {Message: FrameKind.MESSAGE, Spilled: FrameKind.MESSAGE, Digest: FrameKind.DIGEST}
 
 
 def no_work() -> None:
-    """An application that is not there yet."""
+    """Does nothing: there is no application yet."""
 
 
 def runs(effects: Iterable[Transmit]) -> Iterator[tuple[str | None, FrameKind, list[Any]]]:
-    """Effects, in order; what follows each other for one receiver and is of one kind, together."""
+    """Effects in order, grouped if consecutive ones have one receiver and one kind."""
     for (to, kind), together in groupby(effects, _receiver_and_kind):
         yield to, kind, [message for _, message in together]
 
@@ -45,8 +43,8 @@ class EngineDriver(ABC):
     """Subclasses have the engine and the links.
 
     on_work: called whenever something may be deliverable or stable, or a tick has passed.
-    hold: while it is set, all stays in the engine; for those who sync first. on_held: called then,
-        whenever something may want to leave.
+    hold: while it is set, all messages stay in the engine; for callers that sync first.
+    on_held: called while `hold` is set, whenever something may want to leave.
     """
 
     def __init__(self, interval: float | None, on_work: Callable[[], None] = no_work) -> None:
@@ -63,7 +61,7 @@ class EngineDriver(ABC):
 
     @abstractmethod
     def transmit(self) -> None:
-        """Move what the engine wants sent to the links' queues, unless that has to wait."""
+        """Move the engine's messages to the links' queues, unless they must wait."""
 
     @abstractmethod
     def before_writing(self, fill: Callable[[], None]) -> bool:
@@ -75,18 +73,16 @@ class EngineDriver(ABC):
 
     @abstractmethod
     def ended(self, error: Exception) -> None:
-        """The application has failed: its node ends, with that error."""
+        """The application has failed: end its node with that error."""
 
     def flush(self) -> None:
-        """Move what the engine wants sent to the links' queues. Never blocks; does nothing while
-        `hold` is set.
-        """
+        """Move the engine's messages to the links' queues. Never blocks; does nothing while `hold` is set."""
         self.ticking.stir()
         self._flush()
 
     def flush_soon(self) -> None:
-        """`flush` when the links are about to write, so that what is sent at one go travels together and
-        is worked on once.
+        """`flush` when the links are about to write, so that messages sent in one turn travel together and are encoded
+        once.
         """
         if self.hold:
             self.flush()
@@ -102,7 +98,7 @@ class EngineDriver(ABC):
         self.flush()
 
     def repair_on(self, incarnation: str) -> None:
-        """Nothing waits for that peer: it can have more of what it lacks."""
+        """Nothing is queued for that peer: send more of what it lacks."""
         if not self.driven().repair_on(incarnation):
             return
         if self.hold:
@@ -111,12 +107,12 @@ class EngineDriver(ABC):
             self.transmit()
 
     def after(self) -> None:
-        """The engine has changed: answers out, then the application's turn."""
+        """The engine has changed: send its answers, then give the application its turn."""
         self.ticking.stir()
         self.offer_work()
 
     def offer_work(self) -> None:
-        """Answers out, then the application's turn."""
+        """Send answers, then give the application its turn."""
         self._flush()
         try:
             self.on_work()
@@ -139,7 +135,7 @@ class EngineDriver(ABC):
 
 
 class Ticker:
-    """engine: the present one. tick: to be called for each tick."""
+    """engine: returns the present one. tick: called at each tick."""
 
     def __init__(
         self, interval: float | None, engine: Callable[[], Core], tick: Callable[[], None]
@@ -154,11 +150,11 @@ class Ticker:
 
     @property
     def period(self) -> float:
-        """Seconds between two ticks, now; 0 before `run`."""
+        """The present time between two ticks, in seconds; 0 before `run`."""
         return 0.0 if self._pacer is None else self._pacer.period
 
     async def run(self) -> None:
-        """Tick for ever."""
+        """Tick until cancelled."""
         self._pacer = pacer = Pacer(self._interval, trio.current_time())
         while True:
             while (left := pacer.due - trio.current_time()) > 0:
@@ -176,7 +172,7 @@ class Ticker:
             self._messages = messages
 
     def stir(self) -> None:
-        """Something has happened that a tick may have to tell."""
+        """Something has happened that a tick may have to report."""
         pacer = self._pacer
         if pacer is None or pacer.fixed is not None:
             return
@@ -191,7 +187,7 @@ class Ticker:
             pacer.sent(own, known_deliveries.linked(engine), trio.current_time())
 
     def heard(self, sender: str, digest: Digest) -> None:
-        """A digest has come from there."""
+        """This sender has sent a digest."""
         if self._pacer is not None and self._pacer.following:
             own = digest.vector.get(self._engine().me, 0)
             self._pacer.acknowledged(sender, own, trio.current_time())

@@ -1,5 +1,5 @@
-"""One connection before it is a link: frames one at a time, refusals, who the other end is, whether it may be linked,
-and which of two connections with one peer counts. The order of frames: see `link_table.py`.
+"""One connection before it is a link: frames one at a time, refusals, the identity of the other end, whether it may be
+linked, and which of two connections with one peer counts. The order of frames: see `link_table.py`.
 """
 
 import logging
@@ -42,10 +42,10 @@ _F = TypeVar("_F", Hello, Proof, Welcome)
 
 
 class Handshake:
-    """With whoever dialled us, or was dialled.
+    """One handshake, on a connection that either side dialled.
 
-    secrets: one to be proved by both sides; see `NodeOptions`. trusted: the other end has shown that it
-        belongs to the group, as far as this node demands that.
+    secrets: both sides must prove one; see `NodeOptions`.
+    trusted: the other end has shown that it belongs to the group, as far as this node requires that.
     """
 
     def __init__(self, stream: trio.abc.Stream, *, dialled: bool, secrets: Sequence[bytes]) -> None:
@@ -53,7 +53,7 @@ class Handshake:
         self.decoder: FrameDecoder = FrameDecoder(MAX_HANDSHAKE_FRAME)
         self.trusted: bool = not secrets
         self.name = ""
-        """What the other end calls itself, once it has said so."""
+        """The name that the other end has given; empty before."""
         self._secrets = secrets
         self._dialled = dialled
         self._tls: Tls | None = None
@@ -72,7 +72,7 @@ class Handshake:
         await self.stream.send_all(encode(frame))
 
     async def hear(self) -> Frame:
-        """The next frame. A refusal is raised as `Refused`."""
+        """The next frame. Raises `Refused` if it is a refusal."""
         while (frame := self.decoder.next_frame()) is None:
             try:
                 piece = await self.stream.receive_some(MAX_HANDSHAKE_FRAME)
@@ -114,8 +114,8 @@ class Handshake:
             await self.refuse(Refusal(Reason.CERTIFICATE, text))
 
     async def prove(self, own: Hello, peer: Hello) -> None:
-        """Prove the secret to each other. The dialler begins, so that whoever just connects learns
-        nothing that a guess could be tried on.
+        """Prove the secret to each other. The dialler begins, so that a dialler without the secret learns nothing that
+        it could test guesses on.
         """
         if not self._secrets:
             return
@@ -126,7 +126,7 @@ class Handshake:
             await self.say(Proof(proof(self._secrets[0], mine, dialler, acceptor)))
         heard = await self.hear_a(Proof)
         if not proves(heard.mac, self._secrets, theirs, dialler, acceptor):
-            one, other = sorted((own.name, peer.name))  # the same line, whoever dials
+            one, other = sorted((own.name, peer.name))  # the same line on both sides
             text = (
                 f"nodes {one!r} and {other!r} have different shared secrets, or an attacker "
                 "replays a handshake: use the same secret on all members of the group"
@@ -138,13 +138,13 @@ class Handshake:
 
 
 REPEAT = 600.0
-"""Seconds between two log lines about the same lasting trouble."""
+"""Seconds between two log lines about the same lasting problem."""
 _DAY = 86_400.0
 
 
 class Agreed(NamedTuple):
-    """How a handshake has ended: with a link of that number. settles: this side has given the number, and
-    says it with the first frame.
+    """The result of a handshake: a link of that number. settles: this side has chosen the number, and sends it with the
+    first frame.
     """
 
     talk: Handshake
@@ -155,13 +155,13 @@ class Agreed(NamedTuple):
 
 
 class Greeting(PeerTable):
-    """What a node needs for judging who is at the other end of a new connection."""
+    """Decides whether the other end of a new connection may be linked."""
 
     def __init__(self, host: LinkHost, options: NodeOptions, logger: logging.Logger) -> None:
         super().__init__(options)
         self.refusals: Counter[str] = Counter()
-        """Connections that this node would not have, by `Reason`; "time": too slow, "limit": too many.
-        Not those that are refused in the ordinary course of things, since a link is up for example.
+        """Connections that this node has refused, by `Reason`; "time": too slow, "limit": too many. Ordinary refusals,
+        for example because a link is up already, do not count.
         """
         self._host = host
         self._logger = logger
@@ -174,7 +174,7 @@ class Greeting(PeerTable):
             self._tls = Tls(options.name, options.certificate, options.key, options.ca)
 
     async def _shake_hands(self, stream: trio.abc.Stream, dialled: LinkPeer | None) -> Agreed:
-        """Raises what ends the handshake: Refused, RemoteProtocolError, errors of the stream."""
+        """Raises what ends the handshake: Refused, RemoteProtocolError, or errors of the stream."""
         generation = self._generation
         known = self._options.secrets
         talk = Handshake(stream, dialled=dialled is not None, secrets=known)
@@ -208,7 +208,7 @@ class Greeting(PeerTable):
         answer = await talk.hear_a(Welcome)
         if (answer.number == 0) is not settling:
             raise RemoteProtocolError(f"unexpected link number {answer!r:.100}")
-        # The world may have changed while we waited; from here to the table there must be no waiting.
+        # The state may have changed while we waited; from here to the table there must be no waiting.
         refusal = self._judge(self._hello(nonce), peer, expected, trusted=True)
         rival = self.up.get(peer.name)
         if generation != self._generation:
@@ -235,8 +235,8 @@ class Greeting(PeerTable):
     def _judge(
         self, own: Hello, peer: Hello, expected: str | None, *, trusted: bool
     ) -> Refusal | None:
-        """trusted: it has proved that it belongs to the group. Before that nothing is done on its
-        word, nor told of others.
+        """trusted: it has proved that it belongs to the group. Before that nothing is done on its word, and it learns
+        nothing about others.
         """
         linked = self.up.get(peer.name) if trusted else None
         refusal = judge(
@@ -250,7 +250,7 @@ class Greeting(PeerTable):
         return refusal or (self._host.admit(peer) if trusted else None)
 
     def _watch_certificate(self) -> None:
-        """Say once a day that it ends soon. A link needs none once it is up: it may be months until one is wanted."""
+        """Log once a day that the certificate ends soon. No established link needs it, so that could stay unnoticed."""
         if self._tls is None or self._tls.expiry(time.time()) is None:
             return
         self._renew(self._tls)

@@ -1,8 +1,7 @@
-"""Links that several groups share: one connection for each pair of processes, whatever groups they
-have in common.
+"""Links that several groups share: one connection for each pair of processes, whatever groups they have in common.
 
-Each process says which groups it has (`crdtcast.wire.group_frames`); what belongs to a group goes only to those who
-have it, too. Processes tell each other where others can be dialled.
+Each process announces its groups (`crdtcast.wire.group_frames`); frames of a group go only to processes that have it,
+too. Processes tell each other where others can be dialled.
 """
 
 import logging
@@ -46,22 +45,22 @@ from crdtcast.wire.group_frames import (
 from crdtcast.wire.handshake import Reason, outranked
 
 _MOST_GROUPS = 10_000
-"""Of one peer."""
+"""Most groups of one peer."""
 _REPEAT = 600.0
-"""Seconds between two log lines about the same lasting trouble."""
+"""Seconds between two log lines about the same lasting problem."""
 
 
 class LinkedGroup(Protocol):
-    """What shared links need of a group on them."""
+    """What shared links need of a group."""
 
     group: str
     """Its name."""
     number: int
-    """What stands for it in frames to others."""
+    """Its number in frames to others."""
     group_id: str
     """See `Here`."""
     announcement: Announcement | None
-    """How far its founding is, as seen from this process; None: it does not take part in that."""
+    """The state of its founding, as seen from this process; None: it does not take part in one."""
 
     @property
     def engine(self) -> Core | None:
@@ -69,40 +68,39 @@ class LinkedGroup(Protocol):
 
     @property
     def here(self) -> Mapping[str, str]:
-        """Name -> incarnation, of those who are linked and say that they are in the group."""
+        """Name -> incarnation, of linked peers that have announced themselves in the group."""
 
     def heard_founding(self, link: Link, announcement: Announcement) -> None:
-        """The peer founds a group of that name."""
+        """The peer founds a group of the same name."""
 
     def heard_here(self, link: Link, here: Here) -> None:
-        """The peer has said who it is in this group."""
+        """The peer has announced its incarnation in this group."""
 
     def heard_apart(self, link: Link, apart: Apart) -> None:
-        """The peer has nothing to do with us in this group."""
+        """The peer excludes this process from the group."""
 
     def received(self, link: Link, frames: list[InGroup]) -> None:
-        """Take frames, in order. `after` follows when there is nothing more."""
+        """Take frames, in order. `after` follows the last ones."""
 
     def after(self) -> None:
         """Do what follows from the frames that were received."""
 
     def idle(self, link: Link) -> None:
-        """Nothing waits for that peer."""
+        """Nothing is queued for that peer."""
 
     def link_down(self, link: Link) -> None:
-        """The link is gone."""
+        """The link is down."""
 
     def congested(self) -> bool:
         """Whether too much waits for the application."""
 
 
 class SharedLinks(Endpoint):
-    """The links of one process, and its groups. All methods are synchronous, but `run`.
+    """The links of one process, and its groups. All methods except `run` are synchronous.
 
-    options: `group` names the set of links: only processes with the same one are linked. `peers` are
-        whom to dial at first; more are learned from them.
-    advertise: where the others can dial this process; by default where it listens, unless that is a
-        wildcard.
+    options: `group` names the set of links: only processes with the same one are linked. `peers` are dialled first;
+        more are learned from them.
+    advertise: where others can dial this process; by default where it listens, unless that is a wildcard.
     """
 
     def __init__(
@@ -123,7 +121,7 @@ class SharedLinks(Endpoint):
             )
         self.channels: dict[str, LinkedGroup] = {}
         self.known: dict[str, Address] = {}
-        """Where processes can be dialled, by name."""
+        """Addresses of processes, by name."""
         self._incarnation = fresh_incarnation(options.name)
         self._fence: int | None = 0
         self._databases: tuple[int, int] | None = None
@@ -139,9 +137,9 @@ class SharedLinks(Endpoint):
     # Groups
 
     def open(self, channel: LinkedGroup) -> int:
-        """Have a group on the links; returns its number on them. It is announced when it has an engine.
+        """Add a group to the links; returns its number on them. It is announced when it has an engine.
 
-        ConfigurationError for what is no name, LocalProtocolError if the group is open already.
+        Raises ConfigurationError if its name is invalid, LocalProtocolError if the group is open already.
         """
         group = channel.group
         check_name("group", group)
@@ -155,25 +153,25 @@ class SharedLinks(Endpoint):
         return self._numbers
 
     def closed(self, channel: LinkedGroup) -> None:
-        """(For channels.) A group is not here any more."""
+        """Remove a group from the links."""
         del self.channels[channel.group]
         self._tell_all(Here(channel.number, channel.group, None))
         self.relieve()
 
     def announce(self, channel: LinkedGroup) -> None:
-        """(For channels.) Say to everybody who this process is in a group."""
+        """Announce this process's incarnation in a group to all peers."""
         self._tell_all(self._here(channel))
 
     def announce_founding(self, group: str, announcement: Announcement) -> None:
-        """(For channels.) Say to everybody how far the founding of a group is."""
+        """Announce the state of a group's founding to all peers."""
         self._tell_all(Founding(group, announcement))
 
     def founders(self, group: str) -> dict[Link, Founding]:
-        """The links with those who found a group of that name, and what they have said last."""
+        """The links with peers that found a group of that name, and their last announcements."""
         return {link: said[group] for link, said in self._founds.items() if group in said}
 
     def present(self, group: str) -> dict[Link, Here]:
-        """The links with those who are in a group, and what they have said about it."""
+        """The links with peers in a group, and their announcements."""
         return {
             link: here
             for link, said in self._said.items()
@@ -186,7 +184,7 @@ class SharedLinks(Endpoint):
         return Here(channel.number, channel.group, me, channel.group_id)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        """(For groups.) Run something beside the links. An exception of it ends them."""
+        """Run a task next to the links. An exception of it ends them."""
         if self._nursery is None:
             self._waiting.append(work)
         else:
@@ -199,17 +197,17 @@ class SharedLinks(Endpoint):
             self.ended(error)
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """(For `run`.)"""
+        """See `Endpoint`: the tasks spawned before `run`."""
         waiting, self._waiting = self._waiting, []
         return [lambda work=work: self._guarded(work) for work in waiting]  # type: ignore[misc]
 
     def engines(self) -> Mapping[str, Core]:
-        """(For `Endpoint`.)"""
+        """See `Endpoint`."""
         return {c.group: c.engine for c in self.channels.values() if c.engine is not None}
 
     def not_here(self) -> set[str]:
-        """(For `Endpoint`.) What is linked may be an older life of the member, which went on from a copied or restored
-        journal and is not let in.
+        """See `Endpoint`. The link may belong to an older life of the member, which continued from a copied or restored
+        journal and is not admitted.
         """
         names: set[str] = set()
         here: set[str] = set()
@@ -220,15 +218,15 @@ class SharedLinks(Endpoint):
                 here.update(name for name, who in channel.here.items() if who in members)
         return names - here
 
-    # Whom to dial
+    # Processes to dial
 
     def dial(self, address: Address) -> None:
-        """Dial whoever is there, until it is known who that is; then keep the link."""
+        """Dial that address until the name of its process is known; then keep the link."""
         self._with_links(lambda links: self._keep(links, links.add_address(address)))
 
     def want(self, name: str) -> None:
-        """Keep a link with that process, if it is known where it is; it may have moved since it was
-        dialled first, unless we were told that address.
+        """Keep a link with that process, if its address is known. It may have moved since it was dialled first, unless
+        the options give that address.
         """
         address = self.known.get(name)
         if name == self.name or address is None:
@@ -238,13 +236,13 @@ class SharedLinks(Endpoint):
             self.set_address(name, address)
 
     def unwant(self, name: str) -> None:
-        """Dial that process no more, unless the options say so, or it is in another group, too."""
+        """Stop dialling that process, unless the options name it, or it shares another group."""
         shares = sum(name in channel.here for channel in self.channels.values())
         if name not in self.options.named_peers and shares < 2:
             self._with_links(lambda links: links.forget(name))
 
     def _dialled(self, name: str) -> set[Address | None]:
-        """Where that process is being dialled."""
+        """The addresses at which that process is being dialled."""
         dialled = self._links.dialled if self._links is not None else ()
         return {peer.address for peer in dialled if peer.name == name}
 
@@ -252,15 +250,18 @@ class SharedLinks(Endpoint):
         """Return when a link has come or gone, or a peer has said something about its groups."""
         await self._news.park()
 
-    # Who owns a server
+    # Ownership of a server
 
     def will_own(self) -> None:
-        """Link with nobody before `owns`."""
+        """Link with no peer before `owns`."""
         self._fence = None
 
     def owns(self, server: str, fence: int, databases: tuple[int, int]) -> None:
-        """This process has taken a server, with that fence epoch. Whoever meets a higher one of the same server refuses
-        a lower one. server: hexadecimal digits that tell it from others. databases: see `Hello`.
+        """This process has taken a server, with that fence epoch. A peer that knows a higher one of the same server
+        refuses a lower one.
+
+        server: hexadecimal digits that identify it.
+        databases: see `Hello`.
         """
         self._databases = databases
         begins = self._fence is None
@@ -269,10 +270,10 @@ class SharedLinks(Endpoint):
             for peer in self._links.dialled:
                 peer.nudge()
 
-    # What the links ask
+    # LinkHost
 
     def hello(self) -> Hello:
-        """(For links.) Which process this is. NotReadyError: see `will_own`."""
+        """This process's present hello. Raises NotReadyError after `will_own`, until `owns`."""
         if self._fence is None:
             raise NotReadyError(f"node {self.name!r} has not taken its server yet")
         return Hello(
@@ -294,7 +295,7 @@ class SharedLinks(Endpoint):
         return "" if host in WILDCARDS else format_address((host, self.address[1]))
 
     def admit(self, peer: Hello) -> Refusal | None:
-        """(For links.) Anybody may link whose handshake is in order; groups decide for themselves."""
+        """Any process may link if its handshake is in order; groups decide for themselves."""
         if name_of(peer.incarnation) != peer.name:
             return Refusal(
                 Reason.UNKNOWN_NAME,
@@ -307,7 +308,7 @@ class SharedLinks(Endpoint):
         return None
 
     def link_up(self, link: Link) -> None:
-        """(For links.)"""
+        """Announce all groups and known addresses to the peer."""
         self._said[link], self._founds[link] = {}, {}
         for channel in self.channels.values():
             self.tell(link, self._here(channel))
@@ -323,7 +324,7 @@ class SharedLinks(Endpoint):
         self._news.unpark_all()
 
     def link_down(self, link: Link) -> None:
-        """(For links.)"""
+        """Forget the peer's announcements, and notify its groups."""
         self._said.pop(link, None)
         self._founds.pop(link, None)
         for channel in list(self.channels.values()):
@@ -331,12 +332,12 @@ class SharedLinks(Endpoint):
         self._news.unpark_all()
 
     def idle(self, link: Link) -> None:
-        """(For links.)"""
+        """Nothing is queued for that peer: let its groups send more."""
         for channel in self.channels.values():
             channel.idle(link)
 
     def learn(self, addresses: Mapping[str, str]) -> None:
-        """(For groups.) Where processes can be dialled, by name."""
+        """Add addresses where processes can be dialled, by name."""
         for name, address in addresses.items():
             self._learn(name, address)
 
@@ -344,7 +345,7 @@ class SharedLinks(Endpoint):
         if name == self.name or not address:
             return
         if name not in self.known and len(self.known) >= MAX_KNOWN:
-            # Names are soon made up. Who is linked has one that was looked at.
+            # Names are easily made up, but the name of a linked peer was checked.
             up = self._links.up if self._links is not None else {}
             stale = next((other for other in self.known if other not in up), None)
             if name not in up or stale is None:
@@ -357,12 +358,12 @@ class SharedLinks(Endpoint):
             self.say(key, logging.WARNING, f"ignored the invalid address {address!r} of {name}")
 
     def received(self, link: Link, frames: list[Frame]) -> None:
-        """(For links.) Everything that one piece of a stream held, in order."""
+        """Take all frames from one piece of a stream, in order."""
         said = self._said.get(link)
         if said is None:
             return
         touched: dict[str, LinkedGroup] = {}
-        number, run = -1, list[InGroup]()  # what follows each other for one group
+        number, run = -1, list[InGroup]()  # consecutive frames of one group
         try:
             for frame in frames:
                 if type(frame) is Grouped:
@@ -394,7 +395,7 @@ class SharedLinks(Endpoint):
             channel.received(link, run)
 
     def _heard(self, link: Link, said: dict[int, Here], frame: Frame) -> None:
-        """The peer has said something about groups."""
+        """The peer has announced something about groups."""
         if type(frame) is Here:
             self._heard_here(link, said, frame)
         elif type(frame) is Apart:
@@ -440,10 +441,10 @@ class SharedLinks(Endpoint):
             channel.heard_founding(link, frame.announcement)
 
     def tell(self, link: Link, frame: GroupFrame) -> None:
-        """(For channels.) Queue a frame about groups."""
+        """Queue a frame about groups."""
         encoded = encode(frame, self.options.max_frame)
         if not link.offer(FrameKind.HERE, encoded) and link.closed is None:
-            # Nobody repairs this. A new connection begins with all of it.
+            # No repair sends this again. A new connection begins with all of it.
             link.close("the peer is too slow: a new link will start from the present state")
 
     def _tell_all(self, frame: GroupFrame) -> None:
@@ -452,11 +453,11 @@ class SharedLinks(Endpoint):
                 self.tell(link, frame)
 
     def say(self, key: str, level: int, text: str) -> None:
-        """(For channels.) A log line about something lasting: once, then rarely."""
+        """Log something lasting: once, then rarely."""
         self._rarely.log(trio.current_time(), key, level, text)
 
     def relieve(self) -> None:
-        """(For channels.) Stop reading while some group's application is far behind."""
+        """Stop reading while some group's application is far behind, and read on after that."""
         if self._links is None:
             return
         gate = self._links.gate

@@ -1,7 +1,7 @@
 """One established connection to one peer: two tasks, neither of which ever lets an error out.
 
-The writer empties the peer's bounded queue in batches. The reader hands on decoded frames, and
-stops reading while the node is congested: TCP then carries the back-pressure to the sender.
+The writer empties the peer's bounded queue in batches. The reader passes on decoded frames, and stops reading while the
+node is congested: TCP then carries the back-pressure to the sender.
 """
 
 import logging
@@ -26,22 +26,22 @@ from crdtcast.wire.frames import (
 from crdtcast.wire.sections import LongFrame
 
 MISSED_KEEPALIVES = 3
-"""So many intervals of silence mean that a peer is dead."""
+"""After so many intervals of silence a peer counts as dead."""
 
 CLOSED_BY_PEER = "the peer closed the connection"
 
 STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 _FAREWELL = 1.0
-"""Seconds for a last word to a peer."""
+"""Seconds for the last frame to a peer."""
 _READ_SIZE = 16 * 1024
 AT_ONCE = 64
-"""Frames of one peer that are handed on before others have their turn: their delivery must not take more
-than a few milliseconds.
+"""Frames of one peer that are passed on before others have their turn: their delivery must not take more than a few
+milliseconds.
 """
 
 
 class ReadGate:
-    """Open most of the time; readers wait while it is closed."""
+    """Readers wait while it is closed; it is open most of the time."""
 
     def __init__(self) -> None:
         self.closed: bool = False
@@ -55,7 +55,7 @@ class ReadGate:
         self._waiting.unpark_all()
 
     async def wait(self) -> None:
-        """Return at once when open, else when it has been opened."""
+        """Return at once if it is open, else when it is opened."""
         while self.closed:
             await self._waiting.park()
 
@@ -73,9 +73,10 @@ class Traffic:
 class Link:
     """A connection whose handshake is done.
 
-    number: what the settling side gave to it; of two connections with one process the higher number
-        counts. zstd: both ends understand compressed frames. told: below this, the peer knows our numbers for ids.
-    fill: called when something may be written next, and may offer more.
+    number: given by the settling side; of two connections with one process the higher number counts.
+    zstd: both ends understand compressed frames.
+    told: the peer knows our numbers for ids below this one.
+    fill: called when something may be written next; it may offer more.
     """
 
     def __init__(
@@ -105,9 +106,9 @@ class Link:
         self.paused: bool = False
         self.closed: str | None = None
         self.objection: bool = False
-        """Ended because one side sent what the other cannot accept, which it may well do again."""
+        """Whether it ended because one side sent what the other cannot accept, which may happen again."""
         self.wrong: str | None = None
-        """What the peer has sent that no peer may send, if that is why."""
+        """What the peer has sent that no peer may send, if that ended the link."""
         self._offered = self._written = self._large_end = 0  # bytes
         self._large: dict[object, int] = {}
         self._stream = stream
@@ -119,8 +120,8 @@ class Link:
     def offer(
         self, kind: FrameKind, stream: bytes | LongFrame, frames: int = 1, longest: int = 0
     ) -> bool:
-        """Queue encoded frames; False if they were dropped (the queue is full, or the peer takes no
-        body of the `longest` length, in bytes).
+        """Queue encoded frames. Returns False if they were dropped: the queue is full, or the peer accepts no body of
+        `longest` bytes.
         """
         if self.closed is not None:
             return False
@@ -134,7 +135,7 @@ class Link:
         return True
 
     def note_large(self, names: Iterable[object]) -> None:
-        """Large frames of these names were queued just now."""
+        """Large frames of these names were just queued."""
         self._large = {name: end for name, end in self._large.items() if end > self._written}
         self._large.update(dict.fromkeys(names, self._offered))
         self._large_end = self._offered
@@ -145,29 +146,29 @@ class Link:
         return self._large_end > self._written
 
     def is_under_way(self, name: object) -> bool:
-        """Whether a large frame of that name is not written yet: sent again, it would only come behind itself."""
+        """Whether a large frame of that name is not written yet: sent again, it would only follow itself."""
         return self._large.get(name, 0) > self._written
 
     def close(self, reason: str) -> None:
-        """End the link; the first reason counts. No frame is handed on afterwards."""
+        """End the link; the first reason counts. No frame is passed on afterwards."""
         if self.closed is None:
             self.closed = reason
             self._scope.cancel()
 
     def refused(self, text: str) -> None:
-        """The peer's last word."""
+        """The peer has refused, and ends the link."""
         self.objection = True
         self.close(f"the peer refused: {text}")
 
     async def object_to(self, text: str) -> None:
-        """What the peer has sent turns out to be what no member may send: end the link, and let it know why."""
+        """The peer turns out to have sent what no member may send: tell it why, and end the link."""
         self.objection = True
         await self._say_why(text)
         self.close(text)
 
     def watch(self, now: float, interval: float) -> None:
-        """To be called several times per keep-alive interval: speak if silent for long, end if the
-        peer was.
+        """Send a keep-alive after a long silence of ours, and end the link after one of the peer. Call it several times
+        per keep-alive interval.
         """
         silence = now - self.last_heard
         if silence > MISSED_KEEPALIVES * interval and not self.paused:
@@ -176,7 +177,7 @@ class Link:
             self.offer(FrameKind.KEEPALIVE, KEEPALIVE_FRAME)
 
     async def run(self, received: Callable[["Link", list[Frame]], None], gate: ReadGate) -> None:
-        """Until the link ends; `closed` then says why. `received` must be synchronous."""
+        """Run until the link ends; `closed` then says why. `received` must be synchronous."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guarded, self._write)
@@ -194,12 +195,12 @@ class Link:
             await self._say_why(str(error))
             self.close(str(error))
         except Exception as error:
-            # An error of ours. It must end neither the node nor the other links.
+            # An error of ours must end neither the node nor the other links.
             self._logger.exception("unexpected error on the link with %s", self.name)
             self.close(f"unexpected {type(error).__name__}: {error}")
 
     async def _say_why(self, text: str) -> None:
-        """Tell the peer, as far as it still reads, why its link ends: its operator looks there."""
+        """Tell the peer, if it still reads, why its link ends: its operator looks in its log."""
         refusal = encode(Refusal("protocol", text))
         if self.offer(FrameKind.REFUSAL, refusal):
             with trio.move_on_after(_FAREWELL):
@@ -243,10 +244,10 @@ class Link:
 
 
 class LinkHost(Protocol):
-    """What links need of their node. Everything is synchronous."""
+    """What links need of their node. All methods are synchronous."""
 
     def hello(self) -> Hello:
-        """NotReadyError: nobody can be linked with yet."""
+        """The present hello. Raises NotReadyError if no peer can be linked yet."""
         ...
 
     def admit(self, peer: Hello) -> Refusal | None: ...

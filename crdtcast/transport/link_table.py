@@ -1,14 +1,13 @@
-"""All links of one node: dialling, accepting, their lives, and what is said about them. Who is at the other
-end is found out in `transport/greeting.py`.
+"""All links of one node: dialling, accepting, their lives, and their log lines. `transport/greeting.py` identifies the
+other end.
 
-Both sides dial, so connections cross. Of any two nodes the one with the lesser name settles: it
-numbers the connections it welcomes, in rising order, and both keep the highest number. A connection
-that comes from a peer which lost the old one therefore wins over a half-open rest, and crossing
-ones end in one.
+Both sides dial, so connections cross. Of two nodes the one with the lesser name settles: it numbers the connections
+that it welcomes, in rising order, and both keep the highest number. So a connection from a peer that lost the old one
+wins over a half-open rest, and crossing connections end as one.
 
-The handshake: the dialler says hello; the acceptor judges it and answers hello or a refusal; the
-dialler judges as well. With a shared secret both prove that they know it. Then the greater name says
-welcome(0), and the lesser one welcome(n): that is the moment from which the link is up.
+The handshake: the dialler sends hello; the acceptor checks it and answers hello or a refusal; the dialler checks as
+well. With a shared secret both prove that they know it. Then the greater name sends welcome(0), and the lesser one
+welcome(n): from then on the link is up.
 """
 
 import logging
@@ -28,18 +27,16 @@ from crdtcast.wire.handshake import Patience, Reason, Refused, patience
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0
-"""A link that lived for so many seconds was a success: the back-off starts anew."""
+"""A link that lived for so many seconds was a success: the back-off starts again."""
 _STARTING = 3.0
-"""For so many seconds one without a link may only be starting, like this node, or stopping: no trouble yet."""
+"""For so many seconds a peer without a link may only be starting or stopping, like this node: no problem yet."""
 _STOPPED = "this node has stopped"
 _REPLACED = "replaced by a newer connection"
 _ORDINARY = {_STOPPED, _REPLACED}
 
 
 class Links(Greeting):
-    """The links of one node. Owned by `Node`, which runs `keep_linked` for every peer to dial, and
-    `maintain`.
-    """
+    """The links of one node. Its owner runs `keep_linked` for every peer to dial, and `maintain`."""
 
     def __init__(
         self, host: LinkHost, options: NodeOptions, connect: Connect, logger: logging.Logger
@@ -48,7 +45,7 @@ class Links(Greeting):
         self.gate: ReadGate = ReadGate()
         self._connect = connect
         self._quietly = Throttle(logger)
-        # Rooms of their own: what strangers say takes no line of a peer's.
+        # Separate throttles: strangers' lines must not displace lines about peers.
         self._strangers = Throttle(logger)
         self._strangers_rarely = Throttle(logger, REPEAT)
         self._admission = ConnectionAdmission(options.max_handshakes, options.max_host_connections)
@@ -68,9 +65,7 @@ class Links(Greeting):
         peer.nudge()
 
     def restart(self, reason: str) -> None:
-        """Close everything, handshakes under way too, and dial again under the node's present
-        identity.
-        """
+        """Close everything, including handshakes under way, and dial again under the node's present identity."""
         self._generation += 1
         for link in list(self.up.values()):
             self._detach(link, reason)
@@ -80,7 +75,7 @@ class Links(Greeting):
     # Tasks
 
     async def maintain(self) -> None:
-        """Keep-alives, and an end for links whose peer sends none."""
+        """Send keep-alives, and end links whose peer sends none."""
         interval = self._options.keepalive_interval
         while True:
             self._watch_certificate()
@@ -90,7 +85,7 @@ class Links(Greeting):
                 link.watch(now, interval)
 
     async def keep_linked(self, peer: LinkPeer) -> None:
-        """Dial `peer` whenever there is no link with it, until it is to be forgotten."""
+        """Dial `peer` whenever there is no link with it, until it is forgotten."""
         while peer in self.dialled:
             if peer.life.phase in (LinkPhase.UP, LinkPhase.CUT):
                 await peer.life.changed.park()
@@ -104,7 +99,7 @@ class Links(Greeting):
                 await nudged.wait()
 
     async def accept(self, stream: trio.abc.Stream) -> None:
-        """Serve one connection that somebody opened to us, to its end. Never raises."""
+        """Serve one incoming connection to its end. Never raises."""
         host = host_of(stream)
         scope = trio.CancelScope()
         visit = Visit(host, scope.cancel)
@@ -149,9 +144,7 @@ class Links(Greeting):
     async def _converse(
         self, stream: trio.abc.Stream, dialled: LinkPeer | None, visit: Visit | None = None
     ) -> Patience:
-        """Handshake and life of one connection. Every way it may end is one log line, and none is
-        an exception.
-        """
+        """Handshake and life of one connection. Each way it can end gives one log line, and never an exception."""
         label = dialled.at(_remote(stream)) if dialled else _remote(stream)
         link = None
         trouble = None
@@ -164,7 +157,7 @@ class Links(Greeting):
                 self._admission.greeted(visit)
             await link.run(self._host.received, self.gate)
             if link.objection and trio.current_time() - link.since < _STEADY:
-                # As good as a refusal in the handshake: the same would happen at once again.
+                # As good as a refusal in the handshake: the same would happen again at once.
                 verdict = Patience.SLOW
         except Refused as refused:
             verdict = self._refused(refused, dialled, label)
@@ -175,7 +168,7 @@ class Links(Greeting):
             self.refusals[Reason.PROTOCOL] += 1
             trouble = str(error) + self._hint(dialled)
         except STREAM_ERRORS as error:
-            level = logging.INFO  # who dials us may change its mind, or has got another connection
+            level = logging.INFO  # a dialler may give up, or have another connection
             trouble = (
                 f"connection broke during the handshake: {cause_of(error)}{self._hint(dialled)}"
             )
@@ -196,7 +189,7 @@ class Links(Greeting):
         return verdict
 
     def _hint(self, dialled: LinkPeer | None) -> str:
-        """Who does not accept our certificate closes, and TLS tells us no more than that."""
+        """A peer that rejects our certificate just closes; TLS reports nothing more."""
         if self._tls is None or dialled is None:
             return ""
         if (objection := self._tls.objection()) is not None:
@@ -238,9 +231,7 @@ class Links(Greeting):
         return link
 
     def _detach(self, link: Link, reason: str, event: LinkEvent = LinkEvent.LOSE) -> None:
-        """Take a link out of the table and end it. The reason it has already given, if any, is the
-        one that counts.
-        """
+        """Remove a link from the table and end it. A reason that the link has already counts instead of this one."""
         link.close(reason)
         if self.up.get(link.name) is not link:
             return
@@ -254,20 +245,20 @@ class Links(Greeting):
             level = logging.INFO if link.closed == CLOSED_BY_PEER else logging.WARNING
             text = f"link with {link.name} is down: {link.closed}"
             if link.objection:
-                # Its words are the peer's choice, or follow from it: one line for all of them.
+                # The peer chooses these words, or causes them, so there is one line for all.
                 key = (link.name, "objection")
                 self._rarely.log(trio.current_time(), key, logging.ERROR, text, peer=link.name)
             else:
                 self._quietly.log(trio.current_time(), link.name, level, text)
         self._host.link_down(link)
 
-    # What is said about it
+    # Log lines
 
     def _refused(self, refused: Refused, dialled: LinkPeer | None, label: str) -> Patience:
         refusal = refused.refusal
         verdict = patience(refusal.reason)
         if refused.by_peer and not refused.trusted and verdict is Patience.ENDED:
-            # Anybody may say that; it would not prove the secret.
+            # Any program can send that; it does not prove the secret.
             verdict = Patience.SLOW
         if not refused.by_peer and verdict is not Patience.RETRY:
             self.refusals[refusal.reason] += 1
@@ -287,16 +278,16 @@ class Links(Greeting):
         text, now = f"{by}: {refusal.text}", trio.current_time()
         name = (dialled.name if dialled is not None else None) or refused.name
         if dialled is None and name not in self._peers:
-            # A stranger chooses its words, and its port; its host and the reason are ours.
+            # A stranger chooses its words and its port, but not its host and the reason.
             room, key = self._strangers_rarely, (_host(label), refusal.reason)
         else:
-            # Trouble with a peer is told once, whether it dials or we do, and whatever the port.
+            # Trouble with a peer is logged once, on either side's dialling, and for any port.
             room, key = self._rarely, (name or refusal.text, refusal.reason)
         room.log(now, key, level, text, reason=refusal.reason)
         return verdict
 
     def _met_itself(self, dialled: LinkPeer | None) -> Patience:
-        """One list for all members holds this node's own address, written in another way than it listens."""
+        """The list of members has this node's own address, written in another way than `listen`."""
         if dialled in self.dialled:
             self.dialled.remove(dialled)
             level = logging.INFO if self.dialled or self.up else logging.ERROR
@@ -309,7 +300,7 @@ class Links(Greeting):
         return Patience.SLOW
 
     def _trouble(self, peer: LinkPeer, text: str) -> None:
-        """A failed attempt: one line, then silence until it has worked again."""
+        """A failed attempt: log one line, then none until an attempt has succeeded."""
         peer.life.move(LinkEvent.FAIL, text)
         self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)
 

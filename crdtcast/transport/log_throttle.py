@@ -1,5 +1,5 @@
-"""One clear line for what may happen a thousand times a second, and for why a connection failed. The clock is the
-caller's.
+"""Limits log lines about events that may come a thousand times a second; and says why a connection failed. The clock is
+the caller's.
 """
 
 import logging
@@ -12,11 +12,9 @@ from crdtcast.causality.tags import Tag
 
 
 class Throttle:
-    """Lets one line per key and period through and tells, with the next one, how many were kept
-    back. In a period there are at most `keys` lines.
+    """Logs one line per key and period; the next one says how many were left out. A period has at most `keys` lines.
 
-    What knocks at an open port chooses how often it is refused; it must not choose how fast the log
-    grows.
+    A peer at an open port can choose how often it is refused; it must not choose how fast the log grows.
     """
 
     def __init__(self, logger: logging.Logger, period: float = 10.0, keys: int = 1000) -> None:
@@ -36,29 +34,30 @@ class Throttle:
         if last is None and len(self._last) >= self._keys:
             self._last = {k: v for k, v in self._last.items() if now - v[0] < self._period}
             if len(self._last) >= self._keys:
-                return  # whoever chooses its own words chooses no more lines by that
+                return  # so a peer that varies its words gets no more lines
         if last is not None and last[1]:
             text = f"{text} ({last[1]} similar lines in the last {now - last[0]:.0f} s)"
         self._last[key] = (now, 0)
         self._logger.log(level, text, extra=fields)
 
     def forget(self, key: Hashable) -> None:
-        """The trouble is over: the next line under `key` comes at once."""
+        """The problem is over: the next line under `key` is logged at once."""
         self._last.pop(key, None)
 
 
 def skips(
     logger: logging.Logger, clock: Callable[[], float]
 ) -> Callable[[Tag, Sequence[str]], int]:
-    """What was skipped of a message, and why: one line, and for each sender one in ten seconds. The function returned
-    gives how much it was. clock: seconds, never going back.
+    """Returns a function that logs what was skipped of a message, and why, and returns how many operations that were.
+
+    It logs at most one line per sender in ten seconds. clock: seconds, never going back.
     """
     throttle = Throttle(logger)
 
     def say(tag: Tag, wrong: Sequence[str]) -> int:
         if wrong:
             more = f", and {len(wrong) - 1:,} more" if wrong[1:] else ""
-            # The same everywhere, so replicas still agree.
+            # Every replica skips the same, so replicas still agree.
             text = f"skipped an operation of {tag.dot}: {wrong[0]}{more}"
             throttle.log(clock(), tag.dot.origin, logging.WARNING, text)
         return len(wrong)
@@ -67,7 +66,7 @@ def skips(
 
 
 def ahead(logger: logging.Logger, clock: Callable[[], float]) -> Callable[[str, int], None]:
-    """For `HLC.on_ahead`: a line for each sender, then silence for ten minutes. clock: seconds, never going back."""
+    """For `HLC.on_ahead`: logs a line for each sender, at most one in ten minutes. clock: seconds, never going back."""
     throttle = Throttle(logger, period=600)
 
     def say(sender: str, ahead_ms: int) -> None:
@@ -82,10 +81,10 @@ def ahead(logger: logging.Logger, clock: Callable[[], float]) -> Callable[[str, 
 
 
 def cause_of(error: BaseException) -> str:
-    """Why a connection failed, in few words."""
-    below = error.__cause__  # of a failed dial: one for each address that the host has
+    """Why a connection failed, in a few words."""
+    below = error.__cause__  # a failed dial has one for each address of the host
     tried = below.exceptions if isinstance(below, ExceptionGroup) else [below or error]
-    # An error of TLS has numbers of its own.
+    # Errors of TLS use other numbers.
     failed = [e for e in tried if isinstance(e, OSError) and not isinstance(e, ssl.SSLError)]
     numbers = {each.errno for each in failed if each.errno}
     return ", ".join(sorted(map(os.strerror, numbers))) or str(error) or type(error).__name__

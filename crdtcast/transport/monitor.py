@@ -1,5 +1,5 @@
-"""What a node notes about its peers while it runs, several times in each keep-alive interval: who is
-silent, and who holds stability back. It informs, and changes nothing.
+"""What a node observes about its peers while it runs, several times in each keep-alive interval: silent members, and
+members that hold stability back. It informs, and changes nothing.
 """
 
 import logging
@@ -15,11 +15,11 @@ from crdtcast.engine.stability_lag import HeldBack, Holding
 from crdtcast.transport.link import Link
 
 LOOKS = 4
-"""In a keep-alive interval."""
+"""Looks per keep-alive interval."""
 
 
 class Since(NamedTuple):
-    """For how many seconds a member has known of an open change in its view; and wanted what it wants now."""
+    """For how many seconds a member has known the open change of its view, and has had its present wish."""
 
     change: float = 0.0
     want: float = 0.0
@@ -27,7 +27,7 @@ class Since(NamedTuple):
 
 @dataclass(slots=True)
 class _Begun:
-    """What lasts, and since when."""
+    """A value, and the time since which it lasts."""
 
     what: object = None
     at: float = 0.0
@@ -52,13 +52,16 @@ class Monitor:
         self._now = 0.0
 
     def look(self, now: float, me: str, links: Iterable[Link], engines: Mapping[str, Core]) -> None:
-        """Take in what has come since the last look. me: own name. links: with those who speak for members. engines:
-        by group.
+        """Take in what has happened since the last look.
+
+        me: own name.
+        links: those whose peers speak for members.
+        engines: by group.
         """
         names = {name for engine in engines.values() for name in member_names(engine)}
         self._detector.watch(names - {me}, now)
         for link in links:
-            # Who is not read cannot be heard.
+            # A paused link is not read, so its peer cannot be heard.
             self._detector.heard(link.name, now if link.paused else link.last_heard)
         for change in self._detector.observe(now):
             if isinstance(change, Suspected):
@@ -95,15 +98,15 @@ class Monitor:
 
     @property
     def suspects(self) -> dict[str, Suspect]:
-        """Who is suspect, by name, as of the last look."""
+        """The suspects, by name, as of the last look."""
         return self._detector.suspects(self._now)
 
     def held(self, group: str) -> HeldBack:
-        """What is held back in a group, and by whom, as of the last look."""
+        """What is held back in a group, and by which members, as of the last look."""
         return self._held.get(group, HeldBack(0.0, {}))
 
     def since(self, group: str) -> Since:
-        """How long what is open has been open, as of the last look."""
+        """How long the open change and the present wish have lasted, as of the last look."""
         return self._since.get(group, Since())
 
 

@@ -1,6 +1,4 @@
-"""What an operator may choose about a node's links. Values only; checked once, when they are
-made.
-"""
+"""The options of a node's links. Values only, checked once when they are made."""
 
 import difflib
 import os
@@ -17,7 +15,7 @@ from crdtcast.wire.frames import MAX_FRAME
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
-"""Hosts to listen on that are no address to dial."""
+"""Hosts to listen on that cannot be dialled."""
 FilePath: TypeAlias = str | os.PathLike[str]
 
 MIN_FRAME = 64 * 1024
@@ -25,7 +23,7 @@ _CONTEXT_ROOM = 32 * 1024
 
 
 class LinkOptions(TypedDict, total=False):
-    """What may be said about links: see `NodeOptions`, which has the defaults."""
+    """The options of links; `NodeOptions` explains them, and has the defaults."""
 
     cut: frozenset[str]
     digest_interval: float | None
@@ -50,7 +48,7 @@ class LinkOptions(TypedDict, total=False):
 
 
 def check_known(who: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ConfigurationError for an option that there is not, with the nearest one that there is."""
+    """Raises ConfigurationError for an unknown option, and suggests the nearest known one."""
     known = sorted(known)
     for option in given:
         if option not in known:
@@ -72,8 +70,8 @@ class NodeOptions:
     queue_bytes: most bytes that may wait for one peer; further frames are dropped and repaired later.
     backlog_bytes: most payload bytes received and not yet taken by the application; beyond, the node stops reading.
     slow_retry: between two attempts when only an operator can fix the problem.
-    max_handshakes: most handshakes at a time with peers that dial this node. Beyond, the oldest one of the host that
-        has most of them ends.
+    max_handshakes: most handshakes at a time with peers that dial this node. Beyond, the oldest one of the host with
+        most of them ends.
     max_host_connections: most connections from one host.
     certificate, key, ca: PEM files. Set: all links use TLS 1.3, and both ends must show a certificate of that CA which
         names the node. All three or none.
@@ -82,8 +80,8 @@ class NodeOptions:
         and accepts a proof of either of two, so that all members can change to another one without a stop.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
-    level, reads: of a gateway with fixed peers: the format level that it sends in, which must be the same at all, and
-        those that its program reads.
+    level, reads: of a gateway with fixed peers: the format level in which it sends, the same at all of them; and the
+        levels that its program reads.
     """
 
     name: str
@@ -147,22 +145,24 @@ class NodeOptions:
 
     @property
     def addresses(self) -> list[Address]:
-        """Every address to dial: of a list without names not the own one, so that all members may have the same."""
+        """Every address to dial. From a list without names this node's own is removed, so that all members can share
+        it.
+        """
         given = self.peers.values() if isinstance(self.peers, Mapping) else self.peers
         return [address for address in given if address is not None and not self.is_own(address)]
 
     def is_own(self, address: Address) -> bool:
-        """Whether this node listens there, as far as that is written in the same way."""
+        """Whether this node listens there, if the address is written in the same way."""
         return address == self.listen and address[1] != 0
 
     @property
     def max_payload(self) -> int:
-        """The longest payload that fits into a frame, whatever its context is."""
+        """The longest payload that fits into a frame with any context."""
         return self.max_frame - _CONTEXT_ROOM
 
 
 def parse_address(text: str) -> Address:
-    """`host:port` or `[v6 host]:port`; `ConfigurationError` for anything else."""
+    """Parses `host:port` or `[v6 host]:port`. Raises ConfigurationError if it is neither."""
     host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     if host and colon and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536:
         return host.removeprefix("[").removesuffix("]"), int(port)
@@ -172,7 +172,7 @@ def parse_address(text: str) -> Address:
 
 
 def peer_addresses(peers: Mapping[str, str | Address | None]) -> dict[str, Address | None]:
-    """Addresses given as text are parsed; None stays: such a peer will dial us."""
+    """Parses addresses given as text. None stays: such a peer dials us."""
     return {
         name: parse_address(address) if isinstance(address, str) else address
         for name, address in peers.items()

@@ -1,4 +1,4 @@
-"""What a node remembers of each other member, linked or not, and how it shows that."""
+"""What a node keeps about each other member, linked or not, and the status that it shows."""
 
 import random
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from crdtcast.transport.options import Address, NodeOptions, format_address
 
 
 class LinkPhase(StrEnum):
-    """How far the link with a member is; the words are those of status output."""
+    """The state of the link with a member; the values are the words of status output."""
 
     DOWN = "down"
     DIALLING = "dialling"
@@ -24,7 +24,7 @@ class LinkPhase(StrEnum):
 
 
 class LinkEvent(StrEnum):
-    """What moves a link. An attempt is one of ours to connect: it ends by LINK, FAIL or REFUSE."""
+    """What moves a link. An attempt of ours to connect ends by LINK, FAIL or REFUSE."""
 
     DIAL = "attempt begins"
     LINK = "linked, by either side"
@@ -52,12 +52,12 @@ TRANSITIONS: Mapping[tuple[LinkPhase, LinkEvent], LinkPhase] = {
     (LinkPhase.REFUSED, LinkEvent.FAIL): LinkPhase.DOWN,
     (LinkPhase.REFUSED, LinkEvent.REFUSE): LinkPhase.REFUSED,
     (LinkPhase.REFUSED, LinkEvent.CUT): LinkPhase.CUT,
-    # The peer's own attempt was faster: how ours ends says nothing.
+    # The peer's own attempt was faster, so the end of ours does not matter.
     (LinkPhase.UP, LinkEvent.FAIL): LinkPhase.UP,
     (LinkPhase.UP, LinkEvent.REFUSE): LinkPhase.UP,
     (LinkPhase.UP, LinkEvent.LOSE): LinkPhase.DOWN,
     (LinkPhase.UP, LinkEvent.CUT): LinkPhase.CUT,
-    # A cut outlasts an attempt that was under way when it came.
+    # A cut outlasts an attempt that was already under way.
     (LinkPhase.CUT, LinkEvent.FAIL): LinkPhase.CUT,
     (LinkPhase.CUT, LinkEvent.REFUSE): LinkPhase.CUT,
     (LinkPhase.CUT, LinkEvent.CUT): LinkPhase.CUT,
@@ -66,9 +66,11 @@ TRANSITIONS: Mapping[tuple[LinkPhase, LinkEvent], LinkPhase] = {
 
 
 class LinkLife(Lifecycle[LinkPhase, LinkEvent]):
-    """The link with one member, over all its connections and whichever of its addresses is dialled.
+    """The link with one member, over all its connections, at whichever of its addresses.
 
-    since: the time of the last change of phase. error: the last trouble, None when up. changed: after each event.
+    since: the time of the last change of phase.
+    error: the last problem, None when up.
+    changed: unparks its waiters after each event.
     """
 
     def __init__(self, start: LinkPhase) -> None:
@@ -78,7 +80,7 @@ class LinkLife(Lifecycle[LinkPhase, LinkEvent]):
         self.changed: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
 
     def move(self, event: LinkEvent, error: str | None = None) -> LinkPhase:
-        """See `Lifecycle.move`. error: what has gone wrong."""
+        """See `Lifecycle.move`. error: the problem, if there is one."""
         before, after = self.phase, super().move(event)
         if after is not before:
             self.since = trio.current_time()
@@ -107,7 +109,7 @@ class LinkStatus:
 
 
 class LinkPeer:
-    """What a node keeps of one other member, or of one address whose member is not known yet."""
+    """What a node keeps about one other member, or about one address whose member is not known yet."""
 
     def __init__(
         self, name: str | None, address: Address | None, backoff: Backoff, life: LinkLife
@@ -126,11 +128,11 @@ class LinkPeer:
         return self.name or format_address(self.address)
 
     def at(self, place: str) -> str:
-        """The label, and where that is, for people."""
+        """The label and the place, for people."""
         return place if place == self.label else f"{self.label} at {place}"
 
     def nudge(self) -> None:
-        """Dial now, whatever the back-off says."""
+        """Dial now, in spite of the back-off."""
         self.backoff.reset()
         self.nudged.set()
         self.nudged = trio.Event()
@@ -138,9 +140,10 @@ class LinkPeer:
 
 
 class PeerTable:
-    """What a node knows of its peers: where they are dialled, and the links that are up.
+    """What a node knows about its peers: their addresses, and the links that are up.
 
-    up: by the peer's name. dialled: those whom somebody keeps dialling.
+    up: links by the peer's name.
+    dialled: peers for which a task of `keep_linked` runs.
     """
 
     def __init__(self, options: NodeOptions) -> None:
@@ -162,20 +165,18 @@ class PeerTable:
         return LinkPeer(name, address, backoff, LinkLife(start))
 
     def _is_cut(self, name: str) -> bool:
-        """Whether the operator wants no link with `name`, of whom nothing may be known yet."""
+        """Whether an operator has cut the link with `name`, which may be unknown so far."""
         peer = self._peers.get(name)
         return name in self._options.cut if peer is None else peer.life.phase is LinkPhase.CUT
 
     def peer(self, name: str) -> LinkPeer:
-        """The record of `name`, made at need: members may dial us whose address we do not know."""
+        """The record of `name`, created if needed: members may dial us whose address we do not know."""
         if name not in self._peers:
             self._peers[name] = self._new_peer(name, None)
         return self._peers[name]
 
     def set_address(self, name: str, address: Address) -> LinkPeer | None:
-        """Where `name` can be dialled from now on. A peer for which nobody dials yet is
-        returned.
-        """
+        """Set the address at which `name` is dialled from now on. Returns the peer if no task dials it yet."""
         peer = self.peer(name)
         peer.address = address
         if peer in self.dialled:
@@ -185,19 +186,19 @@ class PeerTable:
         return peer
 
     def add_address(self, address: Address) -> LinkPeer:
-        """Dial whoever is at `address` from now on; the caller runs `keep_linked`."""
+        """Add a peer for `address`, of unknown name; the caller runs `keep_linked`."""
         peer = self._new_peer(None, address)
         self.dialled.append(peer)
         return peer
 
     def forget(self, name: str) -> None:
-        """Dial `name` no more. A link that is up stays."""
+        """Stop dialling `name`. A link that is up stays."""
         for peer in [peer for peer in self.dialled if peer.name == name]:
             self.dialled.remove(peer)
             peer.nudge()
 
     def _learn_name(self, dialled: LinkPeer, name: str) -> None:
-        """Who is at an address that was given without a name. It may have dialled us before."""
+        """Set the name of a peer whose address was given without one. That member may have dialled us before."""
         dialled.name = name
         known = self._peers.get(name)
         if known is None:
@@ -208,7 +209,7 @@ class PeerTable:
             known.address = dialled.address
 
     def status(self) -> dict[str, LinkStatus]:
-        """Per member name (or address, while its name is unknown)."""
+        """By member name, or by address while the name is unknown."""
         now = trio.current_time()
         records = dict(self._peers)
         records.update((p.label, p) for p in self.dialled if p.name not in self._peers)
@@ -230,5 +231,5 @@ class PeerTable:
         return result
 
     def traffic(self, name: str) -> Traffic:
-        """What was exchanged with `name`, over all its connections."""
+        """The traffic with `name`, over all its connections."""
         return self.peer(name).traffic

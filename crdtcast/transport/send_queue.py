@@ -1,8 +1,7 @@
-"""What waits to be written to one peer: bounded in bytes, and never a reason for anyone else to
-wait.
+"""Frames that wait to be written to one peer: limited in bytes, and never a reason to wait for anything else.
 
-A peer that does not keep up loses frames here, not time at its neighbours: what it lacks is in its
-next digest, and the engine repairs it.
+A peer that does not keep up loses frames, and delays no other peer: its next digest shows what it lacks, and the engine
+repairs it.
 """
 
 from collections import deque
@@ -18,12 +17,11 @@ def _nothing() -> None:
 
 
 class OutgoingQueue:
-    """Encoded frames for one peer, in pieces; a long frame is one piece, and is taken a section at a time.
-    `offer` is synchronous and never blocks; one task takes.
+    """Encoded frames for one peer, in pieces; a long frame is one piece, and is taken section by section. `offer` is
+    synchronous and never blocks; one task takes.
 
-    Once `limit` bytes wait, everything is dropped until half of it has been written: frames behind
-    a gap would mostly wait at the peer for the repair of that gap. A lone piece longer than `limit`
-    is still taken.
+    Once `limit` bytes wait, everything is dropped until half of it was written: frames after a gap would mostly wait at
+    the peer for the repair of that gap. A single piece longer than `limit` is still accepted.
 
     fill: called before anything is taken; it may offer.
     """
@@ -35,13 +33,13 @@ class OutgoingQueue:
         self.overflowing: bool = False
         self._pieces: deque[bytes | LongFrame] = deque()
         self._taken = 0
-        """Sections of the first piece."""
+        """Number of sections of the first piece that were taken."""
         self._idle = False
         self._taker = trio.lowlevel.ParkingLot()
         self._emptied = trio.lowlevel.ParkingLot()
 
     def offer(self, piece: bytes | LongFrame) -> bool:
-        """Queue `piece`; False if it was dropped."""
+        """Queue `piece`. Returns False if it was dropped."""
         queued = self.queued_bytes + len(piece)
         if self.queued_bytes and (self.overflowing or queued > self.limit):
             self.overflowing = True
@@ -52,22 +50,22 @@ class OutgoingQueue:
         return True
 
     def expect(self) -> None:
-        """Something is there, or will be when it is asked for."""
+        """Wake the taker: a piece is queued, or `fill` will offer one."""
         if self._idle:
             self._idle = False
             self._taker.unpark()
 
     def written(self) -> None:
-        """(By the taker.) What was taken last is on its way."""
+        """The pieces taken last were written."""
         if not self._pieces:
             self._emptied.unpark_all()
 
     async def drained(self) -> None:
-        """Return when everything that waits has been taken and written."""
+        """Return when everything queued was taken and written."""
         await self._emptied.park()
 
     async def take(self, batch_bytes: int = 256 * 1024) -> bytes:
-        """Several pieces as one: what waits, up to about `batch_bytes`. Waits for the first."""
+        """Return queued pieces as one, up to about `batch_bytes`. Waits for the first."""
         self._fill()
         while not self._pieces:
             self._idle = True
@@ -84,7 +82,7 @@ class OutgoingQueue:
         return batch
 
     def _take_pieces(self, most: int) -> tuple[bytes, int]:
-        """As many of the first pieces as fit, one at least; not a long frame."""
+        """As many of the first pieces as fit, at least one, up to the next long frame."""
         pieces = self._pieces
         taken: list[bytes] = []
         size = 0
@@ -99,7 +97,7 @@ class OutgoingQueue:
         return b"".join(taken), size
 
     def _take_section(self) -> tuple[bytes, int]:
-        """The next section of the long frame that is first, and how many bytes of its body that takes off."""
+        """The next section of the long frame at the front, and how many bytes of its body are done with it."""
         frame = self._pieces[0]
         assert type(frame) is LongFrame
         section = frame.section(self._taken)

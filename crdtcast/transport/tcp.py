@@ -1,5 +1,5 @@
-"""How nodes reach each other: TCP, unless a network in memory was put in its place (`crdtcast.testing.Network`); and
-what to say when an address cannot be bound.
+"""How nodes reach each other: over TCP, or over a network in memory that replaces it (`crdtcast.testing.Network`); and
+the messages for an address that cannot be bound.
 """
 
 import errno
@@ -16,16 +16,16 @@ from crdtcast.transport.options import Address, format_address
 
 
 class Transport(Protocol):
-    """name: of the node that listens or dials."""
+    """A network. name: of the node that listens or dials."""
 
     async def listen(
         self, name: str, address: Address
     ) -> tuple[Address, Sequence[trio.abc.Listener[trio.abc.Stream]]]:
-        """Where it listens, and the listeners. Raises ConfigurationError."""
+        """The bound address, and the listeners. Raises ConfigurationError if it cannot be bound."""
         ...
 
     async def connect(self, name: str, host: str, port: int) -> trio.abc.Stream:
-        """A connection. Raises OSError."""
+        """A connection. Raises OSError if it fails."""
         ...
 
 
@@ -46,7 +46,7 @@ class Tcp:
 
 _TCP: Transport = Tcp()
 TRANSPORT: ContextVar[Transport] = ContextVar("crdtcast.transport", default=_TCP)
-"""Of the nodes that are made in this context."""
+"""The network of nodes that are created in this context."""
 
 
 _REMEDIES = {
@@ -60,7 +60,7 @@ _REMEDIES = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this host, an address or a name, is reached from its own machine only."""
+    """Whether this host, an address or a name, can be reached from its own machine only."""
     if host == "localhost":
         return True
     try:

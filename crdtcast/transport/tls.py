@@ -20,14 +20,16 @@ from crdtcast.wire.frames import Refusal, encode
 from crdtcast.wire.handshake import Reason, Refused
 
 RECORD_TYPES = (b"\x15", b"\x16")
-"""First byte of what an end of TLS says first (an alert, a handshake): no frame of ours begins so."""
+"""First byte of the first record of TLS (an alert or a handshake); no frame of ours begins with one of these."""
 
 _Certificate: TypeAlias = Mapping[str, Any]
-"""What `ssl` tells of one."""
+"""A certificate as `ssl` describes it."""
 
 _DAY = 86_400.0
 _SOON = 30 * _DAY
-"""Seconds before its end from which on a certificate is warned of, or the last fifth of its time if that is less."""
+"""Seconds before its end at which warnings about a certificate begin; at the last fifth of its time if that is
+shorter.
+"""
 _EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_…
 _NOT_SHOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _ALERTS = {
@@ -42,7 +44,7 @@ _TOO_OLD = {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}
 
 
 class Tls:
-    """One node's certificate, key and CA. Raises ConfigurationError when they cannot be used."""
+    """One node's certificate, key and CA. Raises ConfigurationError if they cannot be used."""
 
     def __init__(self, name: str, certificate: FilePath, key: FilePath, ca: FilePath) -> None:
         self.name = name
@@ -51,9 +53,9 @@ class Tls:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the files anew if they have changed: certificates are renewed while nodes run.
+        """Read the files again if they have changed: certificates are renewed while nodes run.
 
-        Raises ConfigurationError when they cannot be used; what was read before counts on.
+        Raises ConfigurationError if they cannot be used; then the former ones stay in use.
         """
         certificate, key, ca = self._files
         try:
@@ -62,7 +64,7 @@ class Tls:
                 return
             check_private(key, "this node's key")
             server = _context(ssl.PROTOCOL_TLS_SERVER, *self._files)
-            # A resumed session would skip the look at the certificate.
+            # A resumed session would skip the check of the certificate.
             server.num_tickets = 0
             client = _context(ssl.PROTOCOL_TLS_CLIENT, *self._files)
         except (OSError, ValueError) as error:
@@ -79,11 +81,11 @@ class Tls:
         self._server, self._client, self._seen, self._shown = server, client, seen, shown
 
     def objection(self) -> str | None:
-        """What peers have against this node's certificate by now, if anything."""
+        """Why peers reject this node's certificate now; None if they accept it."""
         return _look_at(self.name, self._client, self._server)[0]
 
     def expiry(self, now: float) -> str | None:
-        """What is to be said when the certificate, or the CA's, ends soon or has ended.
+        """A warning if the certificate, or the CA's, ends soon or has ended; None otherwise.
 
         now: seconds since the epoch.
         """
@@ -101,7 +103,7 @@ class Tls:
         return None
 
     def told(self, error: BaseException) -> Refusal | None:
-        """What the other end has against this node's certificate, if it has said so as its last words."""
+        """The other end's reason for rejecting this node's certificate, if its last record was such an alert."""
         said = getattr(error.__cause__, "reason", None) or ""
         if said not in _ALERTS:
             return None
@@ -111,13 +113,13 @@ class Tls:
     async def secured(
         self, stream: trio.abc.Stream, *, dialled: bool
     ) -> trio.SSLStream[trio.abc.Stream]:
-        """`stream` with TLS on it; `Refused` if the other end has no business here."""
+        """`stream` with TLS on it. Raises `Refused` if either end rejects the other."""
         context = _OneConnection(self._client if dialled else self._server)
         secured = trio.SSLStream(
             stream,
             cast(ssl.SSLContext, context),
             server_side=not dialled,
-            # An end without a farewell is an end; frames have lengths, and what is lost is repaired.
+            # A connection may end without TLS's farewell: frames have lengths, and lost ones are repaired.
             https_compatible=True,
         )
         try:
@@ -141,8 +143,8 @@ class Tls:
 
 
 class _OneConnection:
-    """A context that remembers what is to be sent: of a failed handshake Trio does not send the last words, an alert
-    that tells the other end why.
+    """A context that keeps the outgoing bytes: Trio does not send the last ones of a failed handshake, an alert that
+    tells the other end why.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -157,7 +159,7 @@ class _OneConnection:
 
 
 def names_in(secured: trio.SSLStream[trio.abc.Stream]) -> set[str]:
-    """The names of nodes in the certificate that the other end has shown."""
+    """The names of nodes in the other end's certificate."""
     return _names(secured.getpeercert() or {})
 
 
@@ -188,7 +190,7 @@ def _context(protocol: int, certificate: str, key: str, ca: str) -> ssl.SSLConte
 def _look_at(
     name: str, client: ssl.SSLContext, server: ssl.SSLContext
 ) -> tuple[str | None, _Certificate]:
-    """A handshake with oneself, in memory, shows what peers will see, and find wrong."""
+    """A handshake with oneself, in memory: it shows what peers see, and whether they reject it."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True))
     try:

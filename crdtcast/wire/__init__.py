@@ -1,1 +1,1 @@
-"""What members say to each other, as bytes and back: frames, handshakes, authentication. Sans-I/O."""
+"""Frames between members as bytes and back, handshakes, and authentication. Sans-I/O."""

@@ -1,10 +1,9 @@
-"""The shared secret: each side proves that it knows it, without saying it. Pure. While a secret is replaced there are
-two: a node proves that it knows its first one, and takes a proof under either.
+"""The shared secret: each side proves that it knows it, without revealing it. Pure. While a secret is replaced there
+are two: a node proves its first one, and accepts a proof of either.
 
-A proof is HMAC-SHA256 (RFC 2104) under the secret, over who proves and all that both hellos say of
-identity: the two nonces, drawn for this one connection, make a replayed proof worthless, the role
-one that is sent back to its maker. It authenticates, and does not encrypt: what follows on the link
-can be read, and changed, by whoever carries it.
+A proof is HMAC-SHA256 (RFC 2104) under the secret, over the role and all identity fields of both hellos. Both nonces
+are drawn for this connection, so a replayed proof is worthless; the role makes one that is sent back to its maker
+worthless. It authenticates and does not encrypt: anything on the way can read and change what follows on the link.
 """
 
 import enum
@@ -21,21 +20,21 @@ from crdtcast.private_files import check_private
 from crdtcast.wire.frames import Hello
 
 MIN_SECRET = 16
-"""Bytes. A shorter secret can be guessed by who has seen one handshake."""
+"""Bytes. A shorter secret can be guessed after seeing one handshake."""
 MAX_SECRETS = 2
 SECRET_VARIABLE = "CRDTCAST_SECRET"
-"""The environment's variable that `read_secret` looks at."""
+"""The environment variable that `read_secrets` reads."""
 
 
 class Role(enum.StrEnum):
-    """Of the two ends of a connection."""
+    """The two ends of a connection."""
 
     DIALLER = "dialler"
     ACCEPTOR = "acceptor"
 
 
 def proof(secret: bytes, role: Role, dialler: Hello, acceptor: Hello) -> bytes:
-    """What the end in that role sends (32 bytes), and the other end expects of it."""
+    """The proof of the end in that role (32 bytes), as the other end expects it."""
     said = ["crdtcast link", role.value, _identity(dialler), _identity(acceptor)]
     return hmac.digest(secret, msgpack.packb(said), hashlib.sha256)
 
@@ -50,7 +49,7 @@ def proves(
 
 
 def _identity(hello: Hello) -> list[object]:
-    """What nobody in between may change."""
+    """The fields that nothing on the way may change."""
     return [
         hello.version,
         hello.oldest,
@@ -71,12 +70,12 @@ def _identity(hello: Hello) -> list[object]:
 def read_secrets(
     file: str | os.PathLike[str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> tuple[bytes, ...]:
-    """The group's secret for `NodeOptions.secrets`: what is in `file`, or else in the environment's
-    CRDTCAST_SECRET; empty if neither is given. One to a line, two at most; white space around it does not count.
+    """The group's secrets for `NodeOptions.secrets`, from `file`, or else from CRDTCAST_SECRET in the environment;
+    empty if neither is given. One per line, at most two; surrounding white space does not count.
 
-    Command lines can be read by every user of a machine, so there is no option that takes the secret
-    itself. Make one with `openssl rand -hex 32`. Raises ConfigurationError for a file that cannot be
-    read, or that others can read, and for a secret that can be guessed because it is short.
+    No option takes the secret itself, because every user of a machine can read command lines. Create one with
+    `openssl rand -hex 32`. Raises ConfigurationError if the file cannot be read, if other users can read it, or if a
+    secret is short enough to be guessed.
     """
     if file is not None:
         where = os.fspath(file)
@@ -98,7 +97,7 @@ def read_secrets(
 
 
 def check_secrets(secrets: Sequence[bytes], where: str) -> None:
-    """Raises ConfigurationError for one that can be guessed, and for more than are needed to replace one."""
+    """Raises ConfigurationError if a secret can be guessed, or if there are more than a replacement needs."""
     for secret in secrets:
         if len(secret) < MIN_SECRET:
             raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""Long frames in less room, with zstd (RFC 8878). Optional: without the package `zstandard` nothing is
-offered to peers. Sans-I/O.
+"""Compression of long frames, with zstd (RFC 8878). Optional: without the package `zstandard` peers are not offered it.
+Sans-I/O.
 
-A compressed body is one zstd frame in the place of the msgpack list; the first bytes tell them apart.
+A compressed body is one zstd frame instead of a msgpack list; the first bytes distinguish them.
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 WORTHWHILE = 4096
 """Bytes of a body from which on compression is tried."""
 MOST = 256 * 1024 + 256
-"""Bytes that a compressed body may become: longer ones go in sections, each compressed by itself, so that a few bytes
-of a peer never cost more than that.
+"""Most bytes of a decompressed body. Longer bodies go in sections, each compressed separately, so that a few bytes of
+a peer never cost more than that.
 """
 _LEVEL = 1
 
@@ -30,20 +30,20 @@ def available() -> bool:
 
 
 class Compressor:
-    """For all that one node sends. Not for several threads."""
+    """Compresses all that one node sends. Not thread-safe."""
 
     def __init__(self) -> None:
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
 
     def compressed(self, body: bytes) -> bytes:
-        """`body` in less room, or as it is when that gains less than an eighth of it."""
+        """`body` compressed, or unchanged if that saves less than an eighth."""
         packed: bytes = self._compressor.compress(body)
         return packed if len(packed) * 8 < len(body) * 7 else body
 
 
 def decompressed(body: bytes, limit: int) -> bytes:
-    """The inverse of `Compressor.compressed`. RemoteProtocolError for what is no zstd frame, or claims to be longer
-    than `limit`: that is checked before any room is taken.
+    """The inverse of `Compressor.compressed`. Raises RemoteProtocolError if `body` is not a zstd frame, or claims to be
+    longer than `limit`, which is checked before memory is allocated.
     """
     try:
         claimed = zstandard.get_frame_parameters(body)

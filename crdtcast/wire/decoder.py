@@ -12,7 +12,7 @@ from crdtcast.wire.sections import Gathering
 
 _length = struct.Struct(">I").unpack_from
 _OURS = frozenset({Named, Section})
-"""Frames that are not handed on."""
+"""Frames that the decoder does not pass on."""
 
 
 class FrameDecoder:
@@ -73,7 +73,7 @@ class FrameDecoder:
         return frames[0] if frames else None
 
     def _take_in(self, frame: Frame) -> Frame | None:
-        """What numbers stand for and sections are for this decoder alone; the last section brings a frame."""
+        """Process meanings of numbers, and sections, inside the decoder; the last section completes a frame."""
         if type(frame) is Section:
             return self._gather(frame)
         if type(frame) is not Named or self._gathering.is_under_way:
@@ -82,7 +82,7 @@ class FrameDecoder:
         return None
 
     def _gather(self, section: Section) -> Frame | None:
-        """The frame of which this is the last section, or None."""
+        """The frame that this section completes, or None."""
         try:
             body = self._gathering.add(section, self.limit)
             frame = None if body is None else decode(body, self._names)
@@ -127,7 +127,7 @@ class FrameDecoder:
             raise
 
     def _keep(self, needed: int) -> None:
-        """Put the beginning of an incomplete frame aside until `needed` bytes are there."""
+        """Put the beginning of an incomplete frame aside until `needed` bytes have come."""
         if self._at < len(self._chunk):
             self._partial += self._chunk[self._at :]
             self._chunk, self._at = b"", 0

@@ -1,4 +1,4 @@
-"""What one node sends, as bytes: each frame once for all links that understand the same. Sans-I/O."""
+"""The frames of one node as bytes, encoded once for all links with the same options. Sans-I/O."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, NoReturn
@@ -11,15 +11,13 @@ from crdtcast.wire.id_table import Numbering
 from crdtcast.wire.sections import SECTION_BYTES, LongFrame
 
 PIECE_BYTES = 32 * 1024
-"""Frames are put together up to about so many bytes. A frame that is longer goes alone: not every peer may
-take it, and no other frame is to be dropped with it.
+"""Frames are joined up to about so many bytes. A longer frame goes alone: some peers may not accept it, and no other
+frame should be dropped with it.
 """
 
 
 class EncodedPiece(NamedTuple):
-    """Frames one behind the other, as bytes, or one long frame. longest: bytes of the longest body,
-    before it was compressed.
-    """
+    """Consecutive frames as bytes, or one long frame. longest: bytes of the longest body before compression."""
 
     stream: bytes | LongFrame
     frames: int
@@ -31,7 +29,7 @@ def _raise(error: LocalProtocolError) -> NoReturn:
 
 
 class Encoder:
-    """Of one node. numbering: for the ids on all its links."""
+    """The encoder of one node. numbering: for the ids on all its links."""
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
@@ -46,9 +44,12 @@ class Encoder:
         zstd: bool,
         refused: Callable[[LocalProtocolError], object] = _raise,
     ) -> Iterator[EncodedPiece]:
-        """The bytes of these frames, in order. zstd: long ones are compressed, as the peer understands that. Each piece
-        is to be sent, and what its numbers stand for told before, when the next one is asked for. refused: takes the
-        error for each frame that is longer than may be sent; the others go on.
+        """The bytes of these frames, in order.
+
+        zstd: compress long ones, which the peer must understand.
+        refused: gets the error for each frame that is longer than allowed; the others are encoded.
+
+        Send each piece, after the meanings of its numbers, before you ask for the next one.
         """
         numbering, most = self.numbering, self.max_frame
         compressor = self.compressor if zstd else None
@@ -83,6 +84,6 @@ class Encoder:
             yield EncodedPiece(b"".join(made), len(made) // 2, longest)
 
     def _section(self, section: Section) -> bytes:
-        """A section as bytes, in less room where that is possible."""
+        """A section as bytes, compressed if that is possible."""
         body = encode_body(section)
         return framed(body if self.compressor is None else self.compressor.compressed(body))

@@ -1,6 +1,6 @@
-"""Parts of frames that several kinds share: kinds, messages, digests, and what is checked in them.
+"""Parts of frames that several kinds share: kinds, messages, digests, and the checks of their fields.
 
-The incarnation ids in a message or digest are spelled out, or all given as the sender's numbers for them
+The incarnation ids in a message or digest are all spelled out, or all given as the sender's numbers
 (`wire/id_table.py`).
 """
 
@@ -15,15 +15,15 @@ from crdtcast.causality.tags import MAX_COUNTER, Dot, make_tuple
 from crdtcast.exceptions import RemoteProtocolError
 
 MAX_ORIGINS = 65_536
-"""Entries of a vector, and dots of a context. (msgpack reserves room for what a header claims.)"""
+"""Most entries of a vector, and dots of a context. (msgpack reserves memory for what a header claims.)"""
 MAX_IDENTIFIER = 160
-"""Characters. The longest incarnation id holds two bases and a number."""
+"""Most characters. The longest incarnation id has two bases and a number."""
 
 
 class FrameKind(enum.IntEnum):
-    """First element of a frame's list. Numbers are for ever; a new kind needs a new protocol
-    version. Those from ENDED to ADMIT, and VIEWS, are found inside GROUPED only, ASK and those from OFFER to
-    PART there or, where the members are fixed, by themselves.
+    """First element of a frame's list. Numbers are permanent; a new kind needs a new protocol version. ENDED, COPY,
+    ADMIT and VIEWS come only inside GROUPED. ASK and the kinds from OFFER to PART come inside GROUPED, too, or alone if
+    the members are fixed.
     """
 
     KEEPALIVE = 0
@@ -60,7 +60,7 @@ UNTOLD: Names = {}
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The sender's numbers from `first` on stand for these ids. Those below `oldest` are over."""
+    """The sender's numbers from `first` on stand for these ids. Numbers below `oldest` are no longer used."""
 
     oldest: int
     first: int
@@ -88,7 +88,7 @@ def read_section(fields: list[Any]) -> Section:
 
 
 def printable(text: str) -> str:
-    """What a stranger says goes into our log: one line of it, and no terminal's commands."""
+    """A peer's text as it may go into our log: one line, without control characters for terminals."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -157,7 +157,7 @@ def message_fields(message: Message, numbers: Numbers | None = None) -> list[obj
 
 def read_message(fields: list[Any], names: Names = UNTOLD) -> Message:
     """The inverse of `message_fields`."""
-    if len(fields) == 7:  # mostly it depends on one other, and is well-formed
+    if len(fields) == 7:  # the usual case: one dependency, well-formed
         _, origin, counter, kind, payload, depended, n = fields
         if (
             _INTEGERS.issuperset(map(type, (origin, counter, kind, depended, n)))
@@ -184,7 +184,7 @@ def read_message(fields: list[Any], names: Names = UNTOLD) -> Message:
 
 
 def _read_numbered(fields: list[Any], names: Names) -> tuple[Dot, tuple[Dot, ...]]:
-    """Dot and context. This is the hot path: ids were checked when their numbers were told."""
+    """Dot and context. This is the hot path: ids were checked when their numbers were announced."""
     counter = fields[2]
     if type(counter) is not int or not 0 < counter <= MAX_COUNTER:
         raise RemoteProtocolError(f"not a counter: {counter!r:.40}")
@@ -217,14 +217,14 @@ def _ids(numbers: list[Any], names: Names) -> list[str]:
 
 
 _DECLARED = 3
-"""Added to the kind of a digest whose sender's messages do not acknowledge. Programs that do not know
-that would count them, so it is well that they refuse the kind.
+"""Added to the kind of a digest whose sender's messages do not acknowledge. A program without this kind would count
+them, so it should refuse the kind.
 """
 _DIGEST_KINDS = {kind + more: (kind, not more) for kind in DigestKind for more in (0, _DECLARED)}
 
 
 def digest_fields(digest: Digest, numbers: Numbers | None = None) -> list[object]:
-    """A digest; what only groups with changing members need is left out where it is empty."""
+    """A digest as a list; a field that only groups with changing members need is omitted if it is empty."""
     vector: object = dict(digest.vector)
     if numbers is not None:
         vector = _pairs([numbers[o] for o in digest.vector], list(digest.vector.values()))
@@ -268,7 +268,7 @@ def _read_numbered_vector(given: list[Any], names: Names) -> dict[str, int]:
 
 
 def named_fields(named: Named) -> list[object]:
-    """What numbers stand for."""
+    """The meanings of numbers as a list."""
     return [int(FrameKind.NAMED), named.oldest, named.first, *named.ids]
 
 

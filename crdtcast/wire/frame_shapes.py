@@ -1,7 +1,7 @@
-"""What a frame may be like by its kind: looked at before anything of it is built.
+"""Limits on the shape of a frame by its kind, checked before any of it is built.
 
-A frame is short, or its kind says how long it may be, and how many lists and maps are in it. So a frame costs its
-receiver no more than a small multiple of its bytes, whatever it is made of.
+A frame is short, or its kind limits its length and the number of lists and maps in it. So any frame costs its receiver
+at most a small multiple of its bytes.
 """
 
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from crdtcast.wire.offer_frames import MAX_QUESTION, PART_BYTES
 from crdtcast.wire.sections import SECTION_BYTES
 
 SHORT = 8192
-"""Bytes of a body that any frame may have, and whose elements cost nothing worth a look."""
+"""Bytes of a body that any kind may have; so few bytes need no check of their elements."""
 _MARGIN = 256
-"""Bytes for what is beside the one long thing in a frame."""
+"""Bytes for the rest of a frame, besides its one long part."""
 
 
 class Shape(NamedTuple):
-    """The most that a kind of frame may be: bytes of its body (None: what a frame may have), lists and maps (None: as
-    many as its length allows).
+    """Limits of a kind: bytes of its body (None: the limit of any frame), lists and maps (None: as many as its length
+    allows).
     """
 
     bytes: int | None = SHORT
@@ -46,12 +46,12 @@ _INSIDE: dict[int, Shape] = {
     FrameKind.VIEWS: Shape(None, None),
     FrameKind.ADMIT: Shape(MAX_REPLACED * (MAX_IDENTIFIER + 3) + _MARGIN, 3),
 }
-"""Of what is inside a grouped frame."""
+"""Of frames inside a grouped frame."""
 _OTHER = Shape()
 
 
 def unpacked_frame(body: bytes, **options: Any) -> Any:
-    """What a long body says, if it has the shape of its kind. RemoteProtocolError if not; what msgpack raises."""
+    """Unpack a long body. Raises RemoteProtocolError if it exceeds the limits of its kind, and what msgpack raises."""
     kind, shape = _shape_of(body)
     if shape.bytes is not None and len(body) > shape.bytes:
         raise RemoteProtocolError(
@@ -76,7 +76,7 @@ def _shape_of(body: bytes) -> tuple[int, Shape]:
 
 
 def _integer(body: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number that begins there, and where it ends."""
+    """The unsigned number that begins there, and the place after it."""
     first = body[at]
     if first < 0x80:
         return first, at + 1

@@ -1,11 +1,9 @@
-"""Frames: how everything that two nodes tell each other becomes bytes and back. Sans-I/O; this file
-knows no sockets.
+"""Frames: all that two nodes send each other, as bytes and back. Sans-I/O; this file knows no sockets.
 
-A frame is a length (4 bytes, big-endian, of the body alone) and a msgpack list whose first element
-is the frame's kind. Nothing a peer sends is trusted: the length is checked before a byte of the
-body is kept, and whatever is not exactly a frame is a `RemoteProtocolError`. A frame does not
-depend on the link it goes out on, but for the version and whether long frames are compressed; so a
-broadcast is encoded once for all peers that agree in that.
+A frame is a length (4 bytes, big-endian, of the body alone) and a msgpack list whose first element is the frame's kind.
+Peers are not trusted: the length is checked before any of the body is kept, and anything that is not exactly a frame is
+a `RemoteProtocolError`. A frame is the same on all links, except for the protocol version and compression; so a
+broadcast is encoded once for all peers that agree in these.
 """
 
 from collections.abc import Callable
@@ -46,39 +44,41 @@ from crdtcast.wire.group_frames import Apart, Founding, Grouped, GroupFrame, Her
 from crdtcast.wire.offer_frames import ASKING, Asking, asking_fields
 
 PROTOCOL_VERSION = 1
-"""What this program speaks. A link speaks the lower of both sides' versions, if both still know it."""
+"""The version that this program speaks. A link speaks the lower of both sides' versions, if both support it."""
 OLDEST_VERSION = 1
 
 MAX_FRAME = 16 * 2**20
-"""Bytes of a frame's body, unless a node is told otherwise."""
+"""Most bytes of a frame's body, by default."""
 MAX_HANDSHAKE_FRAME = 4096
-"""The limit for a peer that has not yet said who it is."""
+"""The limit for a peer that is not identified yet."""
 MAX_ADDRESS = 300
 NONCE_BYTES = 32
 PREFIX = 4
-"""Bytes of the length in front of a body."""
+"""Bytes of the length before a body."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """Says only that the sender lives. Sent when nothing else was for a while; never answered."""
+    """Says only that the sender is alive. Sent when nothing else was sent for a while; never answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """Who speaks. The first frame in each direction.
+    """The sender's identity. The first frame in each direction.
 
-    `process` is drawn anew by each running node, and tells a reconnect from another process under
-    the same name, and a node from itself. `fence` is the epoch of whoever owns the server beside a
-    gateway (0 without one); between two owners the higher one is right. `max_frame` is what the
-    sender accepts. `clock_ms` is its wall clock, when drift is watched. `shared`: its links carry
-    several groups (`crdtcast.wire.group_frames`); `group` then names the set of links, and `incarnation` the process,
-    or the server that it owns.
-    `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
-    a secret to prove and demands that the other side proves it (`wire/auth.py`); else empty. `zstd`: it
-    understands compressed frames. `level`, `reads`: where the members are fixed, the format level that it sends in, and
-    those that its program reads. `databases`: how many the server beside a gateway has, and which one is the gateway's
-    own; None without one.
+    process: random, new for each running node. It distinguishes a reconnect from another process of the same name, and
+        a node from itself.
+    fence: epoch of the owner of the gateway's server (0 without one); of two owners the higher one is right.
+    max_frame: the longest body that the sender accepts.
+    clock_ms: its wall clock, if drift is watched.
+    shared: its links carry several groups (`crdtcast.wire.group_frames`); then `group` names the set of links, and
+        `incarnation` the process, or the server that it owns.
+    address: where others can dial it, if known.
+    nonce: random for this connection, if the sender has a secret and requires the other side to prove it
+        (`wire/auth.py`); else empty.
+    zstd: it understands compressed frames.
+    level, reads: if the members are fixed: the format level in which it sends, and those that its program reads.
+    databases: the number of databases of the gateway's server, and the one that is the gateway's; None without one.
     """
 
     group: str
@@ -101,18 +101,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Ends the handshake. Number 0: "I have nothing against you". A number above: "this link
-    counts".
-    """
+    """Ends the handshake. Number 0: "no objection". A number above 0: "this link counts"."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the sender will not link with the receiver, as a word for the program and a sentence for
-    its operator.
-    """
+    """Why the sender will not link with the receiver: a word for the program and a sentence for its operator."""
 
     reason: str
     text: str
@@ -120,7 +116,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That the sender knows the shared secret: see `wire/auth.py`."""
+    """Proves that the sender knows the shared secret: see `wire/auth.py`."""
 
     mac: bytes
 
@@ -147,29 +143,27 @@ _MAX_ELEMENTS = 2 * MAX_ORIGINS + 16
 
 
 def length_of(body: bytes) -> bytes:
-    """What goes in front of a frame's body."""
+    """The bytes before a frame's body."""
     return len(body).to_bytes(PREFIX, "big")
 
 
 def framed(body: bytes) -> bytes:
-    """A frame's body with its length in front."""
+    """A frame's body after its length."""
     return length_of(body) + body
 
 
 KEEPALIVE_FRAME = framed(_pack([int(FrameKind.KEEPALIVE)]))
-"""Six bytes: all that flows between two members that have nothing to tell each other."""
+"""Six bytes: all that two members without news send each other."""
 
 
 def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
-    """The bytes of `frame`, its length in front; `LocalProtocolError` if its body is longer than
-    `max_frame` bytes.
-    """
+    """The bytes of `frame` with its length. Raises LocalProtocolError if its body is longer than `max_frame` bytes."""
     return framed(encode_body(frame, max_frame))
 
 
 def encode_body(frame: Frame, max_frame: int = MAX_FRAME, numbers: Numbers | None = None) -> bytes:
-    """The same without a length. numbers: for incarnation ids; without them they are spelled out."""
-    # Messages first, and without a match: this is the hot path.
+    """The body, without its length. numbers: for incarnation ids; without them ids are spelled out."""
+    # Messages first, and without a match statement: this is the hot path.
     if type(frame) is Message:
         fields = message_fields(frame, numbers)
     elif type(frame) is Grouped:
@@ -235,11 +229,12 @@ def _hello_fields(hello: Hello) -> dict[str, object]:
 
 
 def decode(body: bytes, names: Names = UNTOLD) -> Frame:
-    """The frame whose body (without length) is `body`; `RemoteProtocolError` for anything that is
-    not exactly one. names: that the sender has told.
+    """The frame with this body (without length). names: those that the sender has announced.
+
+    Raises RemoteProtocolError unless `body` is exactly one frame.
     """
     try:
-        # msgpack reserves room for what an array's header claims, and headers may be nested.
+        # msgpack reserves memory for what an array's header claims, and headers may be nested.
         size = len(body)
         if size <= SHORT:
             fields = _unpack(body, max_array_len=size)
@@ -288,7 +283,7 @@ def _decode_proof(fields: list[Any]) -> Proof:
 
 
 def _decode_hello(fields: list[Any]) -> Hello:
-    """Unknown keys are a later version's and left alone."""
+    """Unknown keys are of a later version, and are ignored."""
     if len(fields) != 2 or type(fields[1]) is not dict:
         raise RemoteProtocolError("a hello frame of the wrong shape")
     said = fields[1]

@@ -1,9 +1,9 @@
-"""Frames between processes that share their links among several groups, and how a group lets a new
-member in. Values and their lists of fields; `wire` makes bytes of them.
+"""Frames between processes that share their links among several groups, and frames by which a group admits a member.
+Values and their lists of fields; `wire` turns these into bytes.
 
-A process gives each of its groups a number of its own and says on every link which is which (`Here`).
-From then on what belongs to a group is `Grouped` under its sender's number. A group that only one
-side has costs nothing: nobody sends to a process that has not said it is there.
+A process numbers its groups and announces the numbers on every link (`Here`). From then on frames of a group are
+`Grouped` under its sender's number. A group that only one side has costs nothing: frames go only to processes that have
+announced it.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,18 +34,17 @@ from crdtcast.wire.offer_frames import ASKING, Asking, asking_fields, sentence, 
 from crdtcast.wire.view_frames import read_views, views_fields
 
 MAX_KNOWN = 4096
-"""Addresses in one frame, and that one process remembers."""
+"""Most addresses in one frame, and in one process's memory."""
 MAX_REPLACED = 1000
-"""Whose place one joiner can take."""
+"""Most incarnations that one joiner can replace."""
 MAX_FOUNDERS = 100
 _MESSAGE, _DIGEST = int(FrameKind.MESSAGE), int(FrameKind.DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The sender's group `number` is `group`, in which it is `incarnation`; None: it has no such
-    group any more, or is not a member yet. group_id: which tells it from others of one name; empty
-    while it is not known.
+    """The sender's group `number` is `group`, in which it is `incarnation`. None: it has left the group, or is not a
+    member yet. group_id: distinguishes groups of one name; empty while it is unknown.
     """
 
     number: int
@@ -56,7 +55,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """The sender has heard the receiver's `Here`, and will have nothing to do with it in `group`."""
+    """The sender has received the receiver's `Here`, and excludes it from `group`."""
 
     group: str
     reason: str
@@ -73,15 +72,15 @@ class Founding:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Where processes can be dialled, by their names, as far as the sender knows."""
+    """Addresses of processes by name, as far as the sender knows them."""
 
     addresses: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Give me a copy of the application's state, and note from then on what happens to it. reads: the format levels
-    that the sender's program reads.
+    """Requests a copy of the application's state, and a record of what happens to it from then on. reads: the format
+    levels that the sender's program reads.
     """
 
     serial: int
@@ -90,7 +89,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Let me in under `base`. replaces: bases, ids, or names of members that I take the place of. reads: see `Copy`."""
+    """Requests admission under `base`. replaces: bases, ids or names of members to replace. reads: see `Copy`."""
 
     serial: int
     base: str
@@ -113,7 +112,7 @@ GroupFrame: TypeAlias = Here | Apart | Founding | Known | Grouped
 
 
 def grouped_fields(grouped: Grouped, numbers: Numbers | None = None) -> list[object]:
-    """What belongs to a group, as a list that begins with its kind."""
+    """A frame of a group as a list that begins with its kind."""
     number, frame = grouped
     if type(frame) is Message:
         return [9, number, *message_fields(frame, numbers)]
@@ -121,7 +120,7 @@ def grouped_fields(grouped: Grouped, numbers: Numbers | None = None) -> list[obj
 
 
 def fields_of(frame: Here | Apart | Founding | Known) -> list[object]:
-    """The same for other frames."""
+    """Another frame as a list."""
     match frame:
         case Here(number, group, incarnation, group_id):
             return [int(FrameKind.HERE), number, group, incarnation, group_id]
@@ -135,7 +134,7 @@ def fields_of(frame: Here | Apart | Founding | Known) -> list[object]:
 
 
 def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]:
-    """The same for what is inside a `Grouped`."""
+    """The frame inside a `Grouped` as a list."""
     match frame:
         case Message():
             return message_fields(frame, numbers)
@@ -208,14 +207,14 @@ def _read_known(fields: list[Any]) -> Known:
 
 
 def read_grouped(fields: list[Any], names: Names) -> Grouped:
-    """What belongs to a group."""
+    """The inverse of `grouped_fields`."""
     inner = fields[2:]
     if not inner or type(kind := inner[0]) is not int:
         raise RemoteProtocolError("an empty grouped frame")
     if type(number := fields[1]) is not int:
         raise RemoteProtocolError(f"not a group's number: {number!r:.40}")
     if kind == _MESSAGE:
-        # One a message: without the Python call that making it by its name takes.
+        # Once per message, so it avoids the Python call of the class.
         return make_tuple(Grouped, (number, read_message(inner, names)))  # type: ignore[no-any-return]
     if kind == _DIGEST:
         return Grouped(number, read_digest(inner, names))

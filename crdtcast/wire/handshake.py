@@ -1,7 +1,7 @@
-"""Who may link with whom: pure decisions over two hellos. This file knows no sockets and no clock.
+"""Which nodes may link: pure decisions over two hellos. This file knows no sockets and no clock.
 
-Both sides judge; whoever objects sends one `Refusal` and closes. What the refused side does next
-depends on the reason alone: see `PATIENCE`.
+Both sides check; a side that objects sends one `Refusal` and closes. What the refused side does next depends only on
+the reason: see `PATIENCE`.
 """
 
 import enum
@@ -12,7 +12,7 @@ from crdtcast.wire.frames import Hello, Refusal
 
 
 class Reason(enum.StrEnum):
-    """Words of a refusal on the wire. An unknown word is treated like `BUSY`."""
+    """The reasons for a refusal on the wire. An unknown one is treated like `BUSY`."""
 
     VERSION = "version"
     GROUP = "group"
@@ -37,8 +37,8 @@ class Reason(enum.StrEnum):
 class Refused(Exception):
     """A handshake that ended in a refusal, by one of the two sides.
 
-    trusted: the side that refuses has shown who it is, as far as this node demands that. name: what the other end calls
-        itself, as far as it has come.
+    trusted: the refusing side has proved its identity, as far as this node requires that.
+    name: the other end's name; empty if it has not given it yet.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class Patience(enum.Enum):
-    """What a refusal means for the one who is refused."""
+    """What the refused side should do."""
 
     RETRY = "dial again after the usual back-off"
     SLOW = "only an operator can fix this: log it once, and dial again rarely"
@@ -82,7 +82,7 @@ PATIENCE: Mapping[str, Patience] = {
 
 
 def patience(reason: str) -> Patience:
-    """What `reason` asks of the refused side; a word of a later version means an ordinary retry."""
+    """What the refused side should do for `reason`; an unknown reason of a later version means an ordinary retry."""
     return PATIENCE.get(reason, Patience.RETRY)
 
 
@@ -95,10 +95,10 @@ def judge(
     cut: bool = False,
     max_drift_ms: int | None = None,
 ) -> Refusal | None:
-    """What `own` has against linking with `peer`, or None. The first objection counts.
+    """Why `own` refuses a link with `peer`, or None. The first objection counts.
 
     expected: the name that the configuration gives to the address dialled, if it gives one.
-    linked: the hello behind the link that is up with this name already.
+    linked: the hello of the link that is already up with this name.
     cut: an operator has cut the link to this name.
     max_drift_ms: how far the peer's clock may be ahead; None (or a hello without a clock) checks
         nothing.
@@ -183,7 +183,7 @@ def _shown(databases: tuple[int, int] | None) -> str:
 
 
 def _judge_level(own: Hello, peer: Hello) -> Refusal | None:
-    """Where the members are fixed, all send in one format level, which all must read."""
+    """Fixed members all send in one format level, which all must read."""
     for writer, reader in ((own, peer), (peer, own)):
         if writer.level not in reader.reads:
             return Refusal(
@@ -202,15 +202,15 @@ def _judge_level(own: Hello, peer: Hello) -> Refusal | None:
 
 
 def _judge_rival(own: Hello, peer: Hello, linked: Hello) -> Refusal | None:
-    """Another link with this name is up. Same process: a reconnect. Higher fence: a proven
-    take-over. Else refused.
+    """Another link with this name is up. Accept the same process (a reconnect), and a higher fence (a proven
+    take-over); refuse any other.
 
-    A crashed process loses its connections at once, and a crashed machine after some missed
-    keep-alives; so whoever still holds a link is most likely alive, and the newcomer an accident.
+    A crashed process loses its connections at once, a crashed machine after some missed keep-alives. So a peer that
+    still holds a link is most likely alive, and the newcomer a mistake.
     """
     same = peer.incarnation == linked.incarnation
-    # Where links carry groups that says which server somebody owns, and the epochs of two servers
-    # have nothing to do with each other.
+    # On shared links the incarnation says which server the process owns, and fence epochs of two servers cannot be
+    # compared.
     if peer.process == linked.process or (peer.fence > linked.fence and (same or not peer.shared)):
         return None
     if same and peer.fence < linked.fence:
@@ -223,7 +223,7 @@ def _judge_rival(own: Hello, peer: Hello, linked: Hello) -> Refusal | None:
 
 
 def superseded(peer: Hello, why: str) -> Refusal:
-    """The refusal that ends `peer`'s incarnation; or its process, where links carry groups."""
+    """The refusal that ends `peer`'s incarnation; on shared links, its process."""
     if peer.shared:
         text = f"another gateway has taken the server of node {peer.name!r}: {why}"
         return Refusal(Reason.SUPERSEDED, f"{text}: run one gateway for each server")
@@ -237,7 +237,7 @@ def superseded(peer: Hello, why: str) -> Refusal:
 def admit(
     peer: Hello, introduce: Callable[[str], bool], fences: dict[str, tuple[str, int]]
 ) -> Refusal | None:
-    """Make a judged peer known to the engine; a refusal if it has been superseded or is no member.
+    """Introduce a peer to the engine after `judge`; returns a refusal if it is superseded or not a member.
 
     introduce: `Engine.introduce`.
     fences: see `outranked`.
@@ -260,7 +260,7 @@ def admit(
 
 
 def outranked(peer: Hello, fences: Mapping[str, tuple[str, int]]) -> Refusal | None:
-    """A refusal if a higher fence epoch of the same incarnation was met.
+    """A refusal if a higher fence epoch of the same incarnation is known.
 
     fences: name -> (incarnation, highest fence epoch seen), kept by the caller for as long as the
         node runs.

@@ -1,7 +1,7 @@
-"""Numbers instead of incarnation ids, which would be most of a message's bytes. Pure.
+"""Numbers that replace incarnation ids, which would be most of a message's bytes. Pure.
 
-Each node numbers the ids that it sends, alike on all its links, so that a broadcast is still encoded
-once for all peers. On each link it tells what a number stands for before the number is first used.
+Each node numbers the ids that it sends, the same on all its links, so that a broadcast is still encoded once for all
+peers. On each link it announces the meaning of a number before it first uses it.
 """
 
 from collections import deque
@@ -11,16 +11,17 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.wire.fields import MAX_ORIGINS, Named
 
 RENEWAL = 4096
-"""Ids after which a node begins anew, so that those of long ago are forgotten."""
+"""Number of ids after which a node starts a new numbering, so that old ids are forgotten."""
 IDS_PER_FRAME = 256
 _MOST = RENEWAL + MAX_ORIGINS + 1
-"""What a peer may have told at once: the last frame before a renewal may name as many as it can."""
+"""Most numbers of a peer in use: the last frame before a renewal may use as many as fit into it."""
 
 
 class Numbering(dict[str, int]):
-    """Id -> number, of one node. Looking an id up gives it a number; none is used a second time.
+    """Id -> number, of one node. Looking an id up gives it a number; a number is never given to another id.
 
-    oldest: numbers below it are not used any more. following: the next one to be given.
+    oldest: lower numbers are no longer used.
+    following: the next number.
     """
 
     def __init__(self) -> None:
@@ -37,26 +38,24 @@ class Numbering(dict[str, int]):
 
     @property
     def is_full(self) -> bool:
-        """Whether to `begin_anew` before the next frame: the numbers in one frame must all be good at
-        once.
-        """
+        """Whether to `begin_anew` before the next frame: the numbers in one frame must all be valid together."""
         return len(self._in_order) >= RENEWAL
 
     def begin_anew(self) -> None:
-        """All numbers are over. Frames that use them must have been queued by now."""
+        """Invalidate all numbers. Frames that use them must have been queued by now."""
         self.oldest = self.following
         self.clear()
         self._in_order.clear()
 
     def names(self, told: int) -> Iterator[Named]:
-        """What a peer must hear that was told of all numbers below `told`."""
+        """The meanings that a peer lacks which knows those of all numbers below `told`."""
         for first in range(max(told, self.oldest), self.following, IDS_PER_FRAME):
             ids = self._in_order[first - self.oldest :][:IDS_PER_FRAME]
             yield Named(self.oldest, first, tuple(ids))
 
 
 class KnownNames(dict[int, str]):
-    """Number -> id, as the peer at the other end of a link has told."""
+    """Number -> id, as announced by the peer of a link."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +63,7 @@ class KnownNames(dict[int, str]):
         self._in_order: deque[int] = deque()
 
     def learn(self, named: Named) -> None:
-        """RemoteProtocolError for more than a node may use at once, and for a number that is told again."""
+        """Raises RemoteProtocolError if too many numbers are in use, or if a number is announced twice."""
         if named.first < self._following:
             raise RemoteProtocolError(
                 f"unexpected number {named.first:,} for an id, after {self._following:,}"

@@ -1,9 +1,9 @@
-"""Frames by which a peer asks another one for something, and fetches it, beside messages: a question of an application
-here, a copy or an admission in `crdtcast.wire.group_frames`.
+"""Frames of requests between peers, apart from messages: a question of an application in this file, a copy or an
+admission in `crdtcast.wire.group_frames`.
 
-Who asks numbers its requests. The answer is an offer of so many bytes, or why there is none, under the same number. The
-asker fetches them part by part, so they fill no queue. Nothing of it is ordered with messages, stored, or repaired: who
-asks gives up after a while, and asks again.
+The asker numbers its requests. The answer, under the same number, is an offer of so many bytes, or why there is none.
+The asker fetches the bytes part by part, so they fill no queue. These frames are not ordered with messages, not stored
+and not repaired: the asker gives up after a while, and asks again.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.wire.fields import FrameKind, printable, read_number
 
 MAX_QUESTION = 12 * 2**20
-"""Bytes."""
+"""Most bytes of a question."""
 PART_BYTES = 256 * 1024
-"""Of what is offered, in one frame."""
+"""Bytes of an offer in one frame."""
 _LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question; what it means is the application's matter."""
+    """A question; only the application knows its meaning."""
 
     serial: int
     question: bytes
@@ -30,7 +30,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The answer to a request: so many bytes wait to be fetched under its number."""
+    """The answer to a request: so many bytes can be fetched under its number."""
 
     serial: int
     size: int
@@ -38,7 +38,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Unable:
-    """The other answer, to a request or a `Fetch`. later: ask again; otherwise ask somebody else, or nobody."""
+    """The other answer, to a request or a `Fetch`. later: ask this peer again; else ask another one, or give up."""
 
     serial: int
     later: bool
@@ -47,7 +47,7 @@ class Unable:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Send the part of the offer that begins at `offset`."""
+    """Requests the part of the offer that begins at `offset`."""
 
     serial: int
     offset: int
@@ -63,7 +63,7 @@ class Part:
 
 
 Asking: TypeAlias = Ask | Offer | Unable | Fetch | Part
-"""What members of a fixed group say, too."""
+"""Frames that members of a fixed group use, too."""
 
 
 def asking_fields(frame: Asking) -> list[object]:
@@ -82,14 +82,14 @@ def asking_fields(frame: Asking) -> list[object]:
 
 
 def sentence(text: object) -> str:
-    """Raises RemoteProtocolError for anything but text."""
+    """The text of a peer, printable and shortened. Raises RemoteProtocolError if it is not text."""
     if type(text) is not str:
         raise RemoteProtocolError(f"not a sentence: {text!r:.80}")
     return printable(text[:_LONGEST_TEXT])
 
 
 def shaped(fields: list[Any], length: int, what: str) -> None:
-    """Raises RemoteProtocolError for another number of fields."""
+    """Raises RemoteProtocolError if the number of fields is not `length`."""
     if len(fields) != length:
         raise RemoteProtocolError(f"{what} frame of {len(fields)} fields")
 

@@ -1,8 +1,7 @@
-"""One thing after another that a peer asks for, is offered, and fetches in parts: both sides of it
-(`crdtcast.wire.offer_frames`).
+"""Requests, offers and their transfer in parts, one after the other: both sides (`crdtcast.wire.offer_frames`).
 
-Used by those who join, and by gateways that ask each other. Who asks keeps what has come when a link breaks, and may go
-on where it was over the next one with the same process.
+Joining members use it, and gateways that ask each other. If a link breaks, the asker keeps what it has, and may
+continue from there over the next link with the same process.
 """
 
 from collections import deque
@@ -17,40 +16,40 @@ from crdtcast.wire.group_frames import Admit, Copy
 from crdtcast.wire.offer_frames import Ask, Asking, Fetch, Offer, Part, Unable
 
 PATIENCE = 5.0
-"""Seconds without an answer after which a part is asked for again."""
+"""Seconds without an answer after which a part is requested again."""
 TRIES = 6
 _AHEAD = 4
-"""Parts asked for at a time."""
+"""Most parts requested at a time."""
 _TOO_OLD = "this copy is too old: start again"
 
 Request: TypeAlias = Ask | Copy | Admit
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes that are here, and of how many."""
+"""Called with the number of bytes received, and the total."""
 
 
 def unseen(received: int, size: int) -> None:
-    """Nobody wants to know how far it is."""
+    """Reports no progress."""
 
 
 class ContactLostError(Exception):
-    """The link with the peer is gone, or it does not answer. Whether it has done what was asked is open."""
+    """The link with the peer is down, or the peer does not answer. It may or may not have done what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What a peer may fetch, under the number of its request."""
+    """Data that a peer may fetch, under the number of its request."""
 
     serial: int
     data: bytes
 
     @property
     def offer(self) -> Offer:
-        """What to answer the request with."""
+        """The answer to the request."""
         return Offer(self.serial, len(self.data))
 
 
 def part_of(offered: Offered | None, fetch: Fetch, most: int) -> Part | Unable:
-    """The answer to a `Fetch`. most: bytes of it."""
+    """The answer to a `Fetch`. most: bytes of a part."""
     if offered is None or offered.serial != fetch.serial:
         return Unable(fetch.serial, True, _TOO_OLD)
     return Part(fetch.serial, fetch.offset, offered.data[fetch.offset : fetch.offset + most])
@@ -70,29 +69,29 @@ class Fetcher:
         self._news = trio.lowlevel.ParkingLot()
 
     def heard(self, frame: Asking) -> None:
-        """The peer's answer."""
+        """Take an answer of the peer."""
         self._frames.append(frame)
         self._news.unpark_all()
 
     def lost(self) -> None:
-        """The link is gone."""
+        """The link is down."""
         self._is_lost = True
         self._news.unpark_all()
 
     def say(self, frame: Request | Fetch) -> None:
-        """Raises ContactLostError."""
+        """Send a frame. Raises ContactLostError if the link is down."""
         if self._is_lost:
             raise ContactLostError("the link is closed")
         self._say(frame)
 
     async def get(self, request: Request) -> bytes:
-        """All that the peer offers. Raises NotReadyError (ask again), HandshakeError (ask somebody else),
-        ContactLostError, RemoteProtocolError.
+        """All that the peer offers. Raises NotReadyError (ask again later), HandshakeError (ask another peer),
+        ContactLostError or RemoteProtocolError.
         """
         return await self.fetch(await self.ask(request), bytearray())
 
     async def ask(self, request: Request) -> Offer:
-        """What the peer offers; raises like `get`."""
+        """The peer's offer; raises like `get`."""
         self.say(request)
         for _ in range(self._tries):
             answer = await self._answer(request.serial)
@@ -101,8 +100,8 @@ class Fetcher:
         raise ContactLostError("the peer does not answer")
 
     async def fetch(self, offer: Offer, copied: bytearray, report: Progress = unseen) -> bytes:
-        """What is offered, of which this is here already; raises like `get`."""
-        asked: deque[int] = deque()  # offsets, of which the first is the next to come
+        """The offered bytes, of which `copied` are here already; raises like `get`."""
+        asked: deque[int] = deque()  # offsets, the first one is expected next
         step = 0
         silences = 0
         while len(copied) < offer.size:
@@ -121,7 +120,7 @@ class Fetcher:
             if not answer.piece or len(copied) + len(answer.piece) > offer.size:
                 raise RemoteProtocolError("a part that does not fit the offer")
             if answer.offset != len(copied):
-                continue  # asked for twice, or after one that was lost
+                continue  # requested twice, or after a lost one
             silences = 0
             copied += answer.piece
             report(len(copied), offer.size)
@@ -136,7 +135,7 @@ class Fetcher:
         return bytes(copied)
 
     async def _answer(self, serial: int) -> Asking | None:
-        """The next frame under that number; None if there is none for a while."""
+        """The next frame under that number; None if none comes for a while."""
         with trio.move_on_after(self._patience):
             while True:
                 while not self._frames:

@@ -1,7 +1,7 @@
-"""Bodies too long for one frame go in sections, one behind the other, and are whole again at the peer. Sans-I/O.
+"""Bodies too long for one frame: they go in consecutive sections, which the peer joins. Sans-I/O.
 
-Whatever has to be done to bytes (compress, decompress, copy, write) is done to one section at a time, and in between
-other tasks have their turn. The order of frames on a link stays as it is: digests rest on it.
+All work on bytes (compress, decompress, copy, write) is done for one section at a time; in between other tasks have
+their turn. The order of frames on a link stays the same, because digests depend on it.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.wire.fields import Section
 
 SECTION_BYTES = 256 * 1024
-"""Of a body, from which on it is cut, and in each section but the last."""
+"""Bytes of each section except the last; a longer body is cut into sections."""
 
 
 class LongFrame:
-    """A body that is being cut; its sections are made when the first link wants them, and once for all links.
+    """A body in sections, each made when the first link needs it, and once for all links.
 
     encode: bytes of a section, with its length in front.
     """
@@ -29,7 +29,7 @@ class LongFrame:
         return len(self._body)
 
     def section(self, number: int) -> bytes:
-        """The bytes of a section; number: 0 for the first one, at most one more than were made so far."""
+        """The bytes of section `number`: from 0, at most the number of sections made so far."""
         if number == len(self._made):
             begin = number * SECTION_BYTES
             piece = self._body[begin : begin + SECTION_BYTES]
@@ -39,12 +39,12 @@ class LongFrame:
 
     @property
     def sections(self) -> int:
-        """How many there are."""
+        """The number of sections."""
         return -(-len(self._body) // SECTION_BYTES)
 
 
 class Gathering:
-    """Sections of one peer's long frames. Memory held is what has come, never what a section claims."""
+    """Joins sections of one peer's long frames. It holds only received bytes, never what a section claims."""
 
     def __init__(self) -> None:
         self._body = bytearray()
@@ -52,11 +52,13 @@ class Gathering:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a frame is not complete yet."""
+        """Whether a frame is incomplete."""
         return bool(self._body)
 
     def add(self, section: Section, limit: int) -> bytes | None:
-        """The body, once it is complete. limit: bytes of a body. Raises RemoteProtocolError."""
+        """The body, once it is complete. limit: bytes of a body. Raises RemoteProtocolError if the section does not
+        fit.
+        """
         left, body = section.left, self._body
         if body and left + len(section.piece) != self._left:
             raise RemoteProtocolError("a section of a long frame that does not follow the last one")

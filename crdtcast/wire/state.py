@@ -1,6 +1,6 @@
-"""The state of a group's member as plain lists, for the wire and for journals; and what a joiner gets.
+"""The state of a group's member as plain lists, for the wire and for journals; and the data for a joiner.
 
-Whatever is not exactly that is a `RemoteProtocolError`: it may come from a peer.
+Anything else is a `RemoteProtocolError`, since it may come from a peer.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What happened to an application: tcdeliver of `payload`, or tcstable if that is None."""
+    """An event of an application: tcdeliver of `payload`, or tcstable if that is None."""
 
     tag: Tag
     payload: bytes | None
@@ -52,9 +52,8 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class JoinerEntry:
-    """What a contact gives to the one that it lets in: its id, which group this is (see
-    `wire.group_frames.Here`), the group's state at that instant, and what has happened to the application
-    since it was copied.
+    """What a contact sends to the member that it admits: its id, the group's id (see `wire.group_frames.Here`), the
+    group's state at that instant, and the events of the application since its state was copied.
     """
 
     incarnation: str
@@ -103,7 +102,7 @@ def pack_entry(entry: JoinerEntry) -> bytes:
 
 
 def unpack_entry(packed: bytes) -> JoinerEntry:
-    """The inverse of `pack_entry`. Raises RemoteProtocolError, also for a state that no member can have."""
+    """The inverse of `pack_entry`. Raises RemoteProtocolError, also if no member can have that state."""
     entry = _read(_entry, packed, "admission")
     try:
         check_state(entry.incarnation, entry.state, complete=True)

@@ -1,6 +1,6 @@
-"""What members note of views, and pass on, as plain lists: for the wire, and for journals.
+"""Members' records of views, and the frames with them, as plain lists: for the wire, and for journals.
 
-Whatever is not exactly that is a `RemoteProtocolError`: it may come from a peer.
+Anything else is a `RemoteProtocolError`, since it may come from a peer.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ T = TypeVar("T")
 _HEX = frozenset("0123456789abcdef")
 _HOWS = {int(how): how for how in How}
 MOST_IDS = 65_536
-"""Incarnations in one list."""
+"""Most incarnations in one list."""
 MOST_RECORDS = 4096
-"""Records, decisions or questions in one frame."""
+"""Most records, decisions or questions in one frame."""
 
 
 def views_fields(frame: Views) -> list[object]:
@@ -79,7 +79,7 @@ def read_view(packed: Any) -> View:
 
 
 def pack_wants(wants: Wants) -> list[object]:
-    """What a member is to bring about, as a list."""
+    """A member's wishes as a list."""
     return [dict(wants.victims), wants.leaves, wants.level]
 
 
@@ -216,7 +216,7 @@ def _name(text: Any) -> str:
 
 
 def read_how(how: Any) -> How:
-    """How a member ended. Raises RemoteProtocolError."""
+    """How a member ended. Raises RemoteProtocolError if it is none of the known ways."""
     known = _HOWS.get(how) if type(how) is int else None
     if known is None:
         raise RemoteProtocolError(f"not a way in which a member ends: {how!r:.80}")
@@ -224,7 +224,7 @@ def read_how(how: Any) -> How:
 
 
 def read_flag(flag: Any) -> bool:
-    """Yes or no. Raises RemoteProtocolError."""
+    """A boolean. Raises RemoteProtocolError if it is not one."""
     if type(flag) is bool:
         return flag
     raise RemoteProtocolError(f"not a boolean: {flag!r:.80}")

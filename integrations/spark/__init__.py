@@ -1,1 +1,1 @@
-"""Audit of event logs with Apache Spark. `crdtcast.integrations.spark.audit` is the way in."""
+"""Audit of event logs with Apache Spark. `crdtcast.integrations.spark.audit` is the entry point."""

@@ -29,7 +29,7 @@ from crdtcast.integrations.spark.series import read_series
 from crdtcast.integrations.spark.verdict import judge
 
 MOST_FINDINGS = 5000
-"""So many of one problem reach the driver; the Parquet table holds all."""
+"""At most so many findings of one problem reach the driver; the Parquet table has all."""
 
 
 def run(
@@ -43,9 +43,9 @@ def run(
     """Audit all groups under `logs` and write Parquet, findings.json and report.html to `out`.
 
     :param logs: directory on any Hadoop file system, searched with its sub-directories.
-    :param live: the logs are still being written; what a log lacks at its end is not judged.
-    :param progress: told each step as it begins.
-    :raises UnusableInputError: there is nothing to audit.
+    :param live: the logs are still being written; what a log lacks at its end is not checked.
+    :param progress: called with each step as it begins.
+    :raises UnusableInputError: if there is nothing to audit.
     """
     begun = time.monotonic()
     progress("reading the logs")
@@ -69,7 +69,7 @@ def _judged(
     progress: Callable[[str], object],
     begun: float,
 ) -> Result:
-    """What is found in the events; `out` gets the table of findings."""
+    """The findings in the events; the table of findings goes to `out`."""
     everything = read_logs(ingested.events)
     changing = [name for name, group in everything.items() if group.is_changing]
     groups = {name: group for name, group in everything.items() if name not in changing}
@@ -115,7 +115,7 @@ def _find(
     groups: dict[str, LoggedGroup],
     out: str,
 ) -> tuple[list[Finding], int]:
-    """All findings that take Spark, as a table and (up to a limit) here; and how many."""
+    """All findings from Spark, as a table and, up to a limit, as values; and their number."""
     parts = [
         rules.apply(frames.messages, order.on_messages() + stability.on_messages()),
         rules.apply(
@@ -150,7 +150,7 @@ def _says_changing(groups: list[str]) -> str:
 
 
 def _without_lines(group: LoggedGroup) -> dict[str, str]:
-    """The checks that a group has no line for, and of which kinds these would be."""
+    """The checks for which a group has no line, with the kinds of these lines."""
     kinds = {}
     if not group.has_states:
         kinds[convergence.CHECK] = EventKind.STATE.value
@@ -160,7 +160,7 @@ def _without_lines(group: LoggedGroup) -> dict[str, str]:
 
 
 def _not_judged(groups: dict[str, LoggedGroup]) -> dict[str, str]:
-    """The checks that no group has a line for, and what is missing."""
+    """The checks for which no group has a line, and what is missing."""
     lacking = [_without_lines(group) for group in groups.values()]
     return {
         check: f"no log has a {kinds} line"
@@ -202,7 +202,7 @@ def _notes(groups: dict[str, LoggedGroup], torn: int, found: int, live: bool) ->
 
 
 def _held_back_by(group: LoggedGroup) -> str:
-    """Which members lack most deliveries at the end."""
+    """The members that lack most deliveries at the end."""
     lacks = {
         log.replica: sum(max(0, n - log.known(o)) for o, n in group.surviving.items())
         for log in group.current

@@ -1,5 +1,5 @@
-"""`crdtcast audit`: exit code 0 if the logs are clean, 1 if there are findings, 2 if the input or
-the machine does not allow an audit.
+"""`crdtcast audit`: exit code 0 if the logs are clean, 1 if there are findings, 2 if the input or the machine does not
+allow an audit.
 
 Also the script for a cluster: `spark-submit integrations/spark/cli.py hdfs:///logs --out …`.
 """
@@ -48,13 +48,13 @@ def audit(logdir: str, out: str, as_json: bool, live: bool, cores: int | None, m
     Checks order, exactly-once delivery, causal delivery, stability, convergence, and garbage
     collection. LOGDIR and the output directory may be on any Hadoop file system.
     """
-    # PySpark is slow to import; --help need not wait for it.
+    # PySpark is slow to import, and --help does not need it.
     from crdtcast.integrations.spark.audit import run
     from crdtcast.integrations.spark.session import Size, open_session
 
     console = Console(stderr=True)
-    # So that Spark's process and directory go as well when somebody ends this one.
-    with suppress(ValueError):  # not the main thread: then it is not ours to set
+    # So that SIGTERM ends Spark's process and removes its directory, too.
+    with suppress(ValueError):  # not the main thread, which alone may set it
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         size = Size.LARGE if _is_large(logdir) else Size.SMALL
@@ -111,7 +111,7 @@ def _show(result: "Result", out: str, console: Console) -> None:
 
 
 def _absolute(location: str) -> str:
-    """Spark's process works elsewhere, so a plain relative path is completed here."""
+    """Spark's process has another working directory, so a relative path is made absolute."""
     return location if "://" in location else str(Path(location).absolute())
 
 

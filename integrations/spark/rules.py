@@ -1,4 +1,4 @@
-"""A rule: a condition on the rows of one frame, and what a row that meets it is a finding about.
+"""A rule: a condition on the rows of one frame, and the finding for a row that meets it.
 
 All rules of a frame are evaluated in one pass over it.
 """
@@ -14,8 +14,8 @@ from crdtcast.integrations.spark.schema import FINDING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`where` a row has this `problem` in the eyes of this `check`. The other columns fill those
-    of the finding; by default it is about the row's own message."""
+    """A row has this `problem` for this `check` if it meets `where`. The other columns fill those of the finding; by
+    default it is about the row's own message."""
 
     check: str
     problem: str

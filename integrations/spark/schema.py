@@ -1,4 +1,4 @@
-"""Spark schemas of the event log and of the audit's results. Nothing is ever inferred."""
+"""Spark schemas of the event log and of the audit's results. No schema is ever inferred."""
 
 from pyspark.sql.types import (
     ArrayType,
@@ -11,7 +11,7 @@ from pyspark.sql.types import (
 )
 
 TORN = "torn"
-"""Holds the text of a line that cannot be read; null otherwise."""
+"""Column with the text of a line that cannot be read; null otherwise."""
 
 
 def columns(**types: DataType) -> StructType:
@@ -59,5 +59,5 @@ FINDING = columns(
     peers=ArrayType(StringType()),
     number=LongType(),
 )
-"""A finding: at `replica` (line `seq` of `incarnation`), about the dot `origin`, `counter` and, if
-it takes two, the other dot; `peers` are further replicas it involves, `number` is a count."""
+"""A finding: at `replica` (line `seq` of `incarnation`), about the dot `origin`, `counter`, and the other dot if there
+is one; `peers` are further replicas that it involves, `number` is a count."""

@@ -1,4 +1,4 @@
-"""What the report plots: stability lag, backlog and metadata over time, a few hundred points."""
+"""The data of the report's plots: stability lag, backlog and metadata over time, a few hundred points."""
 
 from dataclasses import dataclass, field
 
@@ -15,10 +15,10 @@ WHOLE = -1
 
 @dataclass(slots=True)
 class Series:
-    """One replica, from its group's first event on: a point a bucket that has one, in seconds.
+    """One replica from its group's first event on: one point for each bucket that has data; times in seconds.
 
-    `lag` holds (time, median, 99th percentile) in seconds; `backlog` messages delivered but not
-    stable; `metadata` bytes.
+    `lag` holds (time, median, 99th percentile) in seconds; `backlog` messages delivered and not stable; `metadata`
+    bytes.
     """
 
     group: str
@@ -43,7 +43,7 @@ class Lag:
 def read_series(
     events: DataFrame, messages: DataFrame, groups: dict[str, LoggedGroup]
 ) -> tuple[list[Series], list[Lag]]:
-    """Both for every replica; one job."""
+    """Both for every replica, in one job."""
     starts = {g.name: min(log.first_ts for log in g.logs.values()) for g in groups.values()}
     ends = {g.name: max(log.last_ts for log in g.logs.values()) for g in groups.values()}
     widths = {name: max(1, -(-(ends[name] - starts[name] + 1) // BUCKETS)) for name in groups}
@@ -60,8 +60,7 @@ def read_series(
     lag = F.col("told_ts") - F.col("ts")
     own = ["group", "replica"]
 
-    # Each message counts where it was delivered, +1, and where it was told stable, -1; its lag at
-    # the former.
+    # Each message counts +1 where it was delivered, and -1 where it was reported stable; its lag counts at the former.
     def point(bucket: Column, step: int, lag: Column) -> Column:
         return F.struct(
             bucket.cast("bigint").alias("bucket"), F.lit(step).alias("step"), lag.alias("lag")

@@ -1,4 +1,4 @@
-"""One Spark session for an audit: local and quiet, or the one that spark-submit has prepared."""
+"""One Spark session for an audit: a local, quiet one, or the one that spark-submit has prepared."""
 
 import enum
 import os
@@ -25,21 +25,21 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n
 """
 
-# What matters to the audit wherever it runs.
+# Settings that the audit needs in any session.
 _EVERYWHERE = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # A task writes so many partitions at once before it sorts its rows by partition.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.session.timeZone": "UTC",
-    # Errors are ours to tell; PySpark would print each with a stack of the virtual machine.
+    # We report errors; PySpark would print each with a stack of the virtual machine.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 
 class Size(enum.Enum):
-    """How much there is to read. Below some ten megabytes nearly all time goes into starting up,
-    planning and compiling, so a SMALL session compiles quickly rather than well and plans once;
-    a LARGE one plans again at each stage, from sizes it has seen."""
+    """How much data there is. Below some ten megabytes nearly all time goes into starting, planning and compiling. So a
+    SMALL session compiles quickly instead of well, and plans once. A LARGE one plans again at each stage, from sizes
+    that it has seen."""
 
     SMALL = "small"
     LARGE = "large"
@@ -63,15 +63,15 @@ _FLAGS = {
 def open_session(
     size: Size = Size.SMALL, *, cores: int | None = None, memory: str = "2g"
 ) -> Iterator["SparkSession"]:
-    """A session for the time of the `with` block.
+    """A session for the duration of the `with` block.
 
-    Under spark-submit it is the one that spark-submit configures, and is left as it is. Else a
-    local one is started, and ended with its process and temporary directory.
+    Under spark-submit it is the one that spark-submit configures, and stays as it is. Otherwise a local one is started,
+    and ended with its process and temporary directory.
 
-    :param cores: threads to use; all of the machine by default.
+    :param cores: threads to use; by default all of the machine.
     :param memory: heap of the virtual machine.
-    :raises ConfigurationError: there is no usable Java, or Spark does not start.
-    :raises UnusableInputError: Spark failed in the block, say at a directory it cannot write to.
+    :raises ConfigurationError: if there is no usable Java, or Spark does not start.
+    :raises UnusableInputError: if Spark fails in the block, for example at a directory that it cannot write to.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         with _failures_told():
@@ -83,7 +83,7 @@ def open_session(
 
 @contextmanager
 def _failures_told() -> Iterator[None]:
-    """Its errors ask the virtual machine for their text, so that has to happen while it lives."""
+    """Turn Spark's errors into ours. Their text comes from the virtual machine, so it must still run."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

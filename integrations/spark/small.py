@@ -1,4 +1,4 @@
-"""Small tables made on the driver: a row a log, a group, a pair. Always broadcast when joined."""
+"""Small tables made on the driver: a row per log, group or pair. Always broadcast when joined."""
 
 import json
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ def small_table(
 ) -> DataFrame:
     """A frame of `rows`, marked for broadcast.
 
-    As a JSON literal: the other ways start Python or Arrow in the virtual machine, which costs
-    seconds that a short audit does not have.
+    It uses a JSON literal: the other ways start Python or Arrow in the virtual machine, which costs seconds that a
+    short audit does not have.
     """
     parsed = F.from_json(F.lit(json.dumps(rows)), ArrayType(schema))
     return F.broadcast(spark.range(1).coalesce(1).select(F.inline(parsed)))

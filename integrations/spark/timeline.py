@@ -1,12 +1,12 @@
-"""The two frames that the checks are formulated over, from one pass along each log and one join.
+"""The two frames on which the checks work, from one pass along each log and one join.
 
-`messages`: a row for each replica and message, with when it was delivered and told stable there,
-and what the other replicas' logs say to that.
-`dependencies`: a row for each replica and message delivered there or depended on there, with the
-first delivered message that names it.
+`messages`: a row for each replica and message: when it was delivered and reported stable there, and what the other
+replicas' logs say about that.
+`dependencies`: a row for each replica and each message that was delivered there, or that a delivered message depends
+on, with the first delivered message that names it.
 
-Vectors are arrays here: each group's incarnations are numbered, position = number. They are the
-only thing whose width grows with the number of members.
+Vectors are arrays in these frames: each group's incarnations are numbered, and the position is the number. Only their
+width grows with the number of members.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,8 +32,7 @@ _BY_LOG = columns(
     sent=LongType(),
     # Whether there is a log of each origin of the group.
     is_complete=BooleanType(),
-    # Delivered before the first START; before each START that is not a plain beginning;
-    # stable before a START.
+    # Delivered before the first START; before each START, unless it begins with nothing; stable before a START.
     base=_VECTOR,
     starts=ArrayType(columns(seq=LongType(), vector=_VECTOR)),
     told_before=_VECTOR,
@@ -41,8 +40,8 @@ _BY_LOG = columns(
 _BY_GROUP = columns(
     group=StringType(),
     incarnations=ArrayType(StringType()),
-    # How many messages of each count; up to which it is no news that their own log does not
-    # show them sent (null: there is no such log).
+    # How many messages of each count; up to which number they may be missing from their own log
+    # (null: there is no log).
     surviving=_VECTOR,
     unlogged=_VECTOR,
     # Numbers of the current incarnations, and of the ended ones.
@@ -66,7 +65,7 @@ def build(
 ) -> Timeline:
     """Set up both frames; they are cached, and computed by the first job that uses them.
 
-    :param live: logs are still being written, so one may not yet tell what another tells of it.
+    :param live: logs are still being written, so one may lack what another one says about it.
     """
     width = max(len(group.origins) for group in groups.values())
 
@@ -138,7 +137,7 @@ def _group_row(group: LoggedGroup, width: int, live: bool) -> dict[str, object]:
 
 
 def _lines(events: DataFrame, by_log: DataFrame, by_origin: DataFrame, width: int) -> DataFrame:
-    """SEND, DELIVER and STABLE, with what the replica had delivered of each origin before."""
+    """SEND, DELIVER and STABLE lines, with what the replica had delivered of each origin before."""
     is_stable = F.col("kind") == EventKind.STABLE
     lines = (
         events.where(F.col("kind").isin(EventKind.SEND, EventKind.DELIVER, EventKind.STABLE))
@@ -166,11 +165,11 @@ def _messages(lines: DataFrame, by_log: DataFrame, by_group: DataFrame, *, live:
     is_stable = F.col("is_stable")
     is_sent = (F.col("kind") == EventKind.SEND) & (F.col("origin") == F.col("incarnation"))
     is_foreign = (F.col("kind") == EventKind.SEND) & (F.col("origin") != F.col("incarnation"))
-    # How many messages the replica itself had sent before: for x delivered at member k this is
-    # need(x)[k], the messages of k that are not after x.
+    # How many messages the replica itself had sent before. If member k delivers x, this is need(x)[k]: the messages of
+    # k that are not after x.
     sent_before = F.get("before", F.col("index")).alias("sent_before")
     here = (
-        # One shuffle serves both groupings: who agrees in all five columns agrees in these three.
+        # One shuffle serves both groupings: rows that agree in all five columns agree in these three.
         lines.repartition("group", "origin", "counter")
         .groupBy("group", "origin", "origin_index", "counter", "incarnation", "index")
         .agg(
@@ -193,7 +192,7 @@ def _messages(lines: DataFrame, by_log: DataFrame, by_group: DataFrame, *, live:
                 F.filter("replicas", lambda r: r["act"].isNotNull()),
                 lambda r: F.struct(
                     r["index"].alias("index"),
-                    # Of an ended incarnation only those count that were not rolled back.
+                    # Messages of an ended incarnation count only if they were not rolled back.
                     F.least(r["act"]["sent_before"], F.get("surviving", r["index"])).alias("need"),
                 ),
             ),
@@ -213,7 +212,7 @@ def _messages(lines: DataFrame, by_log: DataFrame, by_group: DataFrame, *, live:
     everywhere = (
         everywhere.withColumn("lacking", F.filter("living", lambda k: ~has(k)))
         .withColumn(
-            # Those that ended without it: all their messages are concurrent with it.
+            # Incarnations that ended without it: all their messages are concurrent with it.
             "ended",
             F.transform(
                 F.filter("ended", lambda k: ~has(k)),
@@ -236,8 +235,8 @@ def _messages(lines: DataFrame, by_log: DataFrame, by_group: DataFrame, *, live:
         )
 
     def to_come(member: Column) -> Column:
-        """Not all the messages of a member that are concurrent with this one had been delivered
-        here when it was told stable."""
+        """Whether this replica had not delivered all of a member's messages concurrent with this one when this one was
+        reported stable."""
         index, need = member["index"], member["need"]
         return (
             (index != F.col("index"))
@@ -246,13 +245,13 @@ def _messages(lines: DataFrame, by_log: DataFrame, by_group: DataFrame, *, live:
         )
 
     def names(found: Column, index: Callable[[Column], Column]) -> Column:
-        """The incarnations of these members, or null: what is cached is small."""
+        """The incarnations of these members, or null, so that what is cached is small."""
         listed = F.transform(found, lambda e: F.get("incarnations", index(e)))
         return F.when(F.size(found) > 0, listed)
 
     is_told = F.col("told").isNotNull()
-    # A START within a log says what a replica has after a restart, which cannot be less than what
-    # the same incarnation had before.
+    # A START within a log says what a replica has after a restart; it cannot have less than the same incarnation had
+    # before.
     lost_at = F.filter(
         "starts", lambda s: (s["seq"] > F.col("act.seq")) & (F.get(s["vector"], index) < counter)
     )
@@ -276,9 +275,9 @@ def _messages(lines: DataFrame, by_log: DataFrame, by_group: DataFrame, *, live:
         (F.get("base", index) >= counter).alias("is_in_base"),
         F.when(is_told, started_with(F.col("told.seq"), index, counter)).alias("is_started_with"),
         F.get(lost_at, F.lit(0))["seq"].alias("lost_at"),
-        # A stability notice is early if a concurrent message can still come: one of a member that
-        # had sent it before it delivered this one, of a member that has not delivered this one, or
-        # of an incarnation that ended without it.
+        # A stability notice is early if a concurrent message can still come: from a member that had sent it before it
+        # delivered this one, from a member that has not delivered this one, or from an incarnation
+        # that ended without it.
         names(F.col("early"), lambda e: e["index"]).alias("early"),
         F.get("early", F.lit(0))["need"].alias("early_need"),
         F.when(F.lit(not live), names(F.col("lacking"), lambda k: k)).alias("lacking"),
@@ -295,7 +294,7 @@ def _dependencies(messages: DataFrame, by_log: DataFrame, by_origin: DataFrame) 
     delivered = messages.where(F.col("seq").isNotNull()).select(
         *here, "seq", "sent_before", "told_seq", "deps"
     )
-    # Messages of one origin are delivered in order, so each implicitly depends on the one before.
+    # Messages of one origin are delivered in order, so each one implicitly depends on its predecessor.
     previous = F.when(
         F.col("counter") > 1,
         F.array(F.struct(F.col("origin"), (F.col("counter") - 1).alias("counter"))),

@@ -1,8 +1,7 @@
-"""Verdicts in stages: the cause first. This file knows no Spark.
+"""Verdicts in stages, causes first. This file knows no Spark.
 
-A replica that loses one message fails every later check as well. So a finding is shown only if no
-replica it rests on has failed an earlier stage, and once for each replica and message; the others
-are counted as what follows from those shown.
+A replica that loses one message fails every later check as well. So a finding is shown only if no replica that it is
+based on has failed an earlier stage, and once for each replica and message. The others are counted as consequences.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +15,7 @@ STAGES = ("log", "order", "causality", "stability", "convergence", "garbage")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The findings to act on, in order, and how many more of each check follow from them."""
+    """The findings to act on, in order, and the number of their consequences by check."""
 
     findings: tuple[Finding, ...]
     suppressed: dict[str, int]
@@ -28,7 +27,7 @@ class Verdict:
 
 
 def judge(found: Iterable[Finding]) -> Verdict:
-    """Order and thin out everything that was found."""
+    """Order the findings and remove consequences."""
     by_stage: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in found:
         by_stage[finding.group, finding.check].append(finding)
@@ -51,15 +50,15 @@ def _order(finding: Finding) -> tuple[str, str, int, int]:
     return (finding.replica, finding.incarnation, rank, finding.seq or 0)
 
 
-# What explains others of the same stage at the same message comes first.
+# A finding that explains others of the same stage and message comes first.
 _RANK = {"not its origin": 0, "rolled back": 0, "before its delivery": 0, "out of order": 2}
 
 
 def _causes(findings: list[Finding]) -> list[Finding]:
-    """One finding a replica and message, without those that the message's sender is to blame for.
+    """One finding per replica and message, without those that only follow from their sender's.
 
-    An invented dependency is missing at every replica, but its sender cannot have had it either;
-    that is the place to look. A log that rolls back does so for every origin; one is enough.
+    An invented dependency is missing at every replica, but its sender cannot have had it either, so that is the place
+    to look. A log that rolls back does so for every origin; one finding is enough.
     """
     at_sender = {
         (f.dot, f.other_origin, f.other_counter)

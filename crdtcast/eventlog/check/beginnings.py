@@ -1,5 +1,5 @@
-"""Where a log begins, or goes on: the START of a founder, of a joiner with the vector of its
-snapshot, of a new incarnation with what the last one had synced, of a restart.
+"""Where a log begins or continues: the START of a founder, of a joiner with the vector of its snapshot, of a new
+incarnation with what the last one had synced, or of a restart.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from crdtcast.eventlog.format import Event
 
 
 class Beginnings:
-    """Judges the beginnings in the logs of one group.
+    """Checks the beginnings in the logs of one group.
 
-    :param unlogged: makes a message of which no log tells that it was sent.
-    :param may_lack: whether the log of this origin may not tell of all that it has sent.
+    :param unlogged: makes a message whose sending is in no log.
+    :param may_lack: whether the log of this origin may lack messages that it sent.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Beginnings:
         self._may_lack = may_lack
 
     def started(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
-        """`me` begins here, or goes on after a restart."""
+        """`me` begins, or continues after a restart."""
         vector = {origin: counter for origin, counter in (event.vector or {}).items() if counter}
         if me.begun:
             self._check_goes_on(me, vector, place)
@@ -64,7 +64,7 @@ class Beginnings:
     def _take_over(self, me: LoggedMember, dot: Dot) -> None:
         message = self._messages.get(*dot)
         if dot.origin == me.incarnation and message is None:
-            # Its log lacks the line, the START says that it was sent.
+            # Its log lacks the line; the START says that the message was sent.
             message = self._unlogged(dot)
             message.before[me.incarnation] = dot.counter
         elif message is not None:

@@ -1,4 +1,4 @@
-"""The whole check, without a screen: find the logs, merge each group's, judge."""
+"""The whole check, without output: find the logs, merge those of each group, check."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,9 +13,12 @@ from crdtcast.eventlog.check.violations import Violation
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came out. `violations` are in the order of the merged events, the first 100 of each
-    group; `counts` has all of them, and what was read; `counts_of` the same for each group. `notes` say
-    what could not be judged."""
+    """The result.
+
+    violations: in the order of the merged events, at most 100 of each group.
+    counts: of all violations, and of what was read; `counts_of`: the same for each group.
+    notes: what could not be checked.
+    """
 
     violations: tuple[Violation, ...]
     counts: Counter[str]
@@ -32,9 +35,9 @@ def check_logs(
 ) -> Checked:
     """Check all logs in these files and directories.
 
-    :param live: they are still being written: their ends are not judged.
-    :param progress: called every now and then with the number of events read of the group.
-    :raises UnusableInputError: there is nothing to check, or it cannot be read.
+    :param live: the logs are still being written: their ends are not checked.
+    :param progress: called now and then with the number of events read of the group.
+    :raises UnusableInputError: if there is nothing to check, or it cannot be read.
     """
     found = find_logs(Path(location) for location in locations)
     violations: list[Violation] = []
@@ -64,7 +67,7 @@ def check_logs(
 
 
 def _groups(found: FoundSegments) -> dict[str, list[SegmentedLog]]:
-    """The logs of each group, by what tells it from the others."""
+    """The logs of each group, by a name that tells it from the others."""
     groups: dict[str, list[SegmentedLog]] = {}
     for (name, run), together in found.groups.items():
         where = f" in {run}" if run else ""

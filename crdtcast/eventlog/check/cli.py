@@ -1,6 +1,4 @@
-"""`crdtcast check`: exit code 0 if the logs are right, 1 if something in them is not, 2 if they
-cannot be checked.
-"""
+"""`crdtcast check`: exit code 0 if the logs are right, 1 if they have a violation, 2 if they cannot be checked."""
 
 import json
 import sys

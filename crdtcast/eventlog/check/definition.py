@@ -1,7 +1,7 @@
-"""The checks, from the definition of causal delivery over what applications did.
+"""Checks what applications did against the definition of causal delivery.
 
-Events come in an order that respects each log's own and sending before delivery
-(`crdtcast.eventlog.check.merge`). Nothing of the engine is used: no digests, rows or vectors from the wire.
+Events come in an order that keeps the order of each log, and puts sending before delivery
+(`crdtcast.eventlog.check.merge`). The check uses nothing of the engine: no digests, rows or vectors from the wire.
 """
 
 from collections import Counter
@@ -25,19 +25,19 @@ _ACTS = frozenset({EventKind.SEND, EventKind.DELIVER, EventKind.STABLE})
 
 
 class CheckedWait(NamedTuple):
-    """An event comes after `member` has `dot`."""
+    """An event has to wait until `member` has `dot`."""
 
     member: str
     dot: Dot
 
 
 class Definition:
-    """One group. `take` its events, tell of the end of each log by `exhausted`, then `finish`.
+    """One group. `take` its events, report the end of each log by `exhausted`, then `finish`.
 
-    Violations are kept in the order of the events, at most some; `counts` has all of them.
+    Violations are in the order of the events, up to a limit; `counts` has the number of all.
 
-    :param group: what to call it in violations; by default by its name.
-    :param live: logs are still being written: what a log does not tell yet is no violation.
+    :param group: its name in violations; by default the group's.
+    :param live: logs are still being written: what a log lacks so far is no violation.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Definition:
     # --- the order of events --------------------------------------------------------------------
 
     def awaits(self, incarnation: str, event: Event) -> CheckedWait | None:
-        """What has to be read before this event, the next one of its log; None if nothing."""
+        """What must be read before this event, the next of its log; None if nothing."""
         kind = event.kind
         if kind == EventKind.DELIVER:
             assert event.origin is not None and event.counter is not None
@@ -105,7 +105,7 @@ class Definition:
         return None
 
     def is_next(self, incarnation: str, event: Event) -> bool:
-        """Whether a delivery is at least the next one of its origin there."""
+        """Whether a delivery is the next one of its origin at that member."""
         if event.kind != EventKind.DELIVER:
             return True
         vector = self.members[incarnation].vector
@@ -123,7 +123,7 @@ class Definition:
         return CheckedWait(origin, Dot(origin, counter))
 
     def take(self, incarnation: str, event: Event, segment: int, line: int) -> None:
-        """Judge one event."""
+        """Check one event."""
         rule = self._rules.get(event.kind)
         if rule is None:
             return
@@ -220,7 +220,7 @@ class Definition:
             text = f"{dot} names {listed(invented)}, which its sender had not delivered"
             self._report(Problem.TAG, place, text, dot, tuple(invented))
         elif not any(self._is_unlogged(dep) for dep in deps):
-            # Its own message before is named by the number of this one.
+            # The counter of this message already implies the sender's previous one.
             omitted = [
                 dep
                 for dep in missing(told, me.context.items())
@@ -357,7 +357,7 @@ class Definition:
             self._values.told(event.object, event.vector or {}, event.digest, place)
 
     def hole(self, incarnation: str, event: Event, segment: int, line: int, last: int) -> None:
-        """`seq` does not go on from `last`."""
+        """Report that `seq` does not follow on `last`."""
         place = LogPlace(incarnation, segment, line, event.ts, event.kind)
         if event.seq > last + 1:
             text = f"the log of {incarnation} lacks its events {last + 1} to {event.seq - 1}"
@@ -366,7 +366,7 @@ class Definition:
         self._report(Problem.LOG, place, text)
 
     def finish(self) -> list[Violation]:
-        """What can only be said when all logs are read; then all violations."""
+        """Check what needs all logs; then return all violations kept."""
         self.roll.finish(
             [m.incarnation for m in self.members.values() if self._live and not m.stopped]
         )
@@ -392,7 +392,7 @@ class Definition:
         return self.violations
 
     def absent(self) -> set[str]:
-        """Names of members that no log is of."""
+        """Names of members without a log."""
         origins = {origin for member in self.members.values() for origin in member.vector}
         names = {name_of(origin) for origin in origins - set(self.members)} | self.roll.names
         return names - {member.log.replica for member in self.members.values()}

@@ -1,13 +1,12 @@
-"""What the checker keeps: each log's application as far as it has been read, and every message that
-somebody may still have business with.
+"""What the checker keeps: the state of each log's application so far, and every message that may still be needed.
 
-No message carries its past. `LoggedMessage.truth` is its reduced context *by definition*: the maximal
-messages its sender had sent or delivered, from the sender's own log. As long as everybody delivers
-causally, truths generate the pasts. `LoggedMessage.before` says the rest: a message lies in the past of
-the n-th message of member k if and only if `before[k] < n`.
+No message carries its past. `LoggedMessage.truth` is its reduced context *by definition*: the maximal messages that its
+sender had sent or delivered, from the sender's own log. As long as all members deliver causally, truths generate the
+pasts. `LoggedMessage.before` tells the rest: a message lies in the past of the n-th message of member k if and only if
+`before[k] < n`.
 
-A message is dropped once every log that goes on has told it stable, but the last such one of each
-origin. So memory is what is in flight and one vector a log, however long the logs are.
+A message is dropped once every log that continues has reported it stable, except the last such one of each origin. So
+memory holds what is in flight and one vector a log, however long the logs are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,9 +18,12 @@ from crdtcast.eventlog.format import Event, LoggedCut, LoggedView, listed_member
 
 
 class LoggedMessage:
-    """One message. `truth`: origin -> counter of its reduced context; None if no log tells of its
-    sending. `before`: how many messages each incarnation had sent when it delivered this one; its
-    sender counts the message itself."""
+    """One message.
+
+    truth: origin -> counter of its reduced context; None if its sending is in no log.
+    before: how many messages each incarnation had sent when it delivered this one; the sender counts the message
+        itself.
+    """
 
     __slots__ = ("before", "truth")
 
@@ -31,8 +33,7 @@ class LoggedMessage:
 
 
 class LoggedMember:
-    """One incarnation: what its application has sent, delivered and been told, up to the line read
-    last."""
+    """One incarnation: what its application has sent, delivered and been notified of, up to the last line read."""
 
     __slots__ = (
         "barred",
@@ -74,59 +75,59 @@ class LoggedMember:
         self.base: Vector = (start and start.vector) or {}
         self.start_stable: Vector = self.base if start is None else told_stable(start, self.base)
         self.named: set[str] = {*self.base, *listed_members(start)}
-        """Origins that its beginning knew; a vector in a log leaves zeros out."""
+        """Origins that it knew when it began; a vector in a log omits zeros."""
         self.view: LoggedView | None = None
-        """The view that it is in, if members come and go."""
+        """Its view, if the group's members can change."""
         self.cuts: dict[str, LoggedCut] = {}
-        """Of those who went and have not ended there, or never were members there."""
+        """Cuts of members that are being removed and have not ended at this member, or were never members there."""
         self.ended: dict[str, int] = {}
-        """How many messages count of those who have ended there."""
+        """For each incarnation that has ended there, how many messages count."""
         self.beyond: LoggedCut | None = None
-        """One whose messages it has delivered beyond this: so it may not go on."""
+        """A cut beyond which it has delivered messages: so it may not continue."""
         self.known: set[str] = set()
-        """All that ever were members there."""
+        """All incarnations that ever were members there."""
         self.given: dict[str, int] = {}
-        """What it began with, or began again with, without a line for each."""
+        """What it began with, at its first start or a later one, without a line for each message."""
         self.last: Dot | None = None
-        """The message of its last line, if that is of one."""
+        """The message of its last line, if that line has one."""
         self.end: LogPlace | None = None
         """Its last line."""
         self.members: set[str] | None = None
-        """Incarnation ids, or None: everybody who has a log."""
+        """Incarnation ids; None stands for all members that have a log."""
         self.vector: dict[str, int] = {}
         self.context: dict[str, int] = {}
         self.stable: dict[str, int] = {}
         self.excused: Vector = {}
-        """What may have been told stable before the log's beginning, which does not say."""
+        """What may have been reported stable before the log begins, if the START does not say."""
         self.barred: dict[str, float] = {}
-        """Origin -> counter up to which no message may come any more: it would be concurrent with
-        one that was told stable."""
+        """Origin -> counter up to which no message may be delivered any more: it would be concurrent with a stable one.
+        """
         self.promised: list[tuple[LoggedMember, LogPlace, Dot, int]] = []
-        """Notices at others that lie before the delivery here: who, where, of what, and how many
-        messages of this member were delivered there."""
+        """Stability notices at other members that lie before the delivery at this one: the member, where, of which
+        message, and how many messages of this member were delivered there."""
         self.skipped: set[Dot] = set()
-        """What was not told stable before a later one of its origin was."""
+        """Messages that were not reported stable before a later one of their origin."""
         self.claim: LogPlace | None = None
-        """The line that says that everything is stable, if nothing was delivered since."""
+        """The line that says that everything is stable; None if something was delivered since."""
         self.begun: bool = False
         self.exhausted: bool = False
         self.stopped: bool = False
         self.left: bool = False
         self.over: bool = False
-        """Whether it sends nothing any more; whether that is since it was evicted, so that nothing of it counts."""
+        """`left`: it sends nothing any more. `over`: because it was evicted, so its later messages do not count."""
 
     def is_told_stable(self, origin: str, counter: int) -> bool:
-        """Whether this message was told stable here, or may have been before the log begins."""
+        """Whether this member reported this message stable, or may have done so before its log begins."""
         return self.stable.get(origin, 0) >= counter or self.excused.get(origin, 0) >= counter
 
 
 def told_stable(start: Event, unknown: Vector) -> Vector:
-    """What had been told stable before this START; `unknown` if it does not say."""
+    """What had been reported stable before this START; `unknown` if it does not say."""
     return unknown if start.deps is None else dict(start.deps)
 
 
 class Messages:
-    """The messages of all origins that are not dropped."""
+    """The messages of all origins that were not dropped."""
 
     def __init__(self) -> None:
         self._by_origin: dict[str, dict[int, LoggedMessage]] = {}
@@ -139,7 +140,7 @@ class Messages:
         return None if messages is None else messages.get(counter)
 
     def low(self, origin: str) -> int:
-        """The first counter of this origin that may be held."""
+        """The lowest counter of this origin that may be held."""
         return self._low.get(origin, 1)
 
     def add(self, origin: str, counter: int, message: LoggedMessage) -> None:
@@ -150,8 +151,8 @@ class Messages:
         messages[counter] = message
 
     def drop_below(self, floors: Mapping[str, int]) -> None:
-        """Drop of each origin what lies below its floor; the floor itself stays: it may be
-        maximal in what a member begins with."""
+        """Drop the messages of each origin below its floor. The floor itself stays: it may be maximal in what a member
+        begins with."""
         for origin, floor in floors.items():
             messages = self._by_origin.get(origin, {})
             for counter in range(self._low.get(origin, 1), floor):
@@ -173,8 +174,8 @@ class Messages:
         return context
 
     def gaps(self, vector: Vector) -> Iterator[tuple[Dot, Dot]]:
-        """What `vector` lacks though it is in the past of something that it covers: of each origin
-        the first such message, and one that is later."""
+        """What `vector` lacks although it is in the past of a message that `vector` covers: of each origin the first
+        such message, with a later one that it is in the past of."""
         for origin in self._by_origin:
             dot = Dot(origin, vector.get(origin, 0) + 1)
             message = self.get(*dot)
@@ -186,5 +187,5 @@ class Messages:
 
 
 def missing(vector: Vector, dots: Iterable[tuple[str, int]]) -> list[Dot]:
-    """Which of these `vector` does not cover."""
+    """The dots that `vector` does not cover."""
     return [Dot(origin, counter) for origin, counter in dots if vector.get(origin, 0) < counter]

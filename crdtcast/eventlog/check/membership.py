@@ -1,8 +1,7 @@
-"""Who is a member, as each log tells it: joins, where those end who go, and operations that a member sends again after
-its return.
+"""Membership as each log reports it: joins, the ends of members, and operations that a member sends again after its
+return.
 
-An id whose end has been swept away is not named by those who join later: they count as having all
-of it (`Roll.has`).
+A joiner does not name ids whose end was swept before: it counts as having all their messages (`Roll.has`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,20 +15,20 @@ from crdtcast.eventlog.format import Event, listed_members
 
 
 class Roll:
-    """The membership of one group. `ended`: incarnation -> the counter of its last message that
-    counts; until `finish`, as far as any log tells."""
+    """The membership of one group. `ended`: incarnation -> counter of its last message that counts; until `finish`, as
+    far as the logs report so far."""
 
     def __init__(self, members: Mapping[str, LoggedMember], report: Report) -> None:
         self.ended: dict[str, int] = {}
         self.names: set[str] = set()
-        """Of all that some START lists."""
+        """Names of all members that a START lists."""
         self.views: LoggedViews = LoggedViews(members, report)
         self._members = members
         self._report = report
-        self._ends: dict[str, dict[str, int]] = {}  # who -> at whom -> how many messages count
+        self._ends: dict[str, dict[str, int]] = {}  # incarnation -> reporter -> messages
         self._joins: dict[str, Dot] = {}
         self._tellers: dict[str, list[tuple[LoggedMember, LogPlace]]] = {}
-        self._listed: set[str] = set()  # in the START of somebody else
+        self._listed: set[str] = set()  # in the START of another member
         self._expected = {let_in: one for one in members if (let_in := joined_by(one)) is not None}
         self._reissued: dict[Dot, list[tuple[Dot, LogPlace]]] = {}
         self._first_dot: dict[Dot, Dot] = {}
@@ -38,12 +37,12 @@ class Roll:
     # --- what a member counts as having ---------------------------------------------------------
 
     def has(self, member: LoggedMember, origin: str, counter: int) -> bool:
-        """Whether `member` has this message although its vector never named the origin: that had
-        ended, and was forgotten, before `member` joined."""
+        """Whether `member` has this message although its vector never named the origin, because that had ended and was
+        swept before `member` joined."""
         return counter <= self.past(member, origin)
 
     def past(self, member: LoggedMember, origin: str) -> int:
-        """How many messages of an origin that was past when `member` joined it has; else 0."""
+        """How many messages `member` has of an origin that was swept before it joined; 0 for any other origin."""
         if (
             origin not in self.ended
             or origin in member.named
@@ -58,12 +57,12 @@ class Roll:
         return self.ended[origin] if first in self.ended else 0
 
     def is_over(self, origin: str, vector: Vector) -> bool:
-        """Whether a vector may leave out this origin: it has ended."""
+        """Whether a vector may omit this origin, because it has ended."""
         return origin in self.ended and origin not in vector
 
     def is_living(self, member: LoggedMember) -> bool:
-        """Whether what it has counts in the end. Not so of one that has left or is evicted, that
-        has delivered what is beyond an evicted one's cut, or whose own join is beyond it."""
+        """Whether its state counts at the end. It does not if it has left or is evicted, if it has delivered messages
+        beyond the cut of an evicted member, or if its own join is beyond such a cut."""
         join = self._joins.get(member.incarnation)
         if not member.current or member.left or member.incarnation in self.ended:
             return False
@@ -74,7 +73,7 @@ class Roll:
     # --- events ---------------------------------------------------------------------------------
 
     def started(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
-        """Members are listed as ids where they come and go, as names where they are fixed."""
+        """Check a START. It lists ids if the group's members can change, names if they are fixed."""
         listed = listed_members(event)
         self.names.update(one.partition(".")[0] for one in listed)
         ids = {one for one in listed if name_of(one)}
@@ -86,19 +85,17 @@ class Roll:
             self._listed.update(ids - {me.incarnation})
             self.views.started(me, event, place)
             if me.incarnation not in me.cuts:
-                me.left = me.over = (
-                    False  # what it had heard of its own end it may have lost in a crash
-                )
+                me.left = me.over = False  # it may have lost the news of its own end in a crash
 
     def _silently_gone(self, me: LoggedMember, who: str, event: Event, place: LogPlace) -> None:
-        """A START lists it no more. Only a START of a later view may say so for the lines that are missing."""
+        """A START lists it no more. Only a START of a later view may stand for the missing lines."""
         if me.view is not None and event.epoch == me.view.epoch:
             text = f"{me.incarnation} starts again without {who}, but does not log its end"
             self._report(Problem.MEMBERSHIP, place, text, peers=(me.incarnation,))
         me.ended.setdefault(who, me.vector.get(who, 0))
 
     def joined(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
-        """A line JOIN."""
+        """Check a JOIN line."""
         dot, joiner = event.dot, event.member
         if joiner is None:
             return
@@ -144,17 +141,17 @@ class Roll:
             )
 
     def left(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
-        """A line LEFT."""
+        """Check a LEFT line."""
         self._ended(me, event, place, "left", "left with")
 
     def evicted(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
-        """A line EVICT."""
+        """Check an EVICT line."""
         how = "forced" if event.is_forced else "evicted"
         self._ended(me, event, place, how, "was evicted with")
 
     def _ended(self, me: LoggedMember, event: Event, place: LogPlace, how: str, words: str) -> None:
-        """Where that is so, a VIEW says, and all up to there is delivered. What a member that is none any more says of
-        its own end may be hearsay.
+        """A VIEW says where a member ends, and everything up to there is delivered. What an incarnation that is no
+        longer a member says of its own end may be hearsay.
         """
         dot = event.dot
         who, counter = dot
@@ -190,7 +187,7 @@ class Roll:
             me.members.discard(who)
 
     def check_delivery(self, me: LoggedMember, dot: Dot, place: LogPlace) -> None:
-        """`me` delivers `dot`: does it count?"""
+        """Check that `dot`, which `me` delivers, is not beyond the end of its origin."""
         cut = me.cuts.get(dot.origin)
         last = me.ended.get(dot.origin) if cut is None else cut.counter
         if last is not None and dot.counter > last:
@@ -203,7 +200,7 @@ class Roll:
     # --- operations sent again ------------------------------------------------------------------
 
     def reissued(self, me: LoggedMember, dot: Dot, old: Dot, place: LogPlace) -> None:
-        """`me` sends `dot` for what was `old`."""
+        """`me` sends the operation of `old` again, as `dot`."""
         self.counts["reissues"] += 1
         first = self._first_dot.get(old, old)
         self._first_dot[dot] = first
@@ -220,8 +217,8 @@ class Roll:
     # --- at the end -----------------------------------------------------------------------------
 
     def finish(self, open_ends: Iterable[str] = ()) -> None:
-        """All logs are read: do they agree, and does any operation count twice? open_ends: those whose logs may not
-        tell all yet.
+        """All logs are read: check that they agree, and that no operation counts twice. open_ends: incarnations whose
+        logs may be incomplete.
         """
         open_ends = set(open_ends)
         untouched = [
@@ -251,7 +248,7 @@ class Roll:
         self._check_rest([m for m in living if m.members is not None and m.claim is not None])
 
     def _check_joins(self, open_ends: set[str]) -> None:
-        """Does everybody who has delivered the operation tell that it lets somebody in?"""
+        """Check that each log that has delivered a join operation says whom it admits."""
         for joiner, dot in self._joins.items():
             tellers = self._tellers.get(joiner, [])
             lack = [
@@ -280,7 +277,7 @@ class Roll:
                     self._report(Problem.MEMBERSHIP, place, text, dot, peers=(member.incarnation,))
 
     def _check_rest(self, quiet: list[LoggedMember]) -> None:
-        """At rest, all in one view have the same members."""
+        """Check that at rest all members in one view have the same members."""
         for member in quiet[1:]:
             first = next(m for m in quiet if m.view == member.view)
             if member.members != first.members:

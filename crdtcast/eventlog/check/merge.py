@@ -1,8 +1,8 @@
 """One order of all logs of a group that keeps each log's own order, and sending before delivery.
 
-Streaming and without recursion: of each log only the next event is held. An event that has to wait
-for another log's is parked under what it waits for. Among those that may come, wall clocks decide;
-they only keep the logs side by side, and may be wrong by any amount.
+Streaming and without recursion: only the next event of each log is held. An event that has to wait for another log is
+parked under what it waits for. Among the events that may come next, wall clocks decide. They only keep the logs in
+step, and may be wrong by any amount.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _TELL_EVERY = 10_000
 
 
 class _Cursor:
-    """The next line of a log. A log is opened when its time comes."""
+    """The next line of a log. A log is opened when it is first read."""
 
     __slots__ = ("_lines", "head", "log", "seq")
 
@@ -35,9 +35,9 @@ class _Cursor:
 
 
 class Merge:
-    """Feeds the logs of one group to `definition`; `events` counts what has been read.
+    """Feeds the logs of one group to `definition`; `events` counts what was read.
 
-    :param progress: called with `events` every now and then.
+    :param progress: called with `events` now and then.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Merge:
     def run(self) -> None:
         """Read everything.
 
-        :raises UnusableInputError: a file cannot be read after all.
+        :raises UnusableInputError: if a file cannot be read after all.
         """
         while True:
             while self._ready:
@@ -69,7 +69,7 @@ class Merge:
             self._release()
 
     def _follow(self, index: int) -> None:
-        """Read a log until it has to wait, or another one's clock is behind."""
+        """Read a log until it has to wait, or until another log's clock is behind."""
         cursor = self._cursors[index]
         if cursor.head is None and not cursor.advance():
             self._exhausted(cursor)
@@ -125,10 +125,10 @@ class Merge:
         heappush(self._ready, (head.event.ts, index))
 
     def _release(self) -> None:
-        """Everybody waits for somebody: no log of real events is like that. One has to go on.
+        """All logs wait for each other, which never happens in logs of real events. One has to go on.
 
-        A stability notice does no harm: whether it was right is judged later. Else it is a delivery
-        that is wrong anyway, else the earliest.
+        A stability notice does no harm: whether it was right is checked later. Otherwise take a delivery that is wrong
+        anyway, otherwise the earliest event.
         """
         heads = self._cursors
 

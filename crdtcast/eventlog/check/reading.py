@@ -22,7 +22,7 @@ _OF_MESSAGES = frozenset(
 
 
 def events_of(path: Path) -> Iterator[tuple[int, Event | None]]:
-    """The lines of a file with their numbers; None for one that is no event."""
+    """The lines of a file with their numbers; None for a line that is not an event."""
     try:
         with opened(path) as file:
             number = 0
@@ -31,12 +31,12 @@ def events_of(path: Path) -> Iterator[tuple[int, Event | None]]:
                     yield number, _event(path, number, line)
             except (EOFError, zlib.error):  # a gzip file that ends too early, or is damaged
                 yield number + 1, None
-    except OSError as error:  # also what is not gzip though it is called so
+    except OSError as error:  # also if a *.gz file is not gzip
         raise UnusableInputError(f"cannot read {path}: {error}") from error
 
 
 def opened(path: Path) -> gzip.GzipFile | BufferedReader:
-    """What the file holds, unpacked."""
+    """The file, decompressed when it is read."""
     return gzip.open(path) if path.name.endswith(GZIP) else open(path, "rb")
 
 

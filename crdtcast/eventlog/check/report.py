@@ -1,5 +1,5 @@
-"""A violation as a person reads it: the sentence, where it is, the events that prove it, and the
-lines around each. The logs are read again for that, up to the lines shown.
+"""A violation for people: the sentence, its place, the events that prove it, and the lines around each. For that the
+logs are read again, up to the lines shown.
 """
 
 import os
@@ -15,14 +15,14 @@ from crdtcast.eventlog.check.violations import LogPlace, Problem, Violation
 from crdtcast.eventlog.format import Event, EventKind
 
 AROUND = 5
-"""Lines shown before and after one that matters."""
+"""Lines shown before and after the marked one."""
 _MOST = 4  # excerpts, and messages looked for
 _ACTS = frozenset({EventKind.SEND, EventKind.DELIVER})
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A line to show: of which log, how to know it, and why it is shown."""
+    """A line to show: its log, how to recognise it, and why it is shown."""
 
     incarnation: str
     why: str
@@ -31,8 +31,11 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Some lines of a log; `marked` is the one that matters, None if it is not there, and then the
-    lines are the log's last ones. Lines that were shown before are left out: then there are none."""
+    """Some lines of a log.
+
+    marked: the line that matters. If the log lacks it this is None, and `lines` are the log's last ones.
+    lines: empty if they were shown before.
+    """
 
     log: SegmentedLog
     why: str
@@ -41,7 +44,7 @@ class Excerpt:
 
 
 def located(violation: Violation, logs: Iterable[SegmentedLog]) -> dict[str, object]:
-    """The violation as plain values: with file and line, wall time and dots as text."""
+    """The violation as plain values, with file and line; wall time and dots are text."""
     place = violation.place
     log = _log_of(place.incarnation, logs)
     return {
@@ -80,7 +83,7 @@ def explained(violation: Violation, logs: Iterable[SegmentedLog]) -> Iterator[st
 
 
 def excerpts(violation: Violation, logs: Iterable[SegmentedLog]) -> Iterator[Excerpt]:
-    """The event itself, then what proves it, each with the lines around it."""
+    """The event itself, then the events that prove it, each with the lines around it."""
     by_name = {log.incarnation: log for log in logs}
     marked: set[tuple[str, int, int]] = set()
     shown: set[tuple[str, int, int]] = set()
@@ -130,7 +133,7 @@ def _at(place: LogPlace) -> Callable[[LogLine], bool]:
 
 
 def _about(dot: Dot, but: LogPlace | None = None) -> Callable[[LogLine], bool]:
-    """The message is sent or delivered, or a START begins with it; not the line `but`."""
+    """Fits lines where the message is sent or delivered, and a START that begins with it, except the line `but`."""
 
     def fits(line: LogLine) -> bool:
         event = line.event
@@ -201,7 +204,7 @@ def _dots(dots: Iterable[Dot]) -> str:
 
 
 def wall_time(ts: int) -> str:
-    """Microseconds since 1970 as UTC; the number itself if no calendar holds it."""
+    """Microseconds since 1970 as UTC; the number itself if it is no date."""
     try:
         moment = datetime.fromtimestamp(ts // 1_000_000, tz=UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,5 +1,5 @@
-"""Several runs of one group kept side by side: a log lies in one directory, so if different logs of one
-incarnation lie in two, these directories are of different runs.
+"""Several runs of one group stored side by side. A log lies in one directory: if two directories hold different logs
+of one incarnation, they are of different runs.
 """
 
 from itertools import takewhile
@@ -15,9 +15,7 @@ _PIECE = 1 << 16
 
 
 def runs(segments: Segments) -> dict[str, Segments]:
-    """Part the files of one group's name into runs, by the directory that tells these from each
-    other; "" if there is just one.
-    """
+    """Divide the files of one group's name into runs, by the directory in which they differ; "" if there is one run."""
     todo = [("", segments)]
     parted: dict[str, Segments] = {}
     while todo:
@@ -48,7 +46,7 @@ def _above(found: list[tuple[int, Path]]) -> Path | None:
 
 
 def _is_copy(one: Path, other: Path) -> bool:
-    """Whether they tell the same, as far as the shorter one goes."""
+    """Whether both have the same content, as far as the shorter one goes."""
     try:
         with opened(one) as first, opened(other) as second:
             while (here := first.read(_PIECE)) and (there := second.read(_PIECE)):

@@ -1,5 +1,5 @@
-"""Event logs on disk, one incarnation at a time: which files belong together, which logs are of one
-group, and their events with the place of each.
+"""Event logs on disk, one incarnation at a time: which files form a log, which logs are of one group, and the events
+with their places.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ class LogLine(NamedTuple):
 class SegmentedLog:
     """The log of one incarnation. `first` is its first event, `start` its first START, if it has one.
 
-    `torn` counts the lines that are no events, as of the last complete reading.
+    `torn` counts the lines that are not events, as of the last complete reading.
     """
 
     group: str
@@ -40,10 +40,10 @@ class SegmentedLog:
     torn: int = 0
 
     def lines(self) -> Iterator[LogLine]:
-        """All events in the order of the files. A torn line is skipped: `seq` then has a hole,
-        unless it was the last line.
+        """All events in the order of the files. A torn line is skipped: then `seq` has a hole, unless it was the last
+        line.
 
-        :raises UnusableInputError: a file cannot be read, holds two logs, or is of a newer schema.
+        :raises UnusableInputError: if a file cannot be read, holds two logs, or has a newer schema.
         """
         torn = 0
         for index, path in enumerate(self.segments):
@@ -62,20 +62,18 @@ class SegmentedLog:
 
 @dataclass(frozen=True, slots=True)
 class FoundSegments:
-    """What there is: the logs by group, and by run where several of it lie side by side; and files
-    that look like logs and tell of no event.
-    """
+    """The logs by group, and by run if several runs lie side by side; and files named like logs, without an event."""
 
     groups: dict[tuple[str, str], list[SegmentedLog]]
-    """Name, directory (see `runs`) -> logs."""
+    """(Name of the group, directory) -> logs; see `runs` for the directory."""
     foreign: tuple[Path, ...]
 
 
 def find_logs(locations: Iterable[Path]) -> FoundSegments:
     """The logs in these files, and in these directories with their sub-directories.
 
-    :raises UnusableInputError: a location is not there or cannot be read, a file that was named
-        itself holds no events, there are no events at all, or they are of a newer schema.
+    :raises UnusableInputError: if a location does not exist or cannot be read, a file given by name has no events,
+        there are no events at all, or they have a newer schema.
     """
     named: dict[str, Segments] = {}
     firsts: dict[Path, Event] = {}
@@ -118,9 +116,8 @@ def find_logs(locations: Iterable[Path]) -> FoundSegments:
 
 
 def founded_apart(logs: Sequence[SegmentedLog]) -> list[list[SegmentedLog]]:
-    """The logs of each group, where several groups of one name were founded apart. What links logs is
-    the members that STARTs list; where members are fixed these are names, which tell nothing, and
-    all logs are taken to be of one group.
+    """The logs of each group, if several groups of one name were founded apart. Logs are linked by the members that
+    STARTs list. Fixed members are listed by name, which links nothing: then all logs count as one group's.
     """
     linked: dict[str, str] = {}
 

@@ -1,7 +1,8 @@
-"""Stability from its definition: when a member is told that x is stable, everybody who is a member
-there has delivered x, and it has delivered all that each of them had sent before that; so no
-message concurrent with x can come any more. Once, and in causal order. (Younes, dissertation 2023,
-chapter 3.)
+"""Stability from its definition (Younes, dissertation 2023, chapter 3).
+
+When a member is notified that x is stable, every member that it knows has delivered x, and it has delivered all that
+each of them had sent before delivering x. So no message concurrent with x can come any more. Notices come once, and in
+causal order.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,9 +14,9 @@ from crdtcast.eventlog.check.violations import LogPlace, Problem, Report, listed
 
 
 class Notices:
-    """Judges the notices of one group.
+    """Checks the stability notices of one group.
 
-    :param live: a log that does not end in a clean stop may not tell all yet.
+    :param live: a log that does not end in a clean stop may be incomplete.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Notices:
         self._superseded = [member for member in members.values() if not member.current]
 
     def told(self, me: LoggedMember, dot: Dot, place: LogPlace) -> None:
-        """`me` is told that this message is stable."""
+        """`me` is notified that this message is stable."""
         origin, counter = dot
         if me.vector.get(origin, 0) < counter and not self._roll.has(me, origin, counter):
             text = f"{me.incarnation} reports {dot} stable, but has not delivered it"
@@ -92,7 +93,7 @@ class Notices:
                 self._early(me, dot, incarnation, vector.get(incarnation, 0), place)
                 break
         for member in self._superseded:
-            # What an ended incarnation has sent and nobody has is no message that can still come.
+            # A message that an ended incarnation has sent, and no member has, cannot come any more.
             if member is not me:
                 before = message.before.get(member.incarnation, float("inf"))
                 if before > me.barred.get(member.incarnation, 0) and member.exhausted:
@@ -105,18 +106,18 @@ class Notices:
                 self._never_delivered(me, member, dot, place)
 
     def _owes(self, member: LoggedMember, dot: Dot) -> bool:
-        """Whether a log that has ended without this message should have it."""
+        """Whether a log that ended without this message should have it."""
         open_end = self._live and not member.stopped
         return member.current and not open_end and not self._roll.has(member, *dot)
 
     def _is_to_come(self, me: LoggedMember, incarnation: str) -> bool:
-        """Whether all that this member has sent reaches `me`: it has not ended there."""
+        """Whether all that this member has sent will reach `me`, because it has not ended at `me`."""
         if me.members is not None and incarnation not in me.members:
             return False
         return self._members[incarnation].current
 
     def lacking(self, me: LoggedMember, dot: Dot, message: LoggedMessage) -> Iterator[LoggedMember]:
-        """Members, to the knowledge of `me`, that have not delivered this yet."""
+        """Members, as `me` knows them, that have not delivered this message yet."""
         before = message.before
         if len(before) == len(self._members):
             return
@@ -135,7 +136,7 @@ class Notices:
         return [known[incarnation] for incarnation in sorted(me.members) if incarnation in known]
 
     def delivered(self, me: LoggedMember, dot: Dot) -> None:
-        """`me` has now delivered what others were told is stable already."""
+        """`me` has now delivered a message that was stable elsewhere before."""
         kept = [promise for promise in me.promised if promise[2] == dot]
         me.promised = [promise for promise in me.promised if promise[2] != dot]
         sent = me.vector.get(me.incarnation, 0)
@@ -144,7 +145,7 @@ class Notices:
                 self._early(other, dot, me.incarnation, have, place)
 
     def exhausted(self, me: LoggedMember) -> None:
-        """The log of `me` has ended without what others were told is stable."""
+        """The log of `me` has ended: check messages that were stable elsewhere and that it has not delivered."""
         for other, place, dot, _ in me.promised:
             if self._owes(me, dot):
                 self._never_delivered(other, me, dot, place)

@@ -1,6 +1,6 @@
 """Convergence: after the same operations an object has the same value everywhere.
 
-Keeps a hash of each (object, cut) that was told, not the cut itself.
+Keeps a hash of each logged (object, cut), not the cut itself.
 """
 
 from collections import defaultdict
@@ -13,8 +13,8 @@ from crdtcast.eventlog.check.violations import LogPlace
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """The first place where an object has a value that most others with the same operations have
-    not, and the first place of each other value."""
+    """The first place where an object has another value than most members with the same operations, and the first place
+    of each other value."""
 
     object: str
     place: LogPlace
@@ -22,11 +22,11 @@ class Parted:
 
 
 class Values:
-    """What STATE lines tell."""
+    """The values in STATE lines."""
 
     def __init__(self) -> None:
         self._first: dict[bytes, tuple[str, LogPlace, int]] = {}  # digest, where, how often
-        # Only where digests differ: object, and digest -> the places that tell it.
+        # Only for digests that differ: the object, and digest -> the places that log it.
         self._parted: dict[bytes, tuple[str, defaultdict[str, list[LogPlace]]]] = {}
 
     def told(self, object: str, cut: Vector, digest: str, place: LogPlace) -> None:
@@ -46,7 +46,7 @@ class Values:
             self._parted[key] = object, told
 
     def parted(self) -> list[Parted]:
-        """For each object that differs, the first cut where it does and the rarest value there."""
+        """For each object with different values, the first cut where they differ and the rarest value there."""
         found: dict[str, Parted] = {}
         for object, told in self._parted.values():
             rarest, *others = sorted(told.values(), key=len)

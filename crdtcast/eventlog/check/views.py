@@ -1,7 +1,7 @@
-"""Who decides, as each log tells it: a chain of views, each of which follows from the one before it by one decision.
+"""Views as each log reports them: a chain in which each view follows from the one before by one decision.
 
-Members that have applied different decisions on one view are two groups. Only an operator's word may do that, by force,
-and one of the two sides has to be given up then.
+Members that applied different decisions to one view are two groups. Only an operator can cause that, by force, and then
+one of the two sides must surrender.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from crdtcast.eventlog.format import Event, LoggedCut, LoggedView, view_after
 
 @dataclass(slots=True)
 class _Decision:
-    """One of what may have ended a view. by: whose logs tell it; place: the first that does."""
+    """A decision that ended a view. by: the members that log it; place: the first line that does."""
 
     event: Event
     place: LogPlace
@@ -24,25 +24,25 @@ class _Decision:
 
 
 class LoggedViews:
-    """Judges the VIEW lines of one group, and the views that its members begin in."""
+    """Checks the VIEW lines of one group, and the views in which its members begin."""
 
     def __init__(self, members: Mapping[str, LoggedMember], report: Report) -> None:
         self.counts: dict[str, int] = {"views": 0, "raises": 0}
         self._members = members
         self._report = report
         self._decisions: dict[str, dict[str, _Decision]] = {}
-        """By the name of the view that was ended, and of the one after it."""
+        """By the name of the view that ended, then of the view after it."""
         self._made: dict[str, tuple[str, str]] = {}
-        """The view before each one, and the member that tells so first."""
+        """The view before each one, and the first member that logs so."""
         self._known: dict[str, tuple[LoggedView, str]] = {}
-        """By name, with the member that tells of it first."""
+        """Views by name, with the first member that logs them."""
         self._begun: list[tuple[LoggedMember, LoggedView, tuple[LoggedCut, ...], LogPlace]] = []
         self._named: list[tuple[LoggedMember, str, str, LogPlace]] = []
 
     # START
 
     def started(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
-        """`me` begins in a view, or goes on in one. It may have missed lines about those in between."""
+        """`me` begins or continues in a view. It may lack lines about the views before."""
         view = event.logged_view
         if view is None:
             return
@@ -78,7 +78,7 @@ class LoggedViews:
     # VIEW
 
     def decided(self, me: LoggedMember, event: Event, place: LogPlace) -> None:
-        """A line VIEW."""
+        """Check a VIEW line."""
         assert event.epoch is not None and event.view is not None and event.before is not None
         before = me.view or LoggedView(event.epoch - 1, event.before, (), 1)
         if (event.epoch, event.before) != (before.epoch + 1, before.name):
@@ -190,10 +190,12 @@ class LoggedViews:
             elif who != me.incarnation and me.vector.get(who, 0) > counter:
                 me.beyond = cut
 
-    # What comes behind a decision
+    # What must follow a decision
 
     def acts(self, me: LoggedMember, place: LogPlace) -> None:
-        """`me` sends, delivers, or is told that something is stable: so it goes on, and has told of those who ended."""
+        """`me` sends, delivers or is notified of stability: so it continues, and must have logged the members that
+        ended.
+        """
         if me.over:
             return
         if (cut := me.beyond) is not None:
@@ -216,7 +218,7 @@ class LoggedViews:
     # At the end
 
     def finish(self, open_ends: Iterable[str]) -> None:
-        """All logs are read. open_ends: those whose logs may not tell all yet."""
+        """All logs are read. open_ends: incarnations whose logs may be incomplete."""
         open_ends = set(open_ends)
         everybody = set(self._members).union(*(member.known for member in self._members.values()))
         for me, who, what, place in self._named:
@@ -267,7 +269,7 @@ class LoggedViews:
         return [(before, d) for before, rivals in self._decisions.items() for d in rivals.values()]
 
     def _stated(self, name: str, who: str) -> LoggedCut | None:
-        """Where somebody who went ends, by what was decided up to this view; None if no log tells."""
+        """The cut of a removed incarnation, by the decisions up to this view; None if no log has it."""
         made = {d.event.view: (before, d.event) for before, d in self._all()}
         while (step := made.pop(name, None)) is not None:
             name, event = step
@@ -289,13 +291,13 @@ class LoggedViews:
                 self._report(Problem.VIEW, decision.place, text, peers=(ones[0],))
 
     def _goes_on(self, incarnation: str) -> bool:
-        """Not so of one that has come back as another, has left, or was told that it is no member."""
+        """Whether it has no newer incarnation, has not left, and was not removed."""
         member = self._members[incarnation]
         return member.current and not member.left
 
 
 def _may_join_later(me: LoggedMember, who: str) -> bool:
-    """Whether the log of `me` ends before the message by which somebody joins."""
+    """Whether the log of `me` ends before the message by which this incarnation joins."""
     let_in = joined_by(who)
     if let_in is None:
         return False
@@ -312,7 +314,7 @@ def _listed(who: Iterable[str]) -> str:
 
 
 def _difference(one: Event, other: Event) -> str:
-    """Which part of a decision two lines tell differently, and how."""
+    """The part of a decision in which two lines differ, and how."""
     for name in ("epoch", "out", "cuts", "votes", "level"):
         first, second = getattr(one, name) or (), getattr(other, name) or ()
         if first != second:

@@ -1,4 +1,4 @@
-"""What can be wrong in event logs, and how it is said."""
+"""The kinds of violations in event logs, and their text."""
 
 import enum
 from collections.abc import Iterable
@@ -9,30 +9,30 @@ from crdtcast.causality.tags import Dot
 
 
 class Problem(enum.Enum):
-    """The kinds of violations. Where `crdtcast.simulator.oracle` knows the same one, the word is the same."""
+    """The kinds of violations. If `crdtcast.simulator.oracle` has the same kind, it has the same word."""
 
-    LOG = "log"  # lines are missing, or are there twice
-    GHOST = "ghost"  # delivered, though nobody sent it
+    LOG = "log"  # lines are missing, or are doubled
+    GHOST = "ghost"  # delivered, but never sent
     DUPLICATE = "duplicate"  # delivered, or sent, a second time
-    CAUSAL = "causal"  # delivered before something of its past
+    CAUSAL = "causal"  # delivered before a message of its past
     TAG = "tag"  # its context is not what the sender had sent or delivered
     FOREIGN = "foreign"  # sent under another member's name
-    ROLLED_BACK = "rolled-back"  # an incarnation goes on from an older state than its own log's
-    UNSAFE_STABLE = "unsafe-stable"  # told stable, though a concurrent message can still come
-    STABLE_ORDER = "stable-order"  # told stable before something of its past
+    ROLLED_BACK = "rolled-back"  # it continues from an older state than its log's
+    UNSAFE_STABLE = "unsafe-stable"  # stable, but a concurrent message can still come
+    STABLE_ORDER = "stable-order"  # stable before a message of its past
     STABLE_TWICE = "stable-twice"
     STABLE_UNDELIVERED = "stable-undelivered"
-    STALL = "stall"  # not told stable, though the log says that nothing is left
+    STALL = "stall"  # not stable, but the log says that nothing is left
     DIVERGED = "diverged"  # the same operations, another value
-    VIEW = "view"  # a decision that others do not share, that does not follow, or that cannot be
-    MEMBERSHIP = "membership"  # somebody joins or ends without what brings that about, or untold
-    AFTER_END = "after-end"  # sent after the own end, or delivered beyond a cut
+    VIEW = "view"  # a decision that others do not share, or that is not valid
+    MEMBERSHIP = "membership"  # a join or end without its cause, or not logged
+    AFTER_END = "after-end"  # sent after its sender's end, or delivered beyond a cut
     REISSUE = "reissue"  # an operation counts twice, under its old dot and a new one
 
 
 class LogPlace(NamedTuple):
-    """Where an event is: its incarnation, the number of the segment, and the line in it; with the
-    wall clock in microseconds and the kind of the event."""
+    """The place of an event: its incarnation, the number of the segment and of the line in it, the wall clock in
+    microseconds, and the kind of the event."""
 
     incarnation: str
     segment: int
@@ -43,10 +43,11 @@ class LogPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One event that does not fit.
+    """One event that violates a definition.
 
-    `others` are the messages that prove it, `peers` the incarnations whose logs do, besides those
-    that sent `dot` and `others`. `sentence` says all of it.
+    others: the messages that prove it.
+    peers: the incarnations whose logs prove it, besides those that sent `dot` and `others`.
+    sentence: the whole violation as text.
     """
 
     problem: Problem
@@ -63,7 +64,7 @@ class Violation:
 
 
 class Report(Protocol):
-    """Takes a violation apart."""
+    """Takes the parts of a violation."""
 
     def __call__(
         self,
@@ -77,6 +78,6 @@ class Report(Protocol):
 
 
 def listed(dots: Iterable[Dot]) -> str:
-    """The first three, and how many more."""
+    """The first three dots, and the number of the others."""
     names = [str(dot) for dot in dots]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,1 +1,1 @@
-"""What operators ask of a running process: the socket, its commands, probes and views."""
+"""The administration of a running process: its socket, commands, probes and views."""

@@ -1,4 +1,4 @@
-"""What the admin socket has to know of the process behind it: of a node, and of a gateway."""
+"""What the admin socket needs of the process behind it, a node or a gateway."""
 
 from typing import NamedTuple, Protocol
 
@@ -8,7 +8,7 @@ from crdtcast.group.status import Status
 
 
 class NamedMember(Protocol):
-    """Of its options."""
+    """The options that the admin socket reads."""
 
     @property
     def name(self) -> str: ...
@@ -17,7 +17,7 @@ class NamedMember(Protocol):
 
 
 class AdministeredMembership(Protocol):
-    """Its place in the group."""
+    """Its membership in the group."""
 
     @property
     def engine(self) -> GroupEngine: ...
@@ -33,8 +33,11 @@ class AdministeredMembership(Protocol):
 
 
 class Departure(NamedTuple):
-    """How a leave has ended. left: the group has decided it. confirmed: a majority of those who vote from then on is
-    known to know it. waits_for: names of those who are missing for what it is not.
+    """How a leave has ended.
+
+    left: whether the group has decided it.
+    confirmed: whether a majority of the remaining voters is known to know it.
+    waits_for: names of the members that are missing for that.
     """
 
     left: bool = True
@@ -42,7 +45,7 @@ class Departure(NamedTuple):
     waits_for: tuple[str, ...] = ()
 
     def warning(self, seconds: float) -> str | None:
-        """What is to be said of a leave that had so many seconds; None if all is well."""
+        """A warning about a leave that took at most so many seconds; None if all is well."""
         waited = f"waited {seconds:g} s for {', '.join(self.waits_for) or 'the others'}"
         if not self.left:
             return (
@@ -60,13 +63,13 @@ class Departure(NamedTuple):
 
 
 def departed(engine: GroupEngine) -> Departure:
-    """How a leave stands that has not ended in time."""
+    """The state of a leave that has not ended in time."""
     waits_for = tuple(sorted(map(name_of, engine.waits_for())))
     return Departure(engine.me not in engine.going_on(), False, waits_for)
 
 
 class Administered(Protocol):
-    """The process. `member` raises NotReadyError until it is one."""
+    """The process. `member` raises NotReadyError until it is a member."""
 
     @property
     def settings(self) -> NamedMember: ...
@@ -74,7 +77,7 @@ class Administered(Protocol):
     def member(self) -> AdministeredMembership: ...
     def status(self) -> Status: ...
     def waits_for(self) -> str | None:
-        """Why clients should not be sent there; None: they should."""
+        """Why clients should not be sent to it; None if they should."""
 
     async def leave(self) -> Departure: ...
     def stop(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The commands that ask a running node: `crdtcast status`, `members`, `verify`, `repair`, `evict`, `leave`, …"""
+"""The commands that query or change a running node: `crdtcast status`, `members`, `verify`, `repair`, `evict`, …"""
 
 import json
 import sys
@@ -26,7 +26,7 @@ _WANTED = "the eviction stays requested; `crdtcast evict --withdraw` takes it ba
 
 
 def asks(command: F) -> F:
-    """Give a command the options that say which node to ask; `place` and `secret` are what it gets."""
+    """Give a command the options `--node`, `--admin` and `--secret-file`, which `Where` takes."""
     options = (
         click.option(
             "--node",
@@ -57,14 +57,14 @@ as_json: Callable[[F], F] = click.option(
 
 
 class Where:
-    """Which node to ask."""
+    """The node to ask."""
 
     def __init__(self, node: str | None, admin: str | None, secret_file: Path | None) -> None:
         self.place: str = find(node, admin)
         self.secrets: tuple[bytes, ...] = read_secrets(secret_file)
 
     def ask(self, do: str, **more: Any) -> Any:
-        """One request. See `Operator.ask`. What it waits for is told on stderr."""
+        """Send one request. See `Operator.ask`. What it waits for is printed on stderr."""
 
         async def once() -> Any:
             async with operator(self.place, self.secrets) as node:
@@ -78,7 +78,7 @@ def _print(found: Any, as_json: bool, view: Callable[[Any], str]) -> None:
 
 
 def _confirm(question: str, options: str) -> None:
-    """Go on only if the operator says yes. A script has to give the options instead."""
+    """Continue only if the operator says yes. A script must use the options instead."""
     if not sys.stdin.isatty():
         raise UnusableInputError(f"add {options} to confirm: there is no terminal to ask on")
     click.confirm(question, abort=True, err=True)

@@ -29,8 +29,10 @@ class Operator:
     async def ask(
         self, do: str, *, tell: Callable[[str], None] = lambda _: None, **more: Any
     ) -> Any:
-        """The node's answer. Raises LocalProtocolError with its words if it refuses, UnusableInputError
-        if it is gone. tell: called with what it waits for meanwhile.
+        """The node's answer. Raises LocalProtocolError with the node's reason if it refuses, and UnusableInputError if
+        the connection has ended.
+
+        tell: called with what the node waits for meanwhile.
         """
         try:
             await self._lines.send({"do": do, **more})
@@ -49,7 +51,7 @@ class Operator:
 
 @asynccontextmanager
 async def operator(place: str, secrets: Sequence[bytes] = ()) -> AsyncIterator[Operator]:
-    """Connect to the node at that path or address. Raises UnusableInputError, with what to do."""
+    """Connect to the node at that path or address. Raises UnusableInputError, which says what to do, if that fails."""
     stream = await connect(place)
     try:
         lines = Lines(stream)
@@ -69,7 +71,7 @@ async def operator(place: str, secrets: Sequence[bytes] = ()) -> AsyncIterator[O
 
 
 def find(node: str | None, place: str | None) -> str:
-    """Where to connect: as told, by the node's name (NAME or GROUP.NAME), or this user's only node on this machine.
+    """The address to connect to: `place`, the node's name (NAME or GROUP.NAME), or this user's only node.
 
     Raises UnusableInputError if no node matches, or several do.
     """
@@ -98,6 +100,6 @@ def find(node: str | None, place: str | None) -> str:
 
 
 def _is_alive(path: Path) -> bool:
-    """Whether anybody listens: a node that was killed leaves its socket behind."""
+    """Whether a process listens there: a node that was killed leaves its socket behind."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(os.fspath(path)) == 0

@@ -1,8 +1,8 @@
-"""What goes over an admin socket: lines of JSON, after a greeting that may ask for a proof.
+"""The protocol of an admin socket: lines of JSON, after a greeting that may require a proof.
 
-The server greets with its node's name and, where there is a secret, a nonce. Then the client proves that
-it knows the secret, and the server does, as on links (`crdtcast.wire.auth`): HMAC-SHA256 over role, name and
-both nonces. A Unix socket needs none of it: its file is the user's own.
+The server greets with its node's name and, if there is a secret, a nonce. Then the client proves that it knows the
+secret, and the server does the same, as on links (`crdtcast.wire.auth`): HMAC-SHA256 over role, name and both nonces. A
+Unix socket needs no proof: only its user can open the file.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.wire.auth import Role
 
 LONGEST = 64 * 2**20
-"""Bytes of a line."""
+"""Longest line, in bytes."""
 UNTRUSTED = 4096
-"""Bytes of a line from somebody who has proved nothing yet."""
+"""Longest line, in bytes, of a peer that has proved nothing yet."""
 _NONCE_BYTES = 32
 _READ = 64 * 1024
 
 
 class Lines:
-    """JSON objects on a stream, one a line. RemoteProtocolError for what is none."""
+    """JSON objects on a stream, one a line. Raises RemoteProtocolError if a line is not a JSON object."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
@@ -38,7 +38,7 @@ class Lines:
         await self.stream.send_all(json.dumps(value, separators=(",", ":")).encode() + b"\n")
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next object; None at the end."""
+        """The next object; None at the end of the stream."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
@@ -55,7 +55,7 @@ class Lines:
         try:
             value = json.loads(line)
             if b"\\u" in line:
-                # Half of a surrogate pair is JSON and no text: nothing could be sent or logged with it.
+                # Half of a surrogate pair is valid JSON but no valid text: it cannot be sent or logged.
                 json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"a line is not valid JSON: {error}") from error
@@ -65,8 +65,9 @@ class Lines:
 
 
 async def greet(lines: Lines, name: str, known: Sequence[bytes]) -> bool:
-    """The server's side: whether the client may ask. It has been told why not. known: secrets, of which it has to prove
-    one; none where the socket is enough.
+    """The server's side. Returns whether the client may send requests; if not, the client has got the reason.
+
+    known: secrets, of which the client must prove one; empty if the socket is protection enough.
     """
     nonce = "" if not known else secrets.token_hex(_NONCE_BYTES)
     await lines.send({"node": name, "nonce": nonce})
@@ -87,8 +88,9 @@ async def greet(lines: Lines, name: str, known: Sequence[bytes]) -> bool:
 
 
 async def be_greeted(lines: Lines, known: Sequence[bytes]) -> str:
-    """The client's side: the node's name. known: secrets, of which the first one is proved. RemoteProtocolError if one
-    does not trust the other.
+    """The client's side. Returns the node's name. known: secrets; the first one is proved.
+
+    Raises RemoteProtocolError if one side does not trust the other.
     """
     greeting = await lines.receive() or {}
     name, nonce = greeting.get("node"), greeting.get("nonce")

@@ -1,4 +1,4 @@
-"""What operators ask of a node's objects, beside what they ask of every member."""
+"""Requests about a node's objects, in addition to those that every member answers."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,13 +24,13 @@ class AdministeredNode(Administered, Protocol):
     def member(self) -> Member: ...
     @property
     def replica(self) -> Replica | None:
-        """None at a witness."""
+        """None if the node is a witness."""
 
     def objects(self) -> Replica:
-        """Raises ConfigurationError at a witness."""
+        """Raises ConfigurationError if the node is a witness."""
 
     async def durable(self) -> None:
-        """Return when all that was done so far is in the journal; at once without one."""
+        """Return when all operations so far are in the journal; at once without one."""
 
 
 class NodeAdmin(Admin):
@@ -92,7 +92,7 @@ class NodeAdmin(Admin):
         return await self._acknowledged(tag, wait, seconds)
 
     def _wait(self, asked: Asked) -> str | int | None:
-        """ "stable", or how many members have to have it: looked at before anything is done."""
+        """ "stable", or the number of members that must have it. Checked before the operation is done."""
         wait, members = asked.get("wait"), len(self._node.member.members)
         if wait is None or wait == "stable" or (isinstance(wait, int) and 1 <= wait <= members):
             return wait
@@ -101,7 +101,7 @@ class NodeAdmin(Admin):
         )
 
     async def _acknowledged(self, tag: Tag, wait: str | int | None, seconds: float) -> Any:
-        """When it is durable here, and where it is to be waited for."""
+        """Return when the operation is durable, and has reached what `wait` asks for."""
         await self._node.durable()
         member = self._node.member
         with trio.move_on_after(seconds) as scope:
@@ -114,7 +114,7 @@ class NodeAdmin(Admin):
         return {"tag": list(tag.dot)}
 
     def _why_not_acknowledged(self, tag: Tag, wait: str | int | None, seconds: float) -> str:
-        """Whom a message waits for, and what an operator can do."""
+        """The members that a message waits for, and what an operator can do."""
         counted = isinstance(wait, int)
         place = f"at {wait} members" if counted else "stable"
         rule = known_deliveries.lacking if counted else known_deliveries.unsettled

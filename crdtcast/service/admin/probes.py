@@ -1,4 +1,4 @@
-"""`/live`, `/ready` and `/metrics` over HTTP/1.1: one request a connection, and nothing but GET."""
+"""`/live`, `/ready` and `/metrics` over HTTP/1.1: one request a connection, only GET."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -14,9 +14,9 @@ from crdtcast.transport.link_table import host_of
 _LONGEST = 8192
 _PATIENCE = 5.0
 _MOST_CONNECTIONS = 64
-"""At a time; beyond that the oldest one of the host that has most of them gives way."""
+"""At the same time. Beyond that the oldest connection of the address with most connections is closed."""
 _FRESH = 1.0
-"""Seconds for which a page of metrics is given again instead of a new one."""
+"""Seconds for which a page of metrics is sent again instead of a new one."""
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
 _REASONS |= {501: "Not Implemented", 503: "Service Unavailable"}
 _TEXT = "text/plain; charset=utf-8"
@@ -26,9 +26,12 @@ Gauges: TypeAlias = Mapping[str, tuple[str, float]]
 
 
 class Probes:
-    """Answers for one process. node, group: their names. waits_for: why clients should not be sent here; None: they
-    should. status: may raise NotReadyError as long as there is none. gauges: further ones,
-    name -> sentence and value.
+    """Answers for one process.
+
+    node, group: their names.
+    waits_for: why clients should not be sent to it; None if they should.
+    status: may raise NotReadyError while there is none.
+    gauges: further ones, name -> sentence and value.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class Probes:
         self._page: tuple[float, bytes] | None = None
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """One connection, to its end. Never raises."""
+        """Serve one connection to its end. Never raises."""
         patience = trio.move_on_after(_PATIENCE)
         visit = Visit(host_of(stream), patience.cancel)
         entered = self._admission.enter(visit)

@@ -1,4 +1,4 @@
-"""What operators ask for waits while a member's next message is reserved: as long as a server takes to answer."""
+"""Operators' requests wait while a member's next message is reserved: as long as its server takes to answer."""
 
 from typing import Protocol
 
@@ -17,7 +17,7 @@ class Reserving(Protocol):
 
 
 async def unreserved(member: Reserving) -> None:
-    """Return when its engine may send what is asked for, which has to be done at once then."""
+    """Return when its engine may send. The caller must send at once, before it waits again."""
     while True:
         if member.engine.reserved is None:
             return

@@ -1,7 +1,7 @@
 """The admin socket of a node or gateway: one JSON object a line asks, one a line answers.
 
-`{"do": "status"}` is answered by `{"ok": true, "result": …}`, or `{"ok": false, "error": "…"}` with one
-line that says what to do. What takes its time is preceded by lines that say what it waits for: `{"waits": "…"}`.
+`{"do": "status"}` is answered by `{"ok": true, "result": …}`, or by `{"ok": false, "error": "…"}` with one line that
+says what to do. If a request takes long, lines that say what it waits for come first: `{"waits": "…"}`.
 """
 
 import logging
@@ -27,25 +27,25 @@ _LOOK_SECONDS = 0.05
 _TELL_SECONDS = 0.5
 _TELL_AGAIN_SECONDS = 30.0
 _SECONDS = 30.0
-"""How long evictions, comparisons and waits take at most, unless the request says it."""
+"""Longest duration of evictions, comparisons and waits, unless the request sets another one."""
 _MOST_SECONDS = 365 * 86_400.0
 
 _LOOKS = frozenset({"status", "members", "objects", "get"})
 """Requests that change nothing."""
 
 _OF_OBJECTS = frozenset({"verify", "objects", "get", "perform", "delete"})
-"""Requests that only processes with objects answer."""
+"""Requests that only a process with objects answers."""
 
 Asked = dict[str, Any]
 Tell = Callable[[str], Awaitable[None]]
-"""Says something to who has asked, before the answer."""
+"""Sends a line to the client before the answer."""
 
 
 class Admin:
-    """Answers for one process. secrets: one that clients have to know; none where the socket is enough.
+    """Answers for one process; `NodeAdmin` also answers requests about objects.
 
-    Beside what is asked of every member there is what is asked of a node's objects: `NodeAdmin`. objects: for
-    others, where to turn for that.
+    secrets: clients must know one of them; empty if the socket is protection enough.
+    objects: the refusal of requests about objects, which says where to turn.
     """
 
     def __init__(self, process: Administered, secrets: Sequence[bytes], objects: str = "") -> None:
@@ -70,7 +70,7 @@ class Admin:
         }
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """One connection, to its end. Never raises."""
+        """Serve one connection to its end. Never raises."""
         lines = Lines(stream)
         try:
             with trio.fail_after(_GREETING_SECONDS):
@@ -112,10 +112,10 @@ class Admin:
         except CrdtcastError as error:
             return _refused(str(error))
         except STREAM_ERRORS:
-            raise  # nobody listens any more
+            raise  # the client is gone
         except Exception as error:
             if do not in _LOOKS:
-                raise  # it may be half done: the node ends, as with any error of its application
+                raise  # it may be half done, so the node ends
             self._logger.exception("unexpected error in the request %s", do)
             return _refused(f"{do}: unexpected {type(error).__name__}: see the node's log")
 
@@ -192,7 +192,7 @@ class Admin:
         )
 
     async def _until(self, done: Callable[[], bool], most: float, tell: Tell) -> bool:
-        """Whether that has come to be within so many seconds; what it waits for is told meanwhile."""
+        """Returns whether `done` came true within `most` seconds; meanwhile the client learns what it waits for."""
         waiting = _Waiting(self._process.member, self._described, tell)
         with trio.move_on_after(most):
             while not done():
@@ -201,7 +201,7 @@ class Admin:
         return done()
 
     def _described(self, incarnations: Sequence[str]) -> str:
-        """Names of members, and what keeps them from answering."""
+        """Names of members, and why they do not answer."""
         engine = self._process.member.engine
         silences = {each.name: each.silence for each in self._process.status().suspects}
         words = []
@@ -231,9 +231,9 @@ class Admin:
             nursery.cancel_scope.cancel()
         if refused is not None:
             raise refused
-        self._ends = True  # not before: it may be refused, and others may ask meanwhile
+        self._ends = True  # not before: the leave may be refused, other requests may come
         if (warning := departure.warning(self._process.settings.leave_seconds)) is not None:
-            self._logger.warning("%s", warning)  # who has asked may be gone by now
+            self._logger.warning("%s", warning)  # the client may be gone by now
         if not departure.left:
             raise LocalProtocolError(f"{warning}. The node stops now")
         return {
@@ -253,7 +253,9 @@ class Admin:
 
 
 class _Waiting:
-    """Tells whom a member waits for, whenever that changes; and now and then, to notice that nobody listens."""
+    """Sends the members that a member waits for, whenever they change; and now and then, to notice that the client is
+    gone.
+    """
 
     def __init__(
         self, member: AdministeredMembership, described: Callable[[Sequence[str]], str], tell: Tell
@@ -265,7 +267,7 @@ class _Waiting:
         self._due = trio.current_time() + _TELL_SECONDS
 
     async def look(self) -> None:
-        """Raises what the connection raises."""
+        """Send if there is news. Raises what the connection raises."""
         now, waits_for = trio.current_time(), self._member.engine.waits_for()
         if not waits_for or now < self._due:
             return
@@ -274,7 +276,7 @@ class _Waiting:
             await self._tell(f"waits for {self._described(waits_for)}")
 
     async def keep_telling(self) -> None:
-        """As long as somebody listens."""
+        """Send until the client is gone."""
         with suppress(*STREAM_ERRORS):
             while True:
                 await self.look()
@@ -295,7 +297,7 @@ def _refused(why: str) -> dict[str, Any]:
 
 
 def text(asked: Asked, key: str, default: str | None = None) -> str:
-    """A text of the request. LocalProtocolError if it is none."""
+    """A text of the request. Raises LocalProtocolError if it is not a text."""
     value = asked.get(key, default)
     if isinstance(value, str):
         return value
@@ -303,7 +305,7 @@ def text(asked: Asked, key: str, default: str | None = None) -> str:
 
 
 def texts(asked: Asked, key: str) -> list[str]:
-    """A list of texts of the request, empty without it. LocalProtocolError if it is none."""
+    """A list of texts of the request, empty if missing. Raises LocalProtocolError if it is not a list of texts."""
     value = asked.get(key, [])
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
@@ -311,7 +313,7 @@ def texts(asked: Asked, key: str) -> list[str]:
 
 
 def seconds_of(asked: Asked) -> float:
-    """How long it may take; None is for ever. LocalProtocolError if that is no number."""
+    """How long the request may take; null is no limit. Raises LocalProtocolError if it is not a number."""
     value = asked.get("seconds", _SECONDS)
     if value is None:
         return _MOST_SECONDS

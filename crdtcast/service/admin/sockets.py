@@ -1,4 +1,4 @@
-"""Where operators connect: a Unix socket that is the user's own, or a port of this machine."""
+"""Where operators connect: a Unix socket of this user, or a port of this machine."""
 
 import os
 import socket
@@ -16,10 +16,10 @@ _PATIENCE = 5.0
 
 
 async def listen_at(place: str) -> trio.SocketListener:
-    """Listen at a path or at `host:port`. Raises ConfigurationError.
+    """Listen at a path or at `host:port`. Raises ConfigurationError if that fails.
 
-    A socket that nobody listens at any more is replaced. The file's mode is 0600; a directory that is
-    not there is made, with 0700.
+    Replaces a socket on which no process listens any more. The file's mode is 0600; a missing directory is created with
+    0700.
     """
     if not is_path(place):
         return (await listen(parse_address(place)))[0]
@@ -62,14 +62,14 @@ async def listen_at(place: str) -> trio.SocketListener:
 
 
 def is_own(directory: Path) -> bool:
-    """Whether no other user can put a socket of his own into the place of one there."""
+    """Whether no other user can replace a socket in it."""
     found = directory.stat()
     shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
     return found.st_uid in (os.getuid(), 0) and not shared
 
 
 def _is_taken(path: Path) -> bool:
-    """Whether something is there that is no socket."""
+    """Whether the path exists and is not a socket."""
     return path.exists() and not path.is_socket()
 
 
@@ -83,13 +83,13 @@ async def _answers(path: Path) -> bool:
 
 
 def remove(place: str) -> None:
-    """Take the socket's file away."""
+    """Delete the socket's file, if it is a path."""
     if is_path(place):
         Path(place).unlink(missing_ok=True)
 
 
 async def connect(place: str) -> trio.SocketStream:
-    """Connect to a node's admin socket. Raises UnusableInputError, with what to do."""
+    """Connect to a node's admin socket. Raises UnusableInputError, which says what to do, if that fails."""
     try:
         with trio.fail_after(_PATIENCE):
             if is_path(place):

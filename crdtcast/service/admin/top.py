@@ -1,4 +1,4 @@
-"""`crdtcast top`: the status of a node, again and again, with rates."""
+"""`crdtcast top`: the status of a node, shown repeatedly, with rates."""
 
 import json
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from crdtcast.service.admin.views import comparison, seconds, size
 async def watch(
     place: str, secrets: Sequence[bytes], every: float, rounds: int | None, as_json: bool
 ) -> None:
-    """Until interrupted, until the node stops, or for so many looks."""
+    """Show it until interrupted, until the node stops, or `rounds` times."""
     console = Console()
     async with operator(place, secrets) as node:
         before: dict[str, Any] | None = None
         asked, looks = 0.0, 0
-        # A file or a pipe gets one screen after the other; a terminal, one that changes.
+        # A file or a pipe gets one screen after the other; a terminal gets one that changes.
         still = as_json or not console.is_terminal
         with nullcontext() if still else Live(console=console, auto_refresh=False) as live:
             while rounds is None or looks < rounds:
@@ -43,7 +43,7 @@ async def watch(
 
 
 def view(found: dict[str, Any], before: dict[str, Any] | None, elapsed: float) -> Group:
-    """One screen. before: the status so many seconds ago, for rates."""
+    """One screen. before: the status `elapsed` seconds ago, for rates."""
 
     def rate(key: str) -> str:
         if before is None or before["incarnation"] != found["incarnation"]:

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def shown(value: Any) -> Any:
-    """As JSON has it: sets become sorted lists, bytes and numbers beyond JSON text."""
+    """The JSON form: sets become sorted lists; bytes and other values become text."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, bytes):

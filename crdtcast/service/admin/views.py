@@ -25,7 +25,7 @@ _SIDES = {"disputed": DISPUTED, "split": SPLIT}
 
 
 def seconds(value: float | None) -> str:
-    """A duration, in one or two of its units."""
+    """A duration in its one or two largest units."""
     if value is None:
         return "-"
     if value < 10:
@@ -41,7 +41,7 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes, in the unit that suits."""
+    """A size in bytes, in the unit that suits."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024 or unit == "GiB":
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -50,7 +50,7 @@ def size(value: float) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns, aligned."""
+    """Aligned columns."""
     cells = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
@@ -108,7 +108,7 @@ def status(found: Answer) -> str:
 
 
 def comparison(found: Answer) -> str:
-    """What a gateway has found by comparing its keys with other members'."""
+    """The result of a gateway's comparison of its keys with other members'."""
     if found["since"] is None:
         line = "keys compared: the first round is not complete yet"
     else:
@@ -133,7 +133,7 @@ def _by_type(kinds: dict[str, int]) -> str:
 
 
 def format_level(found: Answer) -> str:
-    """The format level of the group, and who has to be upgraded for a higher one."""
+    """The format level of the group, and the members to upgrade for a higher one."""
     level, agreed = found["format"]["level"], found["format"]["agreed"]
     reads = {m["name"]: m["reads"][1] for m in found["members"] if m["reads"] is not None}
     line = f"format level {level}"
@@ -204,7 +204,7 @@ def members(found: Answer) -> str:
 
 
 def view(found: Answer | None) -> list[str]:
-    """Who decides on members, what is open, and what this node wants."""
+    """The view, the open change, and what this node has requested."""
     if found is None:
         return []
     line = f"view {found['epoch']:,} ({found['name']}): voters {', '.join(found['voters'])}"
@@ -282,7 +282,7 @@ def verification(found: Answer) -> str:
 
 
 def _not_replicated(found: Answer) -> list[str]:
-    """A line for each member whose server holds what was written past its gateway and stays there alone."""
+    """A line for each member whose server has keys that were written past its gateway and are not replicated."""
     return [
         f"NOT REPLICATED, present at {name} only: {_by_type(kinds)}"
         for name, kinds in found.get("not_replicated", {}).items()
@@ -291,7 +291,7 @@ def _not_replicated(found: Answer) -> list[str]:
 
 
 def _short(digest: str) -> str:
-    """The beginning of a digest; a value in words as it is."""
+    """The beginning of a digest; other text as it is."""
     return digest[:12] if _DIGEST.fullmatch(digest) else digest or "nothing"
 
 

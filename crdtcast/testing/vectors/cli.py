@@ -1,6 +1,4 @@
-"""`crdtcast vectors FILE`: a line per vector, totals, and an exit code: 0 all passed, 1 some
-failed, 2 unusable.
-"""
+"""`crdtcast vectors FILE`: a line per vector, totals, and an exit code: 0 all passed, 1 some failed, 2 unusable."""
 
 import json
 from collections import Counter

@@ -1,8 +1,7 @@
-"""Vector files: expected values of CRDTs for operations with given causal relations, read and
-checked.
+"""Vector files: expected values of CRDTs for operations with given causal relations, read and checked.
 
-The format is that of the header of `crdt-vectors.yaml`, number 1. A vector without a level is one
-that every correct implementation passes, level `must`.
+The format is number 1, described in the header of `crdt-vectors.yaml`. A vector without a level has the level `must`:
+every correct implementation passes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +15,14 @@ from crdtcast.exceptions import UnusableInputError
 
 FORMAT: Final = 1
 LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, where it is there: ten times faster. Both read the same."""
+"""libyaml's loader if it is installed: ten times faster. Both read the same."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class VectorEvent:
-    """An operation of a vector. `past` holds the positions, in the vector, of all events that
-    happened before it.
-    """
+    """An operation of a vector. `past` holds the positions in the vector of all events that happened before it."""
 
     id: str
     replica: str
@@ -37,9 +34,7 @@ class VectorEvent:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The value at a replica that has delivered the events at these positions; their causes are
-    among them.
-    """
+    """The value at a replica that has delivered the events at these positions, with their causes."""
 
     seen: frozenset[int]
     value: Any
@@ -47,7 +42,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """One case: its events in a causal order, and what must come of them."""
+    """One case: its events in a causal order, and the expected results."""
 
     id: str
     type: str
@@ -59,9 +54,7 @@ class Vector:
 
 
 def load(path: str) -> list[Vector]:
-    """The vectors of a file. Raises UnusableInputError with one message if it is no vector file,
-    or a wrong one.
-    """
+    """The vectors of a file. Raises UnusableInputError if it is not a valid vector file."""
     try:
         found = yaml.load(Path(path).read_bytes(), LOADER)
     except OSError as error:
@@ -76,9 +69,7 @@ def load(path: str) -> list[Vector]:
 
 
 def parse(document: Any) -> list[Vector]:
-    """The vectors of a file's content. Raises UnusableInputError, naming the vector and what is
-    wrong with it.
-    """
+    """The vectors of a file's content. Raises UnusableInputError, which names the vector and what is wrong with it."""
     top = _mapping(document, "the file")
     if top.get("format") != FORMAT:
         raise UnusableInputError(

@@ -1,7 +1,7 @@
 """How the maps and the sequence of the vector files map to ours.
 
-A value's type and operations go by the mapping of that type; `rga` refers to elements by the events
-that inserted them.
+The type and operations of a value in a map use the mapping of that type. `rga` refers to elements by the events that
+inserted them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from crdtcast.testing.vectors.types import SIMPLE_TYPES, VectorType
 
 
 def _update(key: Mapping[str, Any], operation: Mapping[str, Any]) -> tuple[list[Any], int]:
-    """[name, type, operation] of ours, and the time it asks for."""
+    """Our [name, type, operation], and the time that it needs."""
     held = _HELD[key["type"]]
     args, time_ms = held.arguments(operation["args"])
     return [key["key"], held.crdt.TYPE, [held.operations[operation["op"]], *args]], time_ms
@@ -43,8 +43,8 @@ def _show_map(value: Mapping[tuple[Any, str], Any]) -> list[dict[str, Any]]:
 
 
 def _elements(args: Sequence[Any], dots: Mapping[str, Dot]) -> Sequence[Any]:
-    """[parent, side, values] for an insertion behind an event's element, with its value and unique
-    id; [runs] for a deletion. Our stamps are Lamport's, as those of the ids are.
+    """[parent, side, values] for an insertion after an event's element, with its value and unique id; [runs] for a
+    deletion. Our stamps are Lamport times, like those of the ids.
     """
     match args:
         case [reference, value, list()]:
@@ -60,7 +60,7 @@ _ALL: Final = {name: name for name in ("update", "remove", "batch", "reset")}
 
 NESTED_TYPES: Final[Mapping[str, VectorType]] = {
     "map_go": VectorType(GOMap, _UPDATE, _show_map, _map_arguments),
-    # Two names for one map: a removal resets what it has seen, and empty values are not there.
+    # Two names for one map: a removal resets what it has seen, and empty values do not exist.
     "map_aw": VectorType(AWMap, _ALL, _show_map, _map_arguments),
     "map_rr": VectorType(AWMap, _ALL, _show_map, _map_arguments),
     "rga": VectorType(SharedList, {"insert": "place", "delete": "kill"}, resolve=_elements),

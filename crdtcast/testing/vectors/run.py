@@ -1,9 +1,7 @@
-"""Runs vectors: every causal delivery order of the events must give the expected value at every
-replica.
+"""Runs vectors: every causal delivery order of the events must give the expected value at every replica.
 
-Each order is run twice: with nothing ever stable, and with stability as early as its definition
-allows. Orders are the linear extensions of the causal order; there can be factorially many, so they
-are capped at MAX_ORDERS.
+Each order is run twice: with no stability, and with stability as early as its definition allows. Orders are the linear
+extensions of the causal order; there can be factorially many, so at most MAX_ORDERS are run.
 """
 
 import enum
@@ -23,9 +21,7 @@ from crdtcast.testing.vectors.nested_types import NESTED_TYPES
 from crdtcast.testing.vectors.types import SIMPLE_TYPES, VectorType
 
 MAX_ORDERS: Final = 5040
-"""Orders run for one vector, or one view of it (7!: seven concurrent events in full); the rest
-is left out.
-"""
+"""Most orders run for one vector, or one view of it (7!: all orders of seven concurrent events)."""
 
 
 VECTOR_TYPES: Final[Mapping[str, VectorType]] = {**SIMPLE_TYPES, **NESTED_TYPES}
@@ -39,9 +35,7 @@ class VectorOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class VectorResult:
-    """What became of a vector. `detail`: the difference, or what is missing; `orders`: how many
-    were run.
-    """
+    """The result of a vector. `detail`: the difference, or what is missing; `orders`: how many were run."""
 
     vector: Vector
     outcome: VectorOutcome
@@ -64,7 +58,7 @@ class _Difference(Exception):
 
 
 def run_vector(vector: Vector, types: Mapping[str, VectorType] = VECTOR_TYPES) -> VectorResult:
-    """Run one vector against the type that `types` names for it."""
+    """Run one vector with the type that `types` has for it."""
     mapped = types.get(vector.type)
     if mapped is None:
         return VectorResult(vector, VectorOutcome.UNSUPPORTED, f"type {vector.type}")
@@ -96,7 +90,7 @@ class _Run:
             self._deliver(view.seen, view.value, f"having seen only {ids}, ", None)
 
     def _prepare(self) -> None:
-        """Prepare each event on exactly its causal past; what the source refuses is not sent."""
+        """Prepare each event on exactly its causal past; an event that the source refuses is not sent."""
         dots: dict[str, Dot] = {}
         for position, event in enumerate(self.vector.events):
             past = [self.steps[earlier] for earlier in sorted(event.past) if earlier in self.steps]
@@ -152,7 +146,7 @@ class _Run:
         return replica
 
     def _stabilising_replica(self, steps: Sequence[_Step], expected: Any, where: str) -> None:
-        """The same with everything stable as soon as all that is still to come here is after it."""
+        """The same, with each message stable as soon as all later deliveries depend on it."""
         replica = self.mapped.crdt()
         unstable: list[_Step] = []
         to_come = dict(self.steps)
@@ -182,7 +176,7 @@ class _Run:
 def linear_extensions(predecessors: Sequence[frozenset[int]]) -> Iterator[tuple[int, ...]]:
     """Every order of 0 … n-1 in which each comes after its predecessors, in lexicographic order.
 
-    `predecessors` must be closed transitively, or at least acyclic. A loop, so long chains do not
+    `predecessors` must be closed transitively, or at least acyclic. Written as a loop, so that long chains do not
     recurse.
     """
     count = len(predecessors)

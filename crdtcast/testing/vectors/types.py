@@ -1,6 +1,4 @@
-"""How the types of the vector files map to ours: class, names of the operations, form of the
-value.
-"""
+"""How the types of the vector files map to ours: class, names of the operations, form of the value."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,9 +46,10 @@ def sorted_list(value: Iterable[Any]) -> list[Any]:
 class VectorType:
     """How a type of the vector files maps to one of ours.
 
-    operations: their name -> ours. show: our value in their form. arguments: from theirs, ours and
-    the wall clock, in milliseconds, of the replica that issues. resolve: from arguments that name
-    events, and the dots of those so far.
+    operations: their name -> ours.
+    show: turns our value into their form.
+    arguments: turns theirs into ours and the wall clock, in milliseconds, of the issuing replica.
+    resolve: turns arguments that name events into ours, with the dots of the events so far.
     """
 
     crdt: type[PureOpCRDT[Any]]
@@ -77,7 +76,7 @@ SIMPLE_TYPES: Final[Mapping[str, VectorType]] = {
     "counter_fat": VectorType(ResettableCounter, {**_DELTAS, "reset": "reset"}),
     "counter_pn": VectorType(PNCounter, _DELTAS),
     "counter_b": VectorType(BoundedCounter, {**_DELTAS, "transfer": "transfer"}),
-    # Their stored time, max(given, seen + 1), is what a hybrid clock makes of a given wall time.
+    # Their stored time, max(given, seen + 1), is what a hybrid clock makes of the given wall time.
     "register_lww": VectorType(LWWRegister, _named("assign"), _itself, _last_is_the_time),
     "register_mv": VectorType(MVRegister, _named("assign", "reset")),
     "flag_ew": VectorType(EWFlag, _FLAG),

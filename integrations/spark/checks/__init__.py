@@ -1,1 +1,1 @@
-"""The checks, one idea a file. Each contributes rules on frames, or findings on whole logs."""
+"""The checks, one idea a file. Each has rules on frames, or findings on whole logs."""

@@ -1,9 +1,8 @@
 """Causal delivery, linear in deliveries times direct dependencies.
 
-(1) What a message depends on is delivered before it, everywhere. (2) Completeness, so that the
-transmitted dependencies cannot lie by omission: whatever a replica had delivered before it sent
-its next message is named by that message, or by one delivered before it. Together they say that
-dependencies generate exactly the causal past in the sender's own log.
+(1) The dependencies of a message are delivered before it, at every replica. (2) Completeness, so that no dependency is
+left out: everything that a replica delivered before it sent its next message is named by that message, or by one
+delivered before that. Together they say that dependencies generate exactly the causal past in the sender's own log.
 """
 
 from collections import defaultdict
@@ -32,7 +31,7 @@ _PAIRS = columns(
 
 
 def on_dependencies() -> list[Rule]:
-    """Rules for a message and those that name it."""
+    """Rules for a message and the messages that name it."""
     started_with = F.exists(
         "starts",
         lambda s: (
@@ -41,7 +40,7 @@ def on_dependencies() -> list[Rule]:
         ),
     )
     named = F.col("dependant").isNotNull() & ~F.coalesce(started_with, F.lit(False))
-    # If its successor is there without it or before it, that is a matter of order.
+    # If its successor was delivered without it or before it, the check of order reports that.
     in_order = F.col("successor").isNull() | ~(F.col("seq") > F.col("successor.seq"))
     this = {"other_origin": F.col("origin"), "other_counter": F.col("counter")}
     sender = F.array("dependant.origin")
@@ -67,7 +66,7 @@ def on_dependencies() -> list[Rule]:
         Rule(
             check=CHECK,
             problem=OMITTED,
-            # What a member without a log sent may have named it.
+            # A message of a member without a log may have named it.
             where=F.col("is_complete")
             & (F.col("origin") != F.col("incarnation"))
             & (F.col("sent") > F.col("sent_before"))
@@ -84,8 +83,8 @@ def without_heirs(
 ) -> list[Finding]:
     """Drop omissions that only follow from an earlier one.
 
-    Who delivers a message that omits y, and y itself, takes y as covered, and does not name it
-    either. Runs a small job if one message is omitted by several replicas, and none otherwise.
+    A replica that delivers y, and a message that omits y, takes y as covered, and does not name it either. Runs a small
+    job if several replicas omit one message, and none otherwise.
     """
     found = list(found)
     by_omitted: defaultdict[tuple[str, str | None, int | None], list[int]] = defaultdict(list)

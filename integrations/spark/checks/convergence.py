@@ -1,6 +1,6 @@
 """Convergence: replicas that have applied the same operations to an object have the same value.
 
-Digests are compared at equal (object, vector), which happens all the time, not only at the end.
+Digests are compared at equal (object, vector), during the whole run and not only at the end.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -13,7 +13,7 @@ CHECK = "convergence"
 
 
 def find(events: DataFrame) -> DataFrame:
-    """For each object that parts, the first cut where it does: the replica of the rarest digest."""
+    """For each object with different values, the first cut where they differ: the replica of the rarest digest."""
     told = events.where(F.col("kind") == EventKind.STATE).select(
         "group",
         "replica",
@@ -23,7 +23,7 @@ def find(events: DataFrame) -> DataFrame:
         "digest",
         F.sort_array(F.map_entries("vector")).alias("cut"),
     )
-    # First by hashes alone, which is cheap; nearly always nothing is left for the rest.
+    # First by hashes alone, which is cheap; nearly always nothing is left after that.
     cut = F.xxhash64("object", "cut").alias("hash")
     digest = F.xxhash64("digest")
     suspect = (
@@ -57,7 +57,7 @@ def find(events: DataFrame) -> DataFrame:
         .where(F.col("place") == 1)
         .select("*", F.get("digests", F.lit(0)).alias("rarest"))
     )
-    # Without a clear minority nobody can say who is wrong: then all of them are involved.
+    # Without a clear minority it is unknown who is wrong, so all replicas are involved.
     clear = F.get("digests", F.lit(0))["votes"] < F.get("digests", F.lit(1))["votes"]
     everybody = F.flatten(F.transform("digests", lambda d: d["replicas"]))
     return apply(

@@ -1,9 +1,9 @@
-"""Garbage collection: what could be forgotten is, and nothing is left of it when all is quiet.
+"""Garbage collection: what can be forgotten is forgotten, and nothing is left when all is quiet.
 
-A leak is a delivered message never told stable at a replica that can be proven to have had what it
-takes. The proof is another message y that was told stable there: for that the replica held, from
-each member k, a vector at least as new as k's delivery of y, so everything k delivered before is
-covered by the same vector. No clock, and no guess about messages on their way.
+A leak is a delivered message that was never reported stable at a replica, although the replica provably knew enough.
+The proof is another message y that was reported stable there: for that the replica had, from each member k, a vector at
+least as new as k's delivery of y. So that vector covers everything that k delivered before. The proof needs no clock,
+and no guess about messages on their way.
 """
 
 from collections.abc import Iterator
@@ -38,11 +38,11 @@ _ENDS = columns(
 def leaks(
     spark: SparkSession, messages: DataFrame, groups: dict[str, LoggedGroup]
 ) -> DataFrame | None:
-    """Messages that never became stable although they should have; None if all did."""
+    """Messages that never became stable although they should have; None if all became stable."""
     concerned = [group for group in groups.values() if group.unstable]
     if not concerned:
         return None
-    # The newest message of each origin told stable since the last START, when the rows were empty.
+    # The newest message of each origin reported stable since the last START, at which the rows were empty.
     proofs = [
         {"group": group.name, "at": log.incarnation, "origin": origin, "counter": told.last_stable}
         for group in concerned
@@ -56,7 +56,7 @@ def leaks(
             "incarnation": log.incarnation,
             "last_stable": log.last_stable,
             "others": len(group.current) - 1,
-            # The log says itself that nothing is unstable any more.
+            # The log itself says that nothing is unstable any more.
             "claims_empty": log.claims_stable > log.last_act,
         }
         for group in concerned
@@ -71,8 +71,8 @@ def leaks(
         .groupBy("group", "at", member)
         .agg(F.max("seq").alias("reach"))
     )
-    # Notices come in delivery order within a batch, and a log may end in the middle of one: only
-    # what was delivered before the last message told stable is judged.
+    # Notices come in delivery order within a batch, and a log may end in the middle of one. So only messages delivered
+    # before the last one reported stable are checked.
     judged_until = (
         messages.join(ended, ["group", "incarnation"])
         .where(F.col("told_seq") == F.col("last_stable"))
@@ -117,7 +117,7 @@ def leaks(
 
 
 def at_the_end(group: LoggedGroup) -> Iterator[Finding]:
-    """Replicas that tell of metadata after everything had become stable there."""
+    """Replicas that log metadata after everything had become stable there."""
     for log in group.current:
         unstable = any(told.stable < told.delivered for told in log.told.values())
         after_all = log.last_gc > max(log.last_act, log.last_stable)

@@ -1,4 +1,4 @@
-"""The logs themselves: `seq` is dense from 1, so whatever a full disk swallowed shows."""
+"""The logs themselves: `seq` is dense from 1, so lines lost to a full disk are noticed."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -10,7 +10,7 @@ CHECK = "log"
 
 
 def find(events: DataFrame, groups: dict[str, LoggedGroup]) -> DataFrame | None:
-    """Holes and repeated lines; None if the counts of lines already say that there are none."""
+    """Missing and repeated lines; None if the counts of lines already exclude both."""
     broken = [
         log.incarnation for group in groups.values() for log in group.logs.values() if log.has_holes
     ]

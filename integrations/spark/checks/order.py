@@ -1,6 +1,4 @@
-"""Order from each origin, exactly once: every replica takes 1, 2, 3, … of each origin, and only
-what that origin sent.
-"""
+"""Order by origin, exactly once: every replica delivers 1, 2, 3, … of each origin, and only what that origin sent."""
 
 from collections.abc import Iterator
 
@@ -68,12 +66,11 @@ def on_dependencies() -> list[Rule]:
 
 
 def at_the_end(group: LoggedGroup) -> Iterator[Finding]:
-    """What a replica lacks at the end of its log, though it cannot have been on its way still.
+    """What a replica lacks at the end of its log, although it cannot have been on its way any more.
 
-    That is so if some replica was told that the message is stable, which says that all have it;
-    or if the log ends cleanly, or the whole group came to rest, and the message was sent before
-    the log's end. (The only place where the clocks of two machines are compared: whoever stops
-    first does not owe what others send afterwards.)
+    That is so if some replica was notified that the message is stable, which means that all have it. It is also so if
+    the log ends cleanly, or the whole group came to rest, and the message was sent before the log's end. (Only this
+    check compares the clocks of two machines: a replica that stops first need not have what others send later.)
     """
     at_rest = all(is_at_rest(log) for log in group.current)
     for log in group.current:
@@ -101,6 +98,5 @@ def at_the_end(group: LoggedGroup) -> Iterator[Finding]:
 
 
 def is_at_rest(log: LoggedReplica) -> bool:
-    """Whether a log says that its replica had come to rest: a clean end, or the state told after
-    the last delivery."""
+    """Whether a log shows that its replica had come to rest: a clean end, or a STATE after the last delivery."""
     return log.stopped or log.last_state > log.last_act

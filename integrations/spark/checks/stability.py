@@ -1,8 +1,8 @@
 """Stability from its definition: no message concurrent with a stable one can come any more.
 
-`need(x)[k]` is how many messages k had sent when it delivered x. STABLE(x) at i is right iff every
-member k has delivered x, and i had already delivered `need(x)[k]` messages of k. Once, in causal
-order, after its own delivery. (Younes, dissertation 2023, chapter 3.)
+`need(x)[k]` is how many messages k had sent when it delivered x. STABLE(x) at i is right iff every member k has
+delivered x, and i had already delivered `need(x)[k]` messages of k. STABLE comes once, in causal order, after its own
+delivery. (Younes, dissertation 2023, chapter 3.)
 """
 
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ CHECK = "stability"
 
 
 def on_messages() -> list[Rule]:
-    """Rules for a message told stable at a replica; members that lack it come first."""
+    """Rules for a message reported stable at a replica; members that lack it come first."""
     lacking, early, ended = F.col("lacking"), F.col("early"), F.col("early_of_ended")
     told_seq = F.col("told_seq")
     return [
@@ -61,11 +61,11 @@ def on_messages() -> list[Rule]:
 
 
 def on_dependencies() -> list[Rule]:
-    """Rules for the order of STABLE lines: that of a dependency is before its dependant's."""
+    """Rules for the order of STABLE lines: that of a dependency comes before its dependant's."""
     already_told = F.coalesce(
         F.get("told_before", F.col("origin_index")) >= F.col("counter"), F.lit(False)
     )
-    # A dependency that is never told stable is a leak, which is another check's.
+    # A dependency that is never reported stable is a leak, which another check finds.
     too_late = F.col("told_seq") > F.col("told_dependant.told_seq")
     return [
         Rule(

@@ -1,4 +1,4 @@
-"""The audit as one page that needs nothing else: verdict first, then findings, then plots."""
+"""The audit as one self-contained page: verdict first, then findings, then plots."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ from crdtcast.integrations.spark.series import Lag, Series
 from crdtcast.integrations.spark.verdict import STAGES
 
 MOST_SHOWN = 200
-"""So many findings are listed; findings.json has all that reached the driver."""
+"""Most findings listed; findings.json has all that reached the driver."""
 MOST_GROUPS = 8
-"""So many groups have plots; those with findings come first."""
+"""Most groups with plots; groups with findings come first."""
 
 _QUESTIONS = {
     "log": "Are the logs whole?",

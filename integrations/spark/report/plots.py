@@ -1,4 +1,4 @@
-"""The report's plots as inline SVG. Nothing global: a figure of its own each time."""
+"""The report's plots as inline SVG. No global state: each plot has its own figure."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from crdtcast.integrations.spark.series import Series
 
 _COLOURS = ("#2563a8", "#c2571a", "#2e8b57", "#8a4fa3", "#b5963a", "#4a9fb5", "#b23a5e", "#6b7280")
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: smaller, and it can be searched
+    "svg.fonttype": "none",  # text stays text: smaller, and searchable
     "svg.hashsalt": "crdtcast",  # the same logs give the same file
     "font.family": "sans-serif",
     "font.size": 10,
@@ -30,7 +30,7 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
 }
-# Beyond so many replicas lines are thin and grey, and a legend would be all there is to see.
+# With more replicas lines are thin and grey, and a legend would fill the plot.
 _MOST_NAMED = len(_COLOURS)
 
 
@@ -57,7 +57,7 @@ def backlog(series: Sequence[Series]) -> str:
 
 
 def metadata(series: Sequence[Series]) -> str:
-    """Size of the replicas' metadata as their GC lines tell it."""
+    """Size of the replicas' metadata, from their GC lines."""
 
     def draw(axes: Axes, one: Series, style: dict[str, Any]) -> None:
         times, sizes = _columns(one.metadata)
