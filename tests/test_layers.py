@@ -38,7 +38,7 @@ LAYERS = (
 )
 """From the bottom to the top. An import points to a lower line, or stays in its own."""
 
-TOOLS = frozenset({"simulator", "baselines", "chaos", "conformance", "demo"})
+TOOLS = frozenset({"simulator", "chaos", "conformance", "demo"})
 """Packages for developers and for demonstrations, beside the layers: they may import anything."""
 NOT_FOR_USE = frozenset({*TOOLS, "testing", "tests", "benchmarks"})
 TEST_KIT = ("testing", "integrations.pytest_plugin")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crdtcast.baselines.ordering import DelayQueueEngine
-from crdtcast.baselines.positions import VectorView
+from benchmarks.baselines.ordering import DelayQueueEngine
+from benchmarks.baselines.positions import VectorView
 from crdtcast.causality.messages import Transmit
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.exceptions import RemoteProtocolError

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crdtcast.baselines.dag import CausalDag, Stage, Vertex
-from crdtcast.baselines.interface import Measures
-from crdtcast.baselines.sizes import metadata_bytes
+from benchmarks.baselines.dag import CausalDag, Stage, Vertex
+from benchmarks.baselines.interface import Measures
+from benchmarks.baselines.sizes import metadata_bytes
 from crdtcast.causality.messages import Delivery, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.causal_past import Past, Pasts

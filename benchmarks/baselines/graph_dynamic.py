@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crdtcast.baselines.dag import Stage, Vertex
-from crdtcast.baselines.graph import GraphEngine, Phantom
+from benchmarks.baselines.dag import Stage, Vertex
+from benchmarks.baselines.graph import GraphEngine, Phantom
 from crdtcast.causality.messages import Delivery, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.causal_past import Pasts

@@ -1,4 +1,4 @@
-"""What every causal broadcast engine offers: ours, the literature's in `crdtcast.baselines`, and one of your own.
+"""What every causal broadcast engine offers: ours, the literature's in `benchmarks.baselines`, and one of your own.
 
 A runtime gives it messages and ticks, lets its application take deliveries and notices, and sends what
 `take_outbox` returns. The experiments know no more of an engine than this.

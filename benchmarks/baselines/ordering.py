@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from crdtcast.baselines.delay_queue import DelayQueue, advance
-from crdtcast.baselines.interface import Measures
-from crdtcast.baselines.positions import BaselinePositions, VectorView
-from crdtcast.baselines.sizes import metadata_bytes
-from crdtcast.baselines.stable_map import StableMap
+from benchmarks.baselines.delay_queue import DelayQueue, advance
+from benchmarks.baselines.interface import Measures
+from benchmarks.baselines.positions import BaselinePositions, VectorView
+from benchmarks.baselines.sizes import metadata_bytes
+from benchmarks.baselines.stable_map import StableMap
 from crdtcast.causality.messages import Delivery, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.exceptions import RemoteProtocolError

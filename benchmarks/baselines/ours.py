@@ -1,7 +1,7 @@
 """Our engine for comparisons: what it holds and has done, in the measures of all engines (Younes 2023, 8.3.1)."""
 
-from crdtcast.baselines.interface import Measures
-from crdtcast.baselines.sizes import metadata_bytes
+from benchmarks.baselines.interface import Measures
+from benchmarks.baselines.sizes import metadata_bytes
 from crdtcast.causality.messages import Message
 from crdtcast.engine import Engine
 

@@ -7,7 +7,7 @@ know what is concurrent. Repaired: docs/baselines.md, *Two-level*.
 from dataclasses import dataclass
 from typing import Any
 
-from crdtcast.baselines.vectors import MatrixEngine
+from benchmarks.baselines.vectors import MatrixEngine
 from crdtcast.causality.tags import Dot
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from crdtcast.baselines.matrix import StabilityMatrix
-from crdtcast.baselines.ordering import DelayQueueEngine, M
-from crdtcast.baselines.positions import VectorView
+from benchmarks.baselines.matrix import StabilityMatrix
+from benchmarks.baselines.ordering import DelayQueueEngine, M
+from benchmarks.baselines.positions import VectorView
 from crdtcast.causality.messages import Transmit
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.exceptions import RemoteProtocolError

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgpack
 
-from crdtcast.baselines.cbcast import Acknowledgement, CbcastMessage, StabilityNotice
-from crdtcast.baselines.graph import Phantom
-from crdtcast.baselines.twolevel import TwoLevelMessage
-from crdtcast.baselines.vectors import VectorMessage, VectorNotice
+from benchmarks.baselines.cbcast import Acknowledgement, CbcastMessage, StabilityNotice
+from benchmarks.baselines.graph import Phantom
+from benchmarks.baselines.twolevel import TwoLevelMessage
+from benchmarks.baselines.vectors import VectorMessage, VectorNotice
 from crdtcast.causality.messages import Digest, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.wire.frames import decode, encode_body

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from benchmarks.baselines.interface import CausalEngine
 from benchmarks.experiments.models import PoissonInterval, WeibullLatency
 from benchmarks.experiments.timed import Input, TimedRun, TimedSetup, replay, run_timed
-from crdtcast.baselines.interface import CausalEngine
 
 from .codec import Codec
 from .engines import ENGINES, OURS, member_ids

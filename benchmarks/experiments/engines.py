@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crdtcast.baselines import CbcastEngine, GraphEngine, TwoLevelEngine, VectorEngine
-from crdtcast.baselines.interface import CausalEngine
-from crdtcast.baselines.ours import MeasuredEngine
+from benchmarks.baselines import CbcastEngine, GraphEngine, TwoLevelEngine, VectorEngine
+from benchmarks.baselines.interface import CausalEngine
+from benchmarks.baselines.ours import MeasuredEngine
 from crdtcast.causality.member_id import name_of, new_incarnation
 
 OURS = "crdtcast"

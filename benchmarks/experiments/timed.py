@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks.baselines.interface import CausalEngine, Measures
 from benchmarks.experiments.models import LatencyModel, SendModel
-from crdtcast.baselines.interface import CausalEngine, Measures
 from crdtcast.causality.messages import Transmit
 from crdtcast.exceptions import ConfigurationError
 

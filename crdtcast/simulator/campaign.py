@@ -1,121 +1,58 @@
-"""Runs: one seed, one schedule, many seeds; with what they counted and, if one fails, the schedule that replays it."""
+"""Runs of groups whose members come and go: one seed of a campaign, or one schedule."""
 
 import random
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from crdtcast.baselines.simulator.mutants import MUTANTS
-from crdtcast.baselines.simulator.published_world import BASELINES, BaselineWorld
-from crdtcast.baselines.simulator.scheduler import actions
-from crdtcast.baselines.simulator.world import World
-from crdtcast.engine import Durability, Engine
 from crdtcast.engine.founding import FoundingRound
 from crdtcast.engine.group import GroupEngine
-from crdtcast.simulator.campaigns import NAMES, Campaign
-from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.faults import Faults
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.simulator.campaigns import Campaign
 from crdtcast.simulator.founding import FoundingScheduler, FoundingWorld
 from crdtcast.simulator.group.logs import GroupLogs
-from crdtcast.simulator.group.mutants import FOUNDING_MUTANTS, WORLD_MUTANTS
-from crdtcast.simulator.group.mutants import MUTANTS as GROUP_MUTANTS
 from crdtcast.simulator.group.observer import RunObserver
 from crdtcast.simulator.group.scheduler import GroupScheduler
 from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.hostile.scheduler import HostileScheduler
 from crdtcast.simulator.hostile.world import HostileWorld
-from crdtcast.simulator.schedule import Action, Schedule
+from crdtcast.simulator.named_class import load_class
+from crdtcast.simulator.run import Outcome, carry_out
+from crdtcast.simulator.schedule import Action, GroupSchedule
+
+GroupOutcome: TypeAlias = Outcome[GroupSchedule]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A run: its schedule, what it counted, and what was wrong (`kind` and text), if anything."""
+def group_world(schedule: GroupSchedule, observer: RunObserver | None = None) -> GroupWorld:
+    """The group of a schedule before its actions. A class that the schedule names takes the place of the one that it is
+    a subclass of.
 
-    schedule: Schedule
-    counts: Counter[str]
-    kind: str | None = None
-    failure: str | None = None
-
-
-def engine_type(name: str | None) -> type[Engine]:
-    """The real engine, or the mutant of that name."""
-    return Engine if name is None else MUTANTS[name]
-
-
-def group_engine_type(name: str | None) -> type[GroupEngine]:
-    """The real engine of groups whose members come and go, or the mutant of that name."""
-    return GroupEngine if name is None else GROUP_MUTANTS[name]
-
-
-def group_world(
-    founders: tuple[str, ...],
-    witnesses: tuple[str, ...],
-    name: str | None,
-    observer: RunObserver | None = None,
-    hostile: str | None = None,
-    *,
-    founding: bool = False,
-) -> GroupWorld:
-    """A group whose members come and go: the real one, or with the engine, the runtime or the founding that `name`
-    breaks.
+    Raises ConfigurationError if there is no such class, or this group has no place for it.
     """
-    if founding:
-        round_type = FOUNDING_MUTANTS.get(name or "", FoundingRound)
-        engine = group_engine_type(None if name in FOUNDING_MUTANTS else name)
-        return FoundingWorld(founders, witnesses, engine, observer, round_type)
-    if hostile is not None:
-        return HostileWorld(founders, hostile, group_engine_type(name), observer)
-    if name in WORLD_MUTANTS:
-        return WORLD_MUTANTS[name](founders, witnesses, observer=observer)
-    return GroupWorld(founders, witnesses, group_engine_type(name), observer)
+    founders, witnesses = schedule.members, schedule.witnesses
+    own = GroupEngine if schedule.engine is None else load_class(schedule.engine)
+    if schedule.founding and issubclass(own, FoundingRound):
+        return FoundingWorld(founders, witnesses, observer=observer, round_type=own)
+    if issubclass(own, GroupWorld) and not schedule.founding and schedule.hostile is None:
+        return own(founders, witnesses, observer=observer)
+    if not issubclass(own, GroupEngine):
+        raise ConfigurationError(
+            f"cannot run {schedule.engine!r}: name a subclass of GroupEngine; of FoundingRound, in a campaign that"
+            " founds its group; or of GroupWorld, in one that does not, and has no hostile member"
+        )
+    if schedule.founding:
+        return FoundingWorld(founders, witnesses, own, observer)
+    if schedule.hostile is not None:
+        return HostileWorld(founders, schedule.hostile, own, observer)
+    return GroupWorld(founders, witnesses, own, observer)
 
 
-def engine_names(*, dynamic: bool, campaign: Campaign) -> tuple[str, ...]:
-    """Names of the broken engines that this campaign can catch."""
-    if not dynamic:
-        return tuple(sorted(MUTANTS))
-    if campaign.founding:
-        return tuple(sorted({*GROUP_MUTANTS, *FOUNDING_MUTANTS}))
-    return tuple(sorted({*GROUP_MUTANTS, *(() if campaign.hostile else WORLD_MUTANTS)}))
-
-
-def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
-    """Replay a schedule, then let everything settle. `logs`: directory for event logs (dynamic groups only)."""
-    if schedule.engine in BASELINES:
-        published = BaselineWorld(schedule.members, schedule.engine)
-        return _run(published, schedule, iter(schedule.actions))
-    if not schedule.dynamic:
-        world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
-        return _run(world, schedule, iter(schedule.actions))
+def run_schedule(schedule: GroupSchedule, logs: Path | None = None) -> GroupOutcome:
+    """Replay a schedule, then let everything settle. `logs`: directory for event logs."""
     observer = None if logs is None else GroupLogs(logs)
-    group = group_world(
-        schedule.members,
-        schedule.witnesses,
-        schedule.engine,
-        observer,
-        schedule.hostile,
-        founding=schedule.founding,
-    )
-    outcome = _run(group, schedule, iter(schedule.actions))
-    if observer is not None:
-        observer.close()
-    return outcome
-
-
-def run_seed(seed: int, members: int, faults: Faults, *, engine: str | None = None) -> Outcome:
-    """One random run. In half of them journals declare durability later."""
-    chance = random.Random(seed)
-    names = NAMES[:members]
-    if engine in BASELINES:
-        published = BaselineWorld(names, engine)
-        schedule = Schedule(names, Durability.IMMEDIATE, (), seed, engine)
-        return _run(published, schedule, actions(chance, published, faults))
-    durability = chance.choice((Durability.IMMEDIATE, Durability.DECLARED))
-    world = World(names, durability, engine_type(engine))
-    schedule = Schedule(names, durability, (), seed, engine)
-    return _run(world, schedule, actions(chance, world, faults))
+    return _run(group_world(schedule, observer), schedule, schedule.actions, observer)
 
 
 def run_group_seed(
@@ -125,28 +62,21 @@ def run_group_seed(
     *,
     engine: str | None = None,
     logs: Path | None = None,
-) -> Outcome:
-    """One random run of a campaign, in a group whose members come and go. `logs`: directory for event logs."""
+) -> GroupOutcome:
+    """One random run of a campaign. engine: see `group_world`. `logs`: directory for event logs."""
     chance = random.Random(seed)
     founders, witnesses = campaign.found(chance, members)
     observer = None if logs is None else GroupLogs(logs)
-    hostile = chance.choice(founders) if campaign.hostile else None
-    world = group_world(founders, witnesses, engine, observer, hostile, founding=campaign.founding)
-    schedule = Schedule(
-        founders,
-        Durability.IMMEDIATE,
-        (),
-        seed,
-        engine,
-        dynamic=True,
+    schedule = GroupSchedule(
+        members=founders,
+        seed=seed,
+        engine=engine,
         witnesses=witnesses,
-        hostile=hostile,
+        hostile=chance.choice(founders) if campaign.hostile else None,
         founding=campaign.founding,
     )
-    outcome = _run(world, schedule, _scheduler(chance, world, campaign).actions())
-    if observer is not None:
-        observer.close()
-    return outcome
+    world = group_world(schedule, observer)
+    return _run(world, schedule, _scheduler(chance, world, campaign).actions(), observer)
 
 
 def _scheduler(chance: random.Random, world: GroupWorld, campaign: Campaign) -> GroupScheduler:
@@ -158,29 +88,13 @@ def _scheduler(chance: random.Random, world: GroupWorld, campaign: Campaign) -> 
 
 
 def _run(
-    world: World | GroupWorld | BaselineWorld, schedule: Schedule, steps: Iterator[Action]
-) -> Outcome:
-    taken: list[Action] = []
-    try:
-        for action in steps:
-            taken.append(action)
-            if not world.apply(action):
-                taken.pop()
-        if isinstance(world, HostileWorld):
-            world.judge()
-        elif isinstance(world, GroupWorld):
-            drain_and_judge(world)
-        else:
-            world.drain()
-    except Failure as failure:
-        done = schedule.with_actions(taken)
-        return Outcome(done, world.totals(), failure.kind, f"{failure.kind}: {failure}")
-    return Outcome(schedule.with_actions(taken), world.totals())
-
-
-def run_seeds(
-    seeds: Iterable[int], members: int, faults: Faults, *, engine: str | None = None
-) -> Iterator[Outcome]:
-    """One run a seed, as they finish."""
-    for seed in seeds:
-        yield run_seed(seed, members, faults, engine=engine)
+    world: GroupWorld,
+    schedule: GroupSchedule,
+    steps: Iterable[Action],
+    observer: GroupLogs | None,
+) -> GroupOutcome:
+    judge = world.judge if isinstance(world, HostileWorld) else partial(drain_and_judge, world)
+    outcome = carry_out(world, schedule, steps, judge)
+    if observer is not None:
+        observer.close()
+    return outcome

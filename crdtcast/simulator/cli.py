@@ -17,15 +17,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from crdtcast.baselines.simulator.published_world import BASELINES
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.simulator.campaign import Outcome, run_schedule
+from crdtcast.simulator.campaign import GroupOutcome, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.exhaustive import SCOPES, explore
-from crdtcast.simulator.faults import ALL, KINDS
+from crdtcast.simulator.faults import DEFAULT, KINDS
 from crdtcast.simulator.group.drain import OperatorSteps
-from crdtcast.simulator.plan import REAL_ENGINES, RunPlan, load_plan, parse_range
-from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.plan import RunPlan, load_plan, parse_range
+from crdtcast.simulator.schedule import GroupSchedule
 from crdtcast.simulator.shrink import shrink
 
 MAX_SHOWN = 5
@@ -36,18 +35,16 @@ SHRINKING = 600
 
 @dataclass(slots=True)
 class Tally:
-    """What the runs so far came to. `shown`: failures that were printed. `dynamic`: whether members came and went."""
+    """What the runs so far came to. `shown`: failures that were printed."""
 
     runs: int = 0
     failures: int = 0
     shown: int = 0
-    dynamic: bool = False
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, outcome: Outcome, directory: Path | None) -> None:
+    def add(self, outcome: GroupOutcome, directory: Path | None) -> None:
         """Count a run; print and write it if it failed."""
         self.runs += 1
-        self.dynamic |= outcome.schedule.dynamic
         self.counts.update(outcome.counts)
         if outcome.kind is None:
             return
@@ -62,19 +59,17 @@ class Tally:
         steps = OperatorSteps.of(self.counts)
         if as_json:
             totals = {"runs": self.runs, "failures": self.failures}
-            operators = steps.as_json() if self.dynamic else {}
-            click.echo(json.dumps({**totals, **operators, **counts}))
+            click.echo(json.dumps({**totals, **steps.as_json(), **counts}))
         else:
             if counts:
                 click.echo(", ".join(f"{name} {n}" for name, n in counts.items()))
-            operated = f"; {steps}" if self.dynamic else ""
-            click.echo(f"{self.runs} runs, {self.failures} failures{operated}")
+            click.echo(f"{self.runs} runs, {self.failures} failures; {steps}")
         if self.failures:
             raise SystemExit(1)
 
 
-def _report(outcome: Outcome, directory: Path | None) -> None:
-    shrunk = shrink(outcome, runs=SHRINKING)
+def _report(outcome: GroupOutcome, directory: Path | None) -> None:
+    shrunk = shrink(outcome, run_schedule, runs=SHRINKING)
     text = shrunk.schedule.to_json(shrunk.failure)
     click.echo(f"seed {outcome.schedule.seed}: {outcome.failure}\nshrunk: {shrunk.failure}\n{text}")
     if directory is not None:
@@ -93,17 +88,17 @@ def _report(outcome: Outcome, directory: Path | None) -> None:
 )
 @click.option(
     "--engine",
-    metavar="NAME",
-    help=f"Engine: group, names, one of {', '.join(BASELINES)}, or a mutant, which must fail.",
+    metavar="MODULE:CLASS",
+    help="Run your own subclass of GroupEngine (or of GroupWorld, FoundingRound) in its place.",
 )
-@click.option("--members", metavar="N[:M]", help="Number of founders (default: 3:6, or 3).")
+@click.option("--members", metavar="N[:M]", help="Number of founders (default: 3:6).")
 @click.option(
     "--seeds", metavar="FIRST:LAST", help="Range of seeds, both included (default: 0:99)."
 )
 @click.option(
     "--faults",
     metavar="A,B,…",
-    help=f"Faults: any of {','.join(KINDS)} (default: {','.join(ALL)}).",
+    help=f"Faults: any of {','.join(KINDS)} (default: {','.join(DEFAULT)}).",
 )
 @click.option("--campaign", metavar="NAME", help=f"Campaign: one of {', '.join(CAMPAIGNS)}.")
 @click.option(
@@ -148,17 +143,15 @@ def simulate(
 ) -> None:
     """Run simulated groups of the real engine against an oracle.
 
-    With --campaign, or a fault that needs members that come and go, the engine of such groups runs; otherwise the
-    engine of fixed members. A failure is reduced to the actions that matter and printed; --write stores it in a file,
-    and --replay runs such a file.
+    A failure is reduced to the actions that matter and printed; --write stores it in a file, and --replay runs such a
+    file.
     """
     tally = Tally()
     try:
         if replay is not None:
-            tally.add(run_schedule(Schedule.load(replay), logs), write)
+            tally.add(run_schedule(GroupSchedule.load(replay), logs), write)
         elif exhaustive is not None:
-            words["campaign"] = words["campaign"] or "static"  # members that come and go
-            _explore(exhaustive, limit, _plan(words), tally, write)
+            _explore(exhaustive, limit, _plan(words).engine, tally, write)
         else:
             plan = _plan(words)
             for outcome in _shown(_outcomes(plan, logs, jobs), len(plan.seeds)):
@@ -184,7 +177,7 @@ def _plan(words: dict[str, Any]) -> RunPlan:
     return RunPlan(**chosen)
 
 
-def _outcomes(plan: RunPlan, logs: Path | None, jobs: int) -> Iterator[Outcome]:
+def _outcomes(plan: RunPlan, logs: Path | None, jobs: int) -> Iterator[GroupOutcome]:
     run = partial(plan.run, logs=logs)
     if jobs == 1:
         yield from map(run, plan.seeds)
@@ -193,7 +186,7 @@ def _outcomes(plan: RunPlan, logs: Path | None, jobs: int) -> Iterator[Outcome]:
         yield from pool.map(run, plan.seeds, chunksize=CHUNK)
 
 
-def _shown(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
+def _shown(outcomes: Iterable[GroupOutcome], total: int) -> Iterator[GroupOutcome]:
     """The outcomes, with a bar on a terminal."""
     console = Console(stderr=True)
     columns = (
@@ -213,8 +206,7 @@ def _shown(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
             yield outcome
 
 
-def _explore(name: str, limit: int, plan: RunPlan, tally: Tally, write: Path | None) -> None:
-    engine = None if plan.engine in REAL_ENGINES else plan.engine
+def _explore(name: str, limit: int, engine: str | None, tally: Tally, write: Path | None) -> None:
     names = list(SCOPES) if name == "all" else [name]
     for scope in names:
         covered = explore(scope, limit, engine)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from crdtcast.causality.messages import Digest, Message
-from crdtcast.engine import Durability
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.simulator.campaign import Outcome, group_world
+from crdtcast.simulator.campaign import GroupOutcome, group_world
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group.verdict import drain_and_judge
-from crdtcast.simulator.schedule import Action, Schedule
+from crdtcast.simulator.run import Outcome
+from crdtcast.simulator.schedule import Action, GroupSchedule
 
 MAX_FAILURES = 3
 
@@ -93,13 +93,13 @@ class Covered:
     states: int = 0
     schedules: int = 0
     complete: bool = True
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[GroupOutcome] = field(default_factory=list)
 
 
 def explore(name: str, limit: int = 20_000, engine: str | None = None) -> Covered:
     """Go through the scope of that name, depth first, up to `limit` states.
 
-    engine: a mutant. Raises ConfigurationError for an unknown scope.
+    engine: a class of your own, see `group_world`. Raises ConfigurationError for an unknown scope.
     """
     if name not in SCOPES:
         raise ConfigurationError(f"unknown scope {name!r}: choose from {', '.join(SCOPES)}, all")
@@ -173,8 +173,10 @@ class _Run:
 
     def __init__(self, scope: Scope, engine: str | None) -> None:
         self._scope = scope
-        self._engine = engine
-        self.world = group_world(scope.founders, scope.witnesses, engine)
+        self._schedule = GroupSchedule(
+            members=scope.founders, engine=engine, witnesses=scope.witnesses
+        )
+        self.world = group_world(self._schedule)
         self._actions: list[Action] = []
         self._done = [0] * len(scope.doings)
         self._received: dict[tuple[str, int], set[str]] = {}
@@ -248,14 +250,7 @@ class _Run:
         ]
         return repr((self._done, machines, flights))
 
-    def outcome(self, failure: Failure) -> Outcome:
+    def outcome(self, failure: Failure) -> GroupOutcome:
         """The run so far as one that failed."""
-        schedule = Schedule(
-            self._scope.founders,
-            Durability.IMMEDIATE,
-            tuple(self._actions),
-            engine=self._engine,
-            dynamic=True,
-            witnesses=self._scope.witnesses,
-        )
+        schedule = self._schedule.with_actions(self._actions)
         return Outcome(schedule, self.world.totals(), failure.kind, f"{failure.kind}: {failure}")

@@ -66,8 +66,8 @@ class Faults:
 KINDS = tuple(field.name for field in fields(Faults))
 """Every kind of fault."""
 
-ALL = ("loss", "duplicate", "reorder", "partition", "restart")
-"""Those that a group with fixed names knows."""
+DEFAULT = ("loss", "duplicate", "reorder", "partition", "restart")
+"""Those of a run for which no other faults are chosen."""
 
 NETWORK = ("loss", "duplicate", "reorder", "partition", "asymmetric", "slow", "clock")
 """Trouble that changes no member."""

@@ -92,7 +92,7 @@ class FoundingDrain(Drain):
 
 
 class FoundingWorld(GroupWorld):
-    """A group that has not begun yet. round_type: of the founding round, the real one or a mutant."""
+    """A group that has not begun yet. round_type: of the founding round, the real one or one of your own."""
 
     def __init__(
         self,

@@ -6,14 +6,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from crdtcast.baselines.simulator.published_world import BASELINES, FITTING
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
-from crdtcast.simulator.campaign import Outcome, engine_names, run_group_seed, run_seed
-from crdtcast.simulator.campaigns import CAMPAIGNS, Campaign, RunLimits, campaign
-from crdtcast.simulator.faults import ALL, Faults
-
-REAL_ENGINES = ("group", "names")
-"""Ours: for members that come and go, and for a fixed set of names."""
+from crdtcast.simulator.campaign import GroupOutcome, run_group_seed
+from crdtcast.simulator.campaigns import Campaign, RunLimits, campaign
+from crdtcast.simulator.faults import DEFAULT, Faults
 
 MAX_MEMBERS = 12
 
@@ -22,13 +18,13 @@ MAX_MEMBERS = 12
 class RunPlan:
     """A campaign with everything chosen.
 
-    engine: a name of `REAL_ENGINES`, of `BASELINES` or of a mutant; None: the one that the faults need. members: how
-        many found the group, each run one of these. campaign: a name of `CAMPAIGNS`, its faults and limits; `faults`
-        and `limits`, if given, take the place of its own.
+    engine: a class of your own, `module:Class` (see `group_world`); None: the real ones. members: how many found the
+        group, each run one of these. campaign: a name of `CAMPAIGNS`, its faults and limits; `faults` and `limits`, if
+        given, take the place of its own.
     """
 
     seeds: range = range(100)
-    members: range | None = None
+    members: range = range(3, 7)
     engine: str | None = None
     campaign: str | None = None
     faults: tuple[str, ...] | None = None
@@ -36,59 +32,14 @@ class RunPlan:
     witnesses: int | None = None
 
     def __post_init__(self) -> None:
-        broken = engine_names(dynamic=self.dynamic, campaign=self._chosen())
-        known = (*REAL_ENGINES, *BASELINES, *broken)
-        if self.engine is not None and self.engine not in known:
-            raise ConfigurationError(
-                f"unknown engine {self.engine!r} for this group: choose from {', '.join(known)}"
-            )
-        if self.engine == "names" and self._needs_group:
-            raise ConfigurationError(
-                "the engine 'names' has a fixed set of members: it runs no campaign by name and"
-                f" only the faults {', '.join(ALL)}"
-            )
-        if self.engine in BASELINES:
-            self._check_baseline()
-        count = self.member_range
-        if not 1 <= count[0] <= count[-1] <= MAX_MEMBERS:
+        self._chosen()
+        if not 1 <= self.members[0] <= self.members[-1] <= MAX_MEMBERS:
             raise ConfigurationError(f"members must be 1 to {MAX_MEMBERS}")
-        if self.engine in BASELINES and count[0] < 2:
-            raise ConfigurationError(f"the engine {self.engine!r} needs 2 members")
-
-    def _check_baseline(self) -> None:
-        asked = set(self.faults or ())
-        if self.campaign is not None:
-            asked |= set(CAMPAIGNS[self.campaign].faults.names)
-        if unfit := sorted(asked - set(FITTING)):
-            what = f"the campaign {self.campaign!r}" if self.campaign else f"the fault {unfit[0]!r}"
-            raise ConfigurationError(
-                f"the engine {self.engine!r} cannot run {what}: its published form needs lossless "
-                f"links and members that stay: use --faults {','.join(FITTING)}"
-            )
-
-    @property
-    def _needs_group(self) -> bool:
-        return self.campaign is not None or not set(self.faults or ()) <= set(ALL)
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether members come and go."""
-        if self.engine in BASELINES:
-            return False
-        return self._needs_group or self.engine == "group" or self.limits is not None
-
-    @property
-    def member_range(self) -> range:
-        """How many members found a group."""
-        if self.members is not None:
-            return self.members
-        return range(3, 7) if self.dynamic else range(3, 4)
 
     def _chosen(self) -> Campaign:
         chosen = Campaign(faults=Faults()) if self.campaign is None else campaign(self.campaign)
         if self.faults is not None or self.campaign is None:
-            usual = FITTING if self.engine in BASELINES else ALL
-            names = usual if self.faults is None else self.faults
+            names = DEFAULT if self.faults is None else self.faults
             chosen = replace(chosen, faults=Faults.named(names))
         if self.limits is not None:
             known = {field.name for field in fields(RunLimits)}
@@ -101,15 +52,10 @@ class RunPlan:
             chosen = replace(chosen, witnesses=self.witnesses)
         return chosen
 
-    def run(self, seed: int, logs: Path | None = None) -> Outcome:
-        """One run. `logs`: a directory for its event logs (members that come and go only)."""
-        chosen = self._chosen()
-        engine = None if self.engine in REAL_ENGINES else self.engine
-        if self.dynamic:
-            where = None if logs is None else logs / f"seed-{seed}"
-            return run_group_seed(seed, chosen, self.member_range, engine=engine, logs=where)
-        members = self.member_range
-        return run_seed(seed, members[seed % len(members)], chosen.faults, engine=engine)
+    def run(self, seed: int, logs: Path | None = None) -> GroupOutcome:
+        """One run. `logs`: a directory for its event logs."""
+        where = None if logs is None else logs / f"seed-{seed}"
+        return run_group_seed(seed, self._chosen(), self.members, engine=self.engine, logs=where)
 
 
 def parse_range(text: str | int) -> range:

@@ -1,9 +1,16 @@
 """Cut a failing schedule down: remove stretches, then single actions, as long as it fails in the same way."""
 
-from crdtcast.simulator.campaign import Outcome, run_schedule
+from collections.abc import Callable
+
+from crdtcast.simulator.run import AnySchedule, Outcome
 
 
-def shrink(outcome: Outcome, *, runs: int = 2000) -> Outcome:
+def shrink(
+    outcome: Outcome[AnySchedule],
+    replay: Callable[[AnySchedule], Outcome[AnySchedule]],
+    *,
+    runs: int = 2000,
+) -> Outcome[AnySchedule]:
     """A shorter failing run of the same kind, after at most `runs` replays. A run that did not fail stays as it is."""
     if outcome.kind is None:
         return outcome
@@ -14,9 +21,7 @@ def shrink(outcome: Outcome, *, runs: int = 2000) -> Outcome:
         start = 0
         while start < len(best.schedule.actions) and runs > 0:
             actions = best.schedule.actions
-            shorter = run_schedule(
-                best.schedule.with_actions(actions[:start] + actions[start + size :])
-            )
+            shorter = replay(best.schedule.with_actions(actions[:start] + actions[start + size :]))
             runs -= 1
             if shorter.kind == outcome.kind:
                 best = shorter

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from crdtcast.baselines.graph import Phantom
-from crdtcast.baselines.graph_dynamic import (
+from benchmarks.baselines.graph import Phantom
+from benchmarks.baselines.graph_dynamic import (
     DynamicGraphEngine,
     GraphOperation,
     GraphSnapshot,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crdtcast.baselines.dag import CausalDag, Stage, Vertex
-from crdtcast.baselines.graph import GraphEngine, Phantom
-from crdtcast.baselines.graph_dynamic import (
+from benchmarks.baselines.dag import CausalDag, Stage, Vertex
+from benchmarks.baselines.graph import GraphEngine, Phantom
+from benchmarks.baselines.graph_dynamic import (
     DynamicGraphEngine,
     GraphOperation,
     GraphSnapshot,

@@ -2,12 +2,17 @@
 
 from typing import Any
 
-from crdtcast.baselines.cbcast import Acknowledgement, CbcastEngine, CbcastMessage, StabilityNotice
-from crdtcast.baselines.delay_queue import DelayQueue, advance
-from crdtcast.baselines.ordering import DelayQueueEngine
-from crdtcast.baselines.stable_map import StableMap
-from crdtcast.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
-from crdtcast.baselines.vectors import VectorEngine, VectorMessage
+from benchmarks.baselines.cbcast import (
+    Acknowledgement,
+    CbcastEngine,
+    CbcastMessage,
+    StabilityNotice,
+)
+from benchmarks.baselines.delay_queue import DelayQueue, advance
+from benchmarks.baselines.ordering import DelayQueueEngine
+from benchmarks.baselines.stable_map import StableMap
+from benchmarks.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
+from benchmarks.baselines.vectors import VectorEngine, VectorMessage
 from crdtcast.causality.messages import Transmit
 from crdtcast.causality.tags import Dot, Tag
 

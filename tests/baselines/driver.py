@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from crdtcast.baselines.interface import CausalEngine
+from benchmarks.baselines.interface import CausalEngine
 from crdtcast.causality.tags import Dot
 from crdtcast.simulator.oracle import Checker, OracleFinding
 

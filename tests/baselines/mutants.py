@@ -94,13 +94,16 @@ class KeepsUndelivered(Engine):
 
 
 MUTANTS: dict[str, type[Engine]] = {
-    "eager-adoption": FixedEagerAdoption,
-    "unnamed-rows": UnnamedRows,
-    "ended-forgotten": EndedForgotten,
-    "no-asking": FixedNoAsking,
-    "no-context": FixedNoContext,
-    "selfish-repair": FixedSelfishRepair,
-    "no-repair": NoRepair,
-    "tells-unsynced": TellsUnsynced,
-    "keeps-undelivered": KeepsUndelivered,
+    mutant.__name__: mutant
+    for mutant in (
+        FixedEagerAdoption,
+        UnnamedRows,
+        EndedForgotten,
+        FixedNoAsking,
+        FixedNoContext,
+        FixedSelfishRepair,
+        NoRepair,
+        TellsUnsynced,
+        KeepsUndelivered,
+    )
 }

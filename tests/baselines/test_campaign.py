@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from crdtcast.simulator.campaign import run_seed
+from benchmarks.baselines.runs import run_schedule, run_seed
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
@@ -35,10 +35,10 @@ def test_seeds(mix: str):
         members = (3, 4, 2, 5, 6)[seed % 5]
         outcome = run_seed(seed, members, faults)
         if outcome.kind is not None:
-            shrunk = shrink(outcome)
+            shrunk = shrink(outcome, run_schedule)
             pytest.fail(
                 f"seed {seed}, {members} members: {outcome.failure}\n"
-                f"save and replay with `python -m crdtcast.simulator --replay FILE`:\n"
+                f"save and replay with `run_schedule(FixedSchedule.load(path))`:\n"
                 f"{shrunk.schedule.to_json(shrunk.failure)}"
             )
         counts.update(outcome.counts)

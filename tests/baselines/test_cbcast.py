@@ -2,7 +2,7 @@
 
 import pytest
 
-from crdtcast.baselines.cbcast import (
+from benchmarks.baselines.cbcast import (
     Acknowledgement,
     CbcastEngine,
     CbcastMessage,

@@ -1,6 +1,6 @@
 """The driver itself: it repeats itself, cuts runs down, and its checker does see what goes wrong."""
 
-from crdtcast.baselines.vectors import VectorEngine
+from benchmarks.baselines.vectors import VectorEngine
 from crdtcast.simulator.oracle import FailureKind
 
 from .contract import kinds

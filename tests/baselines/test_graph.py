@@ -2,8 +2,8 @@
 
 import pytest
 
-from crdtcast.baselines.dag import CausalDag, Stage
-from crdtcast.baselines.graph import GraphEngine, Phantom
+from benchmarks.baselines.dag import CausalDag, Stage
+from benchmarks.baselines.graph import GraphEngine, Phantom
 from crdtcast.causality.messages import Delivery, Message, Transmit
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crdtcast.baselines.graph_dynamic import (
+from benchmarks.baselines.graph_dynamic import (
     DynamicGraphEngine,
     GraphOperation,
     GraphSnapshot,

@@ -1,49 +1,46 @@
 """Every rule is needed: an engine without it is caught, by random runs or by a run that was made for it."""
 
+from dataclasses import replace
+
 import pytest
 
-from crdtcast.baselines.simulator.mutants import MUTANTS
-from crdtcast.baselines.simulator.world import Failure, World
+from benchmarks.baselines.runs import run_schedule, run_seed
+from benchmarks.baselines.simulator.world import Failure, World
 from crdtcast.causality.messages import Message
 from crdtcast.engine import Durability, Engine
-from crdtcast.simulator.campaign import run_schedule, run_seed
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.shrink import shrink
-
-from .search import likely_first
+from tests.baselines.mutants import MUTANTS
+from tests.simulator.search import likely_first
 
 ALL = Faults.named(("loss", "duplicate", "reorder", "partition", "restart"))
 
 # The first seed that catches it.
 SEEDS = {
-    "eager-adoption": 11,
-    "ended-forgotten": 142,
-    "no-asking": 8,
-    "no-context": 11,
-    "no-repair": 0,
-    "selfish-repair": 5,
-    "tells-unsynced": 214,
-    "keeps-undelivered": 130,
+    "FixedEagerAdoption": 11,
+    "EndedForgotten": 142,
+    "FixedNoAsking": 8,
+    "FixedNoContext": 11,
+    "NoRepair": 0,
+    "FixedSelfishRepair": 5,
+    "TellsUnsynced": 214,
+    "KeepsUndelivered": 130,
 }
 
 
 @pytest.mark.parametrize("mutant", SEEDS)
 def test_a_campaign_catches(mutant: str):
     for seed in likely_first(SEEDS[mutant]):
-        outcome = run_seed(seed, 3, ALL, engine=mutant)
+        outcome = run_seed(seed, 3, ALL, engine=f"{MUTANTS[mutant].__module__}:{mutant}")
         if outcome.kind is not None:
             break
     else:
         pytest.fail(f"no seed to {seed} has caught {mutant}")
-    shrunk = shrink(outcome)
+    shrunk = shrink(outcome, run_schedule)
     assert shrunk.kind == outcome.kind
     assert len(shrunk.schedule.actions) <= 40
     # What breaks the mutant must not break the real engine.
-    innocent = run_schedule(
-        shrunk.schedule.__class__(
-            shrunk.schedule.members, shrunk.schedule.durability, shrunk.schedule.actions
-        )
-    )
+    innocent = run_schedule(replace(shrunk.schedule, engine=None))
     assert innocent.kind is None, innocent.failure
 
 
@@ -100,11 +97,11 @@ def test_rows_that_do_not_name_the_current_incarnations():
     world = a_straggler_of_an_ended_incarnation(Engine)
     world.drain()
     assert world.counts["delivered"] == 5
-    world = a_straggler_of_an_ended_incarnation(MUTANTS["unnamed-rows"])
+    world = a_straggler_of_an_ended_incarnation(MUTANTS["UnnamedRows"])
     with pytest.raises(Failure) as caught:
         world.drain()
     assert caught.value.kind == "unsafe-stable"
 
 
 def test_no_mutant_is_left_out():
-    assert {*SEEDS, "unnamed-rows"} == set(MUTANTS)
+    assert {*SEEDS, "UnnamedRows"} == set(MUTANTS)

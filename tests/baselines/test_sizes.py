@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
-from crdtcast.baselines.sizes import metadata_bytes
+from benchmarks.baselines.sizes import metadata_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crdtcast.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
-from crdtcast.baselines.vectors import VectorEngine
+from benchmarks.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
+from benchmarks.baselines.vectors import VectorEngine
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import RemoteProtocolError
 from tests.effort import seeds

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from crdtcast.baselines.delay_queue import DelayQueue
-from crdtcast.baselines.matrix import StabilityMatrix
-from crdtcast.baselines.vectors import VectorEngine, VectorMessage, VectorNotice
+from benchmarks.baselines.delay_queue import DelayQueue
+from benchmarks.baselines.matrix import StabilityMatrix
+from benchmarks.baselines.vectors import VectorEngine, VectorMessage, VectorNotice
 from crdtcast.causality.messages import Delivery, Transmit
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError

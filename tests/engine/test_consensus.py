@@ -10,8 +10,8 @@ from crdtcast.causality.messages import Ended, Message
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import RemoteProtocolError, RolledBackError
-from crdtcast.simulator.group.mutants import MUTANTS
 from tests.engine.town import Town
+from tests.simulator.mutants import MUTANTS
 
 OURS = "ours"
 
@@ -58,7 +58,7 @@ def names_of_views(town: Town) -> set[str]:
     return {engine.view.name for engine in town.engines.values()}
 
 
-@pytest.mark.parametrize("kind", [OURS, "adopts-nothing"])
+@pytest.mark.parametrize("kind", [OURS, "AdoptsNothing"])
 def test_a_later_ballot_takes_over_what_may_be_decided(kind: str) -> None:
     town = a_decision_that_only_b_knows(engine(kind))
     town.engines["a"].withdraw()
@@ -82,17 +82,17 @@ def agrees_on_the_cut(kind: str, *, withdraws: bool) -> bool:
     return a.view.name == b.view.name and town.log["a"] == town.log["b"] == []
 
 
-@pytest.mark.parametrize("kind", [OURS, "no-freezing"])
+@pytest.mark.parametrize("kind", [OURS, "NoFreezing"])
 def test_who_promises_takes_no_more_of_the_victims(kind: str) -> None:
     assert agrees_on_the_cut(kind, withdraws=False) == (kind == OURS)
 
 
-@pytest.mark.parametrize("kind", [OURS, "thaws-by-ballot"])
+@pytest.mark.parametrize("kind", [OURS, "ThawsByBallot"])
 def test_a_freeze_lasts_until_the_epoch_is_decided(kind: str) -> None:
     assert agrees_on_the_cut(kind, withdraws=True) == (kind == OURS)
 
 
-@pytest.mark.parametrize("kind", [OURS, "fresh-joiners"])
+@pytest.mark.parametrize("kind", [OURS, "FreshJoiners"])
 def test_a_joiner_is_bound_by_the_freeze_of_its_contact(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
     town.run()
@@ -112,7 +112,7 @@ def test_a_joiner_is_bound_by_the_freeze_of_its_contact(kind: str) -> None:
     assert (town.log["j"] == []) == (kind == OURS)
 
 
-@pytest.mark.parametrize("kind", [OURS, "tells-no-decision"])
+@pytest.mark.parametrize("kind", [OURS, "TellsNoDecision"])
 def test_what_was_decided_is_told_to_who_was_away(kind: str) -> None:
     town = Town("abcde", engine_type=engine(kind))
     town.run()
@@ -134,7 +134,7 @@ def test_what_was_decided_is_told_to_who_was_away(kind: str) -> None:
     assert (town.engines["c"].view.epoch == 1) == (kind == OURS)
 
 
-@pytest.mark.parametrize("kind", [OURS, "freezes-unasked"])
+@pytest.mark.parametrize("kind", [OURS, "FreezesUnasked"])
 def test_nothing_is_frozen_while_one_that_is_needed_is_away(kind: str) -> None:
     town = Town("abcd", engine_type=engine(kind))
     town.run()
@@ -144,7 +144,7 @@ def test_nothing_is_frozen_while_one_that_is_needed_is_away(kind: str) -> None:
     assert (town.engines["b"].victims == set()) == (kind == OURS)
 
 
-@pytest.mark.parametrize("kind", [OURS, "goes-unheard"])
+@pytest.mark.parametrize("kind", [OURS, "GoesUnheard"])
 def test_one_that_is_put_out_by_its_own_vote_stays_until_that_is_known(kind: str) -> None:
     town = Town("ab", engine_type=engine(kind))
     town.run()
@@ -163,7 +163,7 @@ def test_one_that_is_put_out_by_its_own_vote_stays_until_that_is_known(kind: str
     assert (town.engines["a"].view.epoch == 1) == (kind == OURS)
 
 
-@pytest.mark.parametrize("kind", [OURS, "leavers-tell-ends"])
+@pytest.mark.parametrize("kind", [OURS, "LeaversTellEnds"])
 def test_one_that_has_left_ends_nobody_that_joined_since(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
     town.run()
@@ -209,7 +209,7 @@ def test_who_has_no_former_process_is_not_told_that_it_has_forgotten_something()
     a.receive(town.id("b"), Ended("somebody.else"))
 
 
-@pytest.mark.parametrize("kind", [OURS, "own-members-only"])
+@pytest.mark.parametrize("kind", [OURS, "OwnMembersOnly"])
 def test_one_that_only_others_know_has_a_say_on_the_cut(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
     town.run()
@@ -233,7 +233,7 @@ def test_one_that_only_others_know_has_a_say_on_the_cut(kind: str) -> None:
     assert (agrees and town.names("a") == ["a", "b", "j"]) == (kind == OURS)
 
 
-@pytest.mark.parametrize("kind", [OURS, "first-cut-stays"])
+@pytest.mark.parametrize("kind", [OURS, "FirstCutStays"])
 def test_a_cut_is_stated_anew_when_all_who_had_the_last_are_gone(kind: str) -> None:
     town = Town("abcde", engine_type=engine(kind))
     town.run()
@@ -280,7 +280,7 @@ def test_one_whose_join_a_cut_stated_anew_leaves_out_is_evicted() -> None:
     assert town.names("a") == ["a"]
 
 
-@pytest.mark.parametrize("kind", [OURS, "leaves-untold"])
+@pytest.mark.parametrize("kind", [OURS, "LeavesUntold"])
 def test_a_leaver_goes_when_others_have_all_that_it_has(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
     town.run()

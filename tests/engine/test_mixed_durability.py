@@ -7,10 +7,10 @@ from itertools import combinations
 
 import pytest
 
-from crdtcast.baselines.simulator.host import BaselineHost
-from crdtcast.baselines.simulator.network import BaselineNetwork
-from crdtcast.baselines.simulator.scheduler import actions
-from crdtcast.baselines.simulator.world import World
+from benchmarks.baselines.simulator.host import BaselineHost
+from benchmarks.baselines.simulator.network import BaselineNetwork
+from benchmarks.baselines.simulator.scheduler import actions
+from benchmarks.baselines.simulator.world import World
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Digest, DigestKind
 from crdtcast.engine import Durability, Engine, GroupEngine

@@ -25,11 +25,11 @@ from crdtcast.engine.views import (
     Word,
 )
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError
-from crdtcast.simulator.group.mutants import MUTANTS
 from tests.effort import Seeds, seeds
 from tests.engine.liar import Street
 from tests.engine.test_forks import OTHER, divided
 from tests.engine.town import Town
+from tests.simulator.mutants import MUTANTS
 
 Q = new_incarnation("q", 99, 0)
 
@@ -759,26 +759,26 @@ def test_one_that_tells_of_another_change_stops_nobody() -> None:
 
 
 NEEDED = {
-    "stops-at-one-word": test_one_that_tells_of_another_change_stops_nobody,
-    "trusts-cuts": lambda: test_an_operation_that_its_own_past_refutes_is_refused(
+    "StopsAtOneWord": test_one_that_tells_of_another_change_stops_nobody,
+    "TrustsCuts": lambda: test_an_operation_that_its_own_past_refutes_is_refused(
         LIES["a sweep beyond what there is"]
     ),
-    "trusts-frames": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
+    "TrustsFrames": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
         FALSE_FRAMES["a promise of members in no order"]
     ),
-    "trusts-records": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
+    "TrustsRecords": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
         FALSE_FRAMES["a member that its receiver has not let in"]
     ),
-    "takes-any-ballot": lambda: test_a_ballot_that_is_far_ahead_of_all_others_counts_for_nothing(
+    "TakesAnyBallot": lambda: test_a_ballot_that_is_far_ahead_of_all_others_counts_for_nothing(
         2**40
     ),
-    "accepts-anything": lambda: test_what_its_terms_do_not_ask_for_nobody_accepts(
+    "AcceptsAnything": lambda: test_what_its_terms_do_not_ask_for_nobody_accepts(
         CHANGES["a cut below what is delivered"]
     ),
-    "takes-over-anything": test_an_accepted_change_below_what_members_report_is_not_taken_over,
-    "forced-unasked": test_nobody_is_forced_to_anything_that_it_has_not_promised,
-    "takes-any-level": test_no_decision_raises_the_level_above_what_a_member_reads,
-    "keeps-unborn": test_members_that_are_made_up_leave_nothing_behind,
+    "TakesOverAnything": test_an_accepted_change_below_what_members_report_is_not_taken_over,
+    "ForcedUnasked": test_nobody_is_forced_to_anything_that_it_has_not_promised,
+    "TakesAnyLevel": test_no_decision_raises_the_level_above_what_a_member_reads,
+    "KeepsUnborn": test_members_that_are_made_up_leave_nothing_behind,
 }
 """A check of the engine, and a lie that is believed without it."""
 

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.baselines.runs import run_seed
 from crdtcast.causality.tags import dominates
 from crdtcast.engine import causal_past
 from crdtcast.engine.core import Core
-from crdtcast.simulator.campaign import run_seed
 from crdtcast.simulator.faults import Faults
 from tests.effort import seeds
 

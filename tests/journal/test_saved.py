@@ -23,7 +23,7 @@ from crdtcast.journal.saved import (
     unpack_batch,
     unpack_saved,
 )
-from crdtcast.simulator import campaign
+from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from tests.effort import examples, seeds
 
@@ -76,13 +76,10 @@ class Checked(GroupEngine):
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
-def test_folding_what_was_written_gives_the_state(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(campaign, "group_engine_type", lambda name: Checked)
+def test_folding_what_was_written_gives_the_state(name: str) -> None:
     before = Checked.checks, Checked.replayed
     for seed in seeds(16 if name == "founding" else 4):  # few messages come after a founding
-        outcome = campaign.run_group_seed(seed, CAMPAIGNS[name], range(3, 6))
+        outcome = run_group_seed(seed, CAMPAIGNS[name], range(3, 6), engine=f"{__name__}:Checked")
         assert outcome.kind is None, (seed, outcome.failure)
     assert Checked.checks > before[0] + 50 and Checked.replayed > before[1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
-from crdtcast.adapters.redis.ops.command_reference import names_on
+from tests.adapters.redis.command_reference import names_on
 from tests.effort import EFFORT
 from tests.redispy import suite
 

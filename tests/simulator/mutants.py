@@ -23,7 +23,7 @@ from crdtcast.engine.views import Proposal, Record, ViewChange, Views, Word
 from crdtcast.exceptions import RolledBackError
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.world import GroupWorld
-from crdtcast.simulator.hostile.trusting_engines import TRUSTING
+from tests.simulator.trusting_engines import TRUSTING
 
 
 class _EagerRows(SweptRows):
@@ -386,41 +386,44 @@ class KeepsWhatWasTold(GroupEngine):
 
 
 MUTANTS: dict[str, type[GroupEngine]] = {
-    "eager-adoption": EagerAdoption,
-    "no-asking": NoAsking,
-    "no-context": NoContext,
-    "selfish-repair": SelfishRepair,
-    "replaced-count": ReplacedCount,
-    "leavers-tell-ends": LeaversTellEnds,
-    "no-freezing": NoFreezing,
-    "thaws-by-ballot": ThawsByBallot,
-    "adopts-nothing": AdoptsNothing,
-    "no-majority": NoMajority,
-    "own-members-only": OwnMembersOnly,
-    "a-quorum-is-enough": AQuorumIsEnough,
-    "fresh-joiners": FreshJoiners,
-    "first-cut-stays": FirstCutStays,
-    "rows-go-at-once": RowsGoAtOnce,
-    "nobody-votes": NobodyVotes,
-    "leaves-no-vote": LeavesNoVote,
-    "leaves-untold": LeavesUntold,
-    "goes-unheard": GoesUnheard,
-    "tells-no-decision": TellsNoDecision,
-    "freezes-unasked": FreezesUnasked,
-    "waits-for-ever": WaitsForEver,
-    "drops-unswept": DropsUnswept,
-    "incomplete-rows": IncompleteRows,
-    "no-tombs": NoTombs,
-    "light-digests": LightDigests,
-    "takes-ghosts": TakesGhosts,
-    "undecided": Undecided,
-    "blank-rows": NewRowsBlank,
-    "any-program": AnyProgram,
-    "goes-back": GoesBack,
-    "believes-its-disk": BelievesItsDisk,
-    "speaks-unheard": SpeaksUnheard,
-    "keeps-what-was-told": KeepsWhatWasTold,
-    **TRUSTING,
+    mutant.__name__: mutant
+    for mutant in (
+        EagerAdoption,
+        NoAsking,
+        NoContext,
+        SelfishRepair,
+        ReplacedCount,
+        LeaversTellEnds,
+        NoFreezing,
+        ThawsByBallot,
+        AdoptsNothing,
+        NoMajority,
+        OwnMembersOnly,
+        AQuorumIsEnough,
+        FreshJoiners,
+        FirstCutStays,
+        RowsGoAtOnce,
+        NobodyVotes,
+        LeavesNoVote,
+        LeavesUntold,
+        GoesUnheard,
+        TellsNoDecision,
+        FreezesUnasked,
+        WaitsForEver,
+        DropsUnswept,
+        IncompleteRows,
+        NoTombs,
+        LightDigests,
+        TakesGhosts,
+        Undecided,
+        NewRowsBlank,
+        AnyProgram,
+        GoesBack,
+        BelievesItsDisk,
+        SpeaksUnheard,
+        KeepsWhatWasTold,
+        *TRUSTING.values(),
+    )
 }
 
 
@@ -523,19 +526,31 @@ class BeginsUnconfirmed(FoundingRound):
 
 
 FOUNDING_MUTANTS: dict[str, type[FoundingRound]] = {
-    "takes-lower-ids": TakesLowerIds,
-    "keeps-its-id": KeepsItsId,
-    "counts-any-confirmation": CountsAnyConfirmation,
-    "forgets-what-it-confirmed": ForgetsWhatItConfirmed,
-    "begins-unconfirmed": BeginsUnconfirmed,
+    mutant.__name__: mutant
+    for mutant in (
+        TakesLowerIds,
+        KeepsItsId,
+        CountsAnyConfirmation,
+        ForgetsWhatItConfirmed,
+        BeginsUnconfirmed,
+    )
 }
 
 
 WORLD_MUTANTS: dict[str, type[GroupWorld]] = {
-    "sends-unsynced": SendsUnsynced,
-    "difference-of-store": DifferenceOfStore,
-    "sends-all-again": SendsAllAgain,
-    "notes-unsaved": NotesUnsaved,
-    "sends-the-same-again": SendsTheSameAgain,
-    "copies-to-any": CopiesToAny,
+    mutant.__name__: mutant
+    for mutant in (
+        SendsUnsynced,
+        DifferenceOfStore,
+        SendsAllAgain,
+        NotesUnsaved,
+        SendsTheSameAgain,
+        CopiesToAny,
+    )
 }
+
+
+def engine_name(mutant: str) -> str:
+    """What `--engine` and schedules call a mutant."""
+    found = {**MUTANTS, **FOUNDING_MUTANTS, **WORLD_MUTANTS}[mutant]
+    return f"{found.__module__}:{mutant}"

@@ -10,7 +10,7 @@ from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.founding import FoundingWorld
 from crdtcast.simulator.group.machine import MachinePhase
 from crdtcast.simulator.group.verdict import drain_and_judge
-from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.schedule import GroupSchedule
 from tests.effort import seeds
 
 from .written import actions
@@ -103,5 +103,5 @@ def test_a_run_replays_from_what_is_written_of_it(tmp_path: Path) -> None:
     for seed in seeds(10):
         outcome = run_group_seed(seed, CAMPAIGNS["founding"], range(3, 7))
         (tmp_path / "run.json").write_text(outcome.schedule.to_json())
-        again = run_schedule(Schedule.load(tmp_path / "run.json"))
+        again = run_schedule(GroupSchedule.load(tmp_path / "run.json"))
         assert again.schedule == outcome.schedule and again.failure == outcome.failure

@@ -8,7 +8,7 @@ import pytest
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.simulator.campaign import run_group_seed, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
-from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.schedule import GroupSchedule
 from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
@@ -35,7 +35,7 @@ def test_seeds(name: str):
     for seed in tried:
         outcome = run_group_seed(seed, chosen, MEMBERS)
         if outcome.kind is not None:
-            shrunk = shrink(outcome, runs=300)
+            shrunk = shrink(outcome, run_schedule, runs=300)
             pytest.fail(
                 f"seed {seed}: {outcome.failure}\n"
                 f"save and replay with `crdtcast simulate --replay FILE`:\n"
@@ -63,7 +63,7 @@ def test_what_a_campaign_of_evictions_must_have_seen(name: str):
 
 @pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
 def test_schedule_that_failed_once_passes(path: Path):
-    outcome = run_schedule(Schedule.load(path))
+    outcome = run_schedule(GroupSchedule.load(path))
     assert outcome.failure is None
     assert outcome.counts["views"] and not outcome.counts["second_forced"]
 

@@ -19,7 +19,7 @@ from crdtcast.simulator.group.drain import OperatorSteps
 from crdtcast.simulator.group.machine import MachinePhase
 from crdtcast.simulator.group.verdict import drain_and_judge
 from crdtcast.simulator.group.world import GroupWorld
-from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.schedule import GroupSchedule
 from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
@@ -71,15 +71,18 @@ def test_the_actions_of_a_run_replay_it(seed):
 
 def test_a_failure_is_shrunk_and_survives_a_file(tmp_path):
     campaign = CAMPAIGNS["static"]
-    runs = (run_group_seed(s, campaign, range(3, 4), engine="no-context") for s in range(50))
+    runs = (
+        run_group_seed(s, campaign, range(3, 4), engine="tests.simulator.mutants:NoContext")
+        for s in range(50)
+    )
     outcome = next(outcome for outcome in runs if outcome.kind)
-    shrunk = shrink(outcome)
+    shrunk = shrink(outcome, run_schedule)
     assert shrunk.kind == outcome.kind
     assert len(shrunk.schedule.actions) < 12 < len(outcome.schedule.actions)
     path = tmp_path / "run.json"
     path.write_text(shrunk.schedule.to_json(shrunk.failure), encoding="utf-8")
-    assert json.loads(path.read_text("utf-8"))["dynamic"] is True
-    again = run_schedule(Schedule.load(path))
+    assert json.loads(path.read_text("utf-8"))["engine"] == "tests.simulator.mutants:NoContext"
+    again = run_schedule(GroupSchedule.load(path))
     assert (again.kind, again.failure) == (shrunk.kind, shrunk.failure)
 
 

@@ -22,11 +22,12 @@ from crdtcast.simulator.hostile.mutation import Lore, Mutation
 from crdtcast.simulator.hostile.step_limit import limited
 from crdtcast.simulator.hostile.world import HostileWorld
 from crdtcast.simulator.oracle import FailureKind
-from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.schedule import GroupSchedule
 from crdtcast.simulator.shrink import shrink
 from crdtcast.wire import frames
 from tests.effort import seeds
 
+from .mutants import engine_name
 from .written import actions
 
 HOSTILE = CAMPAIGNS["hostile"]
@@ -124,7 +125,7 @@ class TestSteps:
         engine = GroupEngine.found(A, (A, B, C))
         before = sys.gettrace()
         said = "ticks runs 1,000 lines, at "
-        with pytest.raises(Failure, match=said) as caught, limited("ticks", 1000):
+        with pytest.raises(Failure, match=said) as caught, limited("ticks", lines=1000):
             for _ in range(10**9):
                 engine.tick()
         assert caught.value.kind == "hang"
@@ -132,7 +133,7 @@ class TestSteps:
 
     def test_what_ends_in_time_is_let_be(self):
         engine = GroupEngine.found(A, (A, B, C))
-        with limited("ticks", 10_000):
+        with limited("ticks", lines=10_000):
             engine.evict(B)
             engine.tick()
 
@@ -182,16 +183,17 @@ class TestRuns:
         outcome = run_group_seed(seed, HOSTILE, range(3, 7))
         path = tmp_path / "run.json"
         path.write_text(outcome.schedule.to_json(), encoding="utf-8")
-        again = run_schedule(Schedule.load(path), logs=tmp_path / "logs")
+        again = run_schedule(GroupSchedule.load(path), logs=tmp_path / "logs")
         assert outcome.schedule.hostile in outcome.schedule.members
         for counts in (again.counts, outcome.counts):
             counts["not_ready"] = 0  # of joiners who ask in vain, which is no action of a schedule
         assert (again.counts, again.schedule) == (outcome.counts, outcome.schedule)
 
     def test_a_failure_is_shrunk_to_the_lie(self):
-        runs = (run_group_seed(s, HOSTILE, range(3, 7), engine="blames-nobody") for s in range(50))
+        engine = engine_name("BlamesNobody")
+        runs = (run_group_seed(s, HOSTILE, range(3, 7), engine=engine) for s in range(50))
         outcome = next(outcome for outcome in runs if outcome.kind)
-        shrunk = shrink(outcome, runs=100)
+        shrunk = shrink(outcome, run_schedule, runs=100)
         assert shrunk.kind == outcome.kind == "unnamed"
         assert len(shrunk.schedule.actions) < 8
 

@@ -165,7 +165,7 @@ class TestExhaustive:
         assert not explore(scope, limit=size(ci=10, release=25)).failures
 
     def test_a_broken_engine_is_found(self):
-        found = explore("sends", engine="no-context")
+        found = explore("sends", engine="tests.simulator.mutants:NoContext")
         assert found.failures
         assert run_schedule(found.failures[0].schedule).kind == found.failures[0].kind
 

@@ -9,7 +9,7 @@ from crdtcast.causality.messages import Ended, Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import EndedError
-from crdtcast.simulator import campaign
+from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from tests.effort import seeds
 
@@ -37,11 +37,10 @@ class Checked(GroupEngine):
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
-def test_plain_members_send_and_take(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "group_engine_type", lambda name: Checked)
+def test_plain_members_send_and_take(name: str) -> None:
     before = Checked.plain
     for seed in seeds(8):
-        outcome = campaign.run_group_seed(seed, CAMPAIGNS[name], range(3, 6))
+        outcome = run_group_seed(seed, CAMPAIGNS[name], range(3, 6), engine=f"{__name__}:Checked")
         assert outcome.kind is None, (seed, outcome.failure)
     assert Checked.plain > before + 50 or name not in ("static", "everything")
 

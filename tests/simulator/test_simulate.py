@@ -1,14 +1,18 @@
 """`crdtcast simulate`: options, configuration files, replays, logs, exit codes."""
 
 import json
+import re
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from crdtcast.baselines.simulator.published_world import BASELINES
 from crdtcast.cli import main
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.simulator.plan import RunPlan, load_plan, parse_range
+
+NO_CONTEXT = "tests.simulator.mutants:NoContext"
 
 
 def simulate(*arguments):
@@ -37,28 +41,9 @@ def test_what_operators_had_to_do_is_told():
         f"10 runs, 0 failures; {totals['evict_asked']} evictions asked, {totals['second_steps']} second steps"
         f" ({totals['second_forced']} forced, {totals['second_replaced']} replaced)"
     )
-    assert "second_steps" not in last(simulate("--seeds", "0:1", "--json"))  # nobody to evict
 
 
-@pytest.mark.parametrize("engine", BASELINES)
-def test_a_published_engine(engine, tmp_path):
-    plan = RunPlan(engine=engine)
-    assert plan.run(7).schedule == plan.run(7).schedule
-    result = simulate("--engine", engine, "--members", "2:4", "--seeds", "0:19", "--json")
-    assert result.exit_code == 0, result.output
-    totals = last(result)
-    assert totals["runs"] == 20
-    assert totals["doubled"] and totals["reordered"]
-    assert totals["stable"] == totals["sent"] + totals["delivered"]
-    path = tmp_path / "run.json"
-    path.write_text(plan.run(7).schedule.to_json(), encoding="utf-8")
-    assert simulate("--replay", path).exit_code == 0
-
-
-def test_faults_choose_the_kind_of_group():
-    assert not RunPlan(faults=("loss", "restart")).dynamic
-    assert RunPlan(faults=("loss", "join")).dynamic
-    assert RunPlan(engine="group", faults=("loss",)).dynamic
+def test_faults_instead_of_a_campaign():
     result = simulate("--faults", "loss,join,evict", "--seeds", "0:2", "--members", "3", "--json")
     assert result.exit_code == 0, result.output
     assert "join_asked" in last(result)
@@ -75,7 +60,7 @@ def test_a_mutant_fails_is_written_and_replayed(tmp_path):
         "--campaign",
         "join+leave",
         "--engine",
-        "no-context",
+        NO_CONTEXT,
         "--members",
         "3",
         "--seeds",
@@ -89,6 +74,29 @@ def test_a_mutant_fails_is_written_and_replayed(tmp_path):
     again = simulate("--replay", written[0])
     assert again.exit_code == 1
     assert "1 runs, 1 failures" in again.stdout
+
+
+def test_the_page_shows_an_engine_that_fails():
+    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    shown = re.findall(r"^crdtcast simulate (.* --engine .*)$", page, re.MULTILINE)
+    assert len(shown) == 1
+    result = simulate(*shown[0].split())
+    assert result.exit_code == 1
+    assert "seed 4: tag:" in result.stdout and "5 runs, 1 failures" in result.stdout
+
+
+def test_an_engine_of_your_own_is_found_where_the_command_runs(tmp_path, monkeypatch):
+    (tmp_path / "my_engine.py").write_text(
+        "from crdtcast.engine.group import GroupEngine\n\n\n"
+        "class Fragile(GroupEngine):\n    def tick(self):\n        raise ZeroDivisionError\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    result = simulate("--engine", "my_engine:Fragile", "--seeds", "0:0", "--write", "failed")
+    assert "seed 0: ZeroDivisionError" in result.stdout
+    (written,) = (tmp_path / "failed").iterdir()
+    assert json.loads(written.read_text())["engine"] == "my_engine:Fragile"
+    assert simulate("--replay", written).exit_code == 1
 
 
 def test_logs_are_those_of_real_nodes(tmp_path):
@@ -106,7 +114,7 @@ def test_a_scope():
     assert result.exit_code == 0
     assert "replace: all" in result.stdout
     assert last(result)["states replace"] > 10
-    assert simulate("--exhaustive", "sends", "--engine", "no-context").exit_code == 1
+    assert simulate("--exhaustive", "sends", "--engine", NO_CONTEXT).exit_code == 1
     assert "the first 5 states" in simulate("--exhaustive", "mutual", "--limit", "5").stdout
 
 
@@ -146,15 +154,23 @@ def test_a_file_that_makes_no_sense(tmp_path, text, says):
     ("arguments", "says"),
     [
         (["--campaign", "nonsense"], "unknown campaign 'nonsense'"),
-        (["--engine", "nonsense"], "unknown engine 'nonsense'"),
-        (["--engine", "names", "--campaign", "static"], "fixed set of members"),
+        (["--engine", "nonsense"], "cannot import the engine 'nonsense'"),
+        (["--engine", "nonsense:Engine"], "No module named 'nonsense': write module:Class"),
+        (["--engine", "crdtcast.engine:Nonsense"], "no attribute 'Nonsense': write module:Class"),
+        (["--engine", "crdtcast.engine:__doc__"], "is not a class"),
+        (["--engine", "crdtcast.engine:Engine"], "name a subclass of GroupEngine"),
+        (
+            ["--campaign", "hostile", "--engine", "tests.simulator.mutants:CopiesToAny"],
+            "name a subclass of GroupEngine",
+        ),
+        (
+            ["--campaign", "static", "--engine", "tests.simulator.mutants:KeepsItsId"],
+            "name a subclass of GroupEngine",
+        ),
         (["--faults", "gremlins"], "unknown fault 'gremlins'"),
         (["--members", "0"], "members must be 1 to"),
         (["--members", "x"], "crdtcast simulate: 'x' is not FIRST:LAST"),
         (["--members", "9:3"], "the smaller number comes first, 3:9"),
-        (["--engine", "cbcast", "--campaign", "restart"], "cannot run the campaign 'restart'"),
-        (["--engine", "graph", "--faults", "loss"], "cannot run the fault 'loss'"),
-        (["--engine", "graph", "--members", "1"], "needs 2 members"),
         (["--exhaustive", "nonsense"], "unknown scope 'nonsense'"),
         (["--jobs", "0"], "Invalid value"),
     ],

@@ -7,6 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.baselines.cbcast import CbcastEngine
+from benchmarks.baselines.graph import GraphEngine
+from benchmarks.baselines.interface import CausalEngine
+from benchmarks.baselines.ours import MeasuredEngine
+from benchmarks.baselines.vectors import VectorEngine
 from benchmarks.experiments.models import (
     FixedInterval,
     FixedLatency,
@@ -16,11 +21,6 @@ from benchmarks.experiments.models import (
     WeibullLatency,
 )
 from benchmarks.experiments.timed import Sent, TimedSetup, replay, run_timed, work_of
-from crdtcast.baselines.cbcast import CbcastEngine
-from crdtcast.baselines.graph import GraphEngine
-from crdtcast.baselines.interface import CausalEngine
-from crdtcast.baselines.ours import MeasuredEngine
-from crdtcast.baselines.vectors import VectorEngine
 from crdtcast.causality.member_id import name_of, new_incarnation
 from crdtcast.causality.messages import Digest, Message
 from crdtcast.exceptions import ConfigurationError

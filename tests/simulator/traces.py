@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crdtcast.baselines.simulator.world import World
+from benchmarks.baselines.simulator.world import World
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Durability

@@ -186,19 +186,22 @@ class StopsAtOneWord(GroupEngine):
 
 
 TRUSTING: dict[str, type[GroupEngine]] = {
-    "trusts-cuts": TrustsCuts,
-    "trusts-ends": TrustsEnds,
-    "keeps-all": KeepsAll,
-    "lets-errors-through": LetsErrorsThrough,
-    "blames-nobody": BlamesNobody,
-    "trusts-memories": TrustsMemories,
-    "trusts-frames": TrustsFrames,
-    "trusts-records": TrustsRecords,
-    "takes-any-ballot": TakesAnyBallot,
-    "accepts-anything": AcceptsAnything,
-    "takes-over-anything": TakesOverAnything,
-    "forced-unasked": ForcedUnasked,
-    "takes-any-level": TakesAnyLevel,
-    "keeps-unborn": KeepsUnborn,
-    "stops-at-one-word": StopsAtOneWord,
+    mutant.__name__: mutant
+    for mutant in (
+        TrustsCuts,
+        TrustsEnds,
+        KeepsAll,
+        LetsErrorsThrough,
+        BlamesNobody,
+        TrustsMemories,
+        TrustsFrames,
+        TrustsRecords,
+        TakesAnyBallot,
+        AcceptsAnything,
+        TakesOverAnything,
+        ForcedUnasked,
+        TakesAnyLevel,
+        KeepsUnborn,
+        StopsAtOneWord,
+    )
 }

@@ -1,8 +1,7 @@
 """Schedules written as text: `send a / crash b`, founders and witnesses by letters."""
 
-from crdtcast.engine import Durability
-from crdtcast.simulator.campaign import Outcome, run_schedule
-from crdtcast.simulator.schedule import Action, Schedule
+from crdtcast.simulator.campaign import GroupOutcome, run_schedule
+from crdtcast.simulator.schedule import Action, GroupSchedule
 
 
 def actions(text: str) -> tuple[Action, ...]:
@@ -13,14 +12,12 @@ def actions(text: str) -> tuple[Action, ...]:
     )
 
 
-def play(founders: str, text: str, witnesses: str = "", engine: str | None = None) -> Outcome:
-    """Carry it out, settle, and judge. engine: a mutant."""
-    schedule = Schedule(
-        tuple(founders),
-        Durability.IMMEDIATE,
-        actions(text),
+def play(founders: str, text: str, witnesses: str = "", engine: str | None = None) -> GroupOutcome:
+    """Carry it out, settle, and judge. engine: `module:Class`."""
+    schedule = GroupSchedule(
+        members=tuple(founders),
+        actions=actions(text),
         engine=engine,
-        dynamic=True,
         witnesses=tuple(witnesses),
     )
     return run_schedule(schedule)

@@ -1,33 +1,18 @@
-"""A simulated group of a published engine (`crdtcast.baselines`): links reorder and duplicate, and lose nothing.
+"""A simulated group of a published engine (`benchmarks.baselines`): links reorder and duplicate, and lose nothing.
 
-Actions are those of `crdtcast.baselines.simulator.world` that fit: send, poll, stable, tick, net and dup.
+Actions are those of `benchmarks.baselines.simulator.world` that fit: send, poll, stable, tick, net and dup.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import permutations
-from typing import Any
 
-from crdtcast.baselines import (
-    CbcastEngine,
-    DynamicGraphEngine,
-    GraphEngine,
-    TwoLevelEngine,
-    VectorEngine,
-)
-from crdtcast.baselines.interface import CausalEngine
-from crdtcast.baselines.simulator.network import BaselineNetwork, Packet
+from benchmarks.baselines.interface import CausalEngine
+from benchmarks.baselines.simulator.network import BaselineNetwork, Packet
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.oracle import Checker
 from crdtcast.simulator.schedule import Action
-
-BASELINES: dict[str, type[Any]] = {
-    "cbcast": CbcastEngine,
-    "vectors": VectorEngine,
-    "twolevel": TwoLevelEngine,
-    "graph": GraphEngine,
-    "graph_dynamic": DynamicGraphEngine,
-}
 
 FITTING = ("duplicate", "reorder")
 """The faults that the published algorithms are made for."""
@@ -39,11 +24,11 @@ _PATIENCE = 8
 class BaselineWorld:
     """Engines, network and oracle of one run; members are their own incarnations."""
 
-    def __init__(self, names: tuple[str, ...], engine: str) -> None:
+    def __init__(
+        self, names: tuple[str, ...], make: Callable[[str, tuple[str, ...]], CausalEngine]
+    ) -> None:
         self.names = names
-        self.engines: dict[str, CausalEngine] = {
-            name: BASELINES[engine](name, names) for name in names
-        }
+        self.engines: dict[str, CausalEngine] = {name: make(name, names) for name in names}
         self.network: BaselineNetwork = BaselineNetwork(names)
         self.checker: Checker = Checker(names)
         self.counts: Counter[str] = Counter()

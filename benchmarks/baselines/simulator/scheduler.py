@@ -6,8 +6,8 @@ Lists are walked in a fixed order and `random.Random` is seeded with an integer,
 import random
 from collections.abc import Iterator
 
-from crdtcast.baselines.simulator.published_world import BaselineWorld
-from crdtcast.baselines.simulator.world import World
+from benchmarks.baselines.simulator.published_world import BaselineWorld
+from benchmarks.baselines.simulator.world import World
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.schedule import Action
 

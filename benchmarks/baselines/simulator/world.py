@@ -12,8 +12,8 @@ Actions (members by name):
 from collections import Counter
 from itertools import combinations
 
-from crdtcast.baselines.simulator.host import BaselineHost
-from crdtcast.baselines.simulator.network import BaselineNetwork, Packet
+from benchmarks.baselines.simulator.host import BaselineHost
+from benchmarks.baselines.simulator.network import BaselineNetwork, Packet
 from crdtcast.causality.messages import Transmit
 from crdtcast.engine import Durability, Engine
 from crdtcast.exceptions import CrdtcastError

@@ -3,6 +3,7 @@
 The wall clock would find it on some machines, and other things as well.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +12,12 @@ from types import FrameType
 from typing import Any
 
 import crdtcast.engine
+from crdtcast.engine.group import GroupEngine
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.hostile import trusting_engines
 
 LINES = 100_000
 """Of one call. An honest step of a small group runs some hundreds, seldom some thousands."""
-_WATCHED = (str(Path(crdtcast.engine.__file__).parent), trusting_engines.__file__)
-"""Files of engines; those of mutants, too."""
+_ENGINE = str(Path(crdtcast.engine.__file__).parent)
 
 
 class _TooLong(BaseException):
@@ -25,14 +25,17 @@ class _TooLong(BaseException):
 
 
 @contextmanager
-def limited(what: str, lines: int = LINES) -> Iterator[None]:
+def limited(
+    what: str, engine_type: type[GroupEngine] = GroupEngine, lines: int = LINES
+) -> Iterator[None]:
     """Raises Failure, of the kind `hang`, in the middle of a call in which the engine runs more lines."""
     left = lines
+    watched = (_ENGINE, inspect.getfile(engine_type))
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
         if event == "call":
-            return count if frame.f_code.co_filename.startswith(_WATCHED) else None
+            return count if frame.f_code.co_filename.startswith(watched) else None
         left -= 1
         if left < 0:
             raise _TooLong(f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}")

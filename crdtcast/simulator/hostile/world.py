@@ -150,7 +150,7 @@ class HostileWorld(GroupWorld):
             return self.of_the_liar(lambda: super(HostileWorld, self)._do(verb, arguments))
         if verb == "calm":  # many actions
             return super()._do(verb, arguments)
-        with limited(f"{verb} {arguments}"):
+        with limited(f"{verb} {arguments}", self.engine_type):
             done = super()._do(verb, arguments)
         if done and verb in ("crash", "revive"):
             machine = self.machines[str(arguments[0])]
@@ -246,7 +246,7 @@ class HostileWorld(GroupWorld):
             if isinstance(content, Bytes):
                 content = self._decoded(content.body)
             if content is not None:
-                with limited(f"{machine.me} takes a {type(content).__name__}"):
+                with limited(f"{machine.me} takes a {type(content).__name__}", self.engine_type):
                     self._take(machine, parcel.sender, content)
         except RemoteProtocolError as error:
             self._refused(machine, str(error))
@@ -424,7 +424,7 @@ class HostileWorld(GroupWorld):
         )
         honest = JoinerEntry(incarnation, liar.me, joined, ())
         self.counts["letters"] += 1
-        with limited("a joiner"):
+        with limited("a joiner", self.engine_type):
             try:
                 entry = unpack_entry(mutation.entry(honest) or pack_entry(honest))
                 engine = self.engine_type(entry.incarnation, entry.state)

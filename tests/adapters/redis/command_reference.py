@@ -1,6 +1,6 @@
 """docs/redis-commands.md, made from the one table of commands: what works, what differs, what is refused.
 
-`python -m crdtcast.adapters.redis.ops.command_reference PAGE` writes PAGE anew; a server is started for its list.
+`python -m tests.adapters.redis.command_reference PAGE` writes PAGE anew; a server is started for its list.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.commands.table import Command, CommandKind, Table
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import RawClient
 
-PROGRAM = "python -m crdtcast.adapters.redis.ops.command_reference docs/redis-commands.md"
+PROGRAM = "python -m tests.adapters.redis.command_reference docs/redis-commands.md"
 
 _SECTIONS = {
     "string": "Strings and numbers",

@@ -1,0 +1,26 @@
+"""Classes of your own by name, `module:Class`: on the command line, in a configuration file and in a schedule."""
+
+import os
+import sys
+from importlib import import_module
+
+from crdtcast.exceptions import ConfigurationError
+
+
+def load_class(name: str) -> type[object]:
+    """The class `module:Class`; modules are also looked for in the current directory.
+
+    Raises ConfigurationError if there is none of that name.
+    """
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found: object = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"cannot import the engine {name!r}: {error}: write module:Class"
+        ) from error
+    if not isinstance(found, type):
+        raise ConfigurationError(f"the engine {name!r} is not a class")
+    return found
