@@ -31,13 +31,3 @@ class Lifecycle(Generic[P, E]):
                 f"no transition from {self._phase.name} by {event.name}"
             ) from None
         return self._phase
-
-
-def diagram(table: Mapping[tuple[P, E], P], start: P) -> str:
-    """The table as a Mermaid state diagram, for a page of the documentation."""
-    ends = sorted({phase.name for phase in table.values()} - {phase.name for phase, _ in table})
-    arrows = [
-        f"{here.name} --> {there.name}: {event.value}" for (here, event), there in table.items()
-    ]
-    lines = [f"[*] --> {start.name}", *arrows, *(f"{end} --> [*]" for end in ends)]
-    return "\n    ".join(["stateDiagram-v2", *lines]) + "\n"

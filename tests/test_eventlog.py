@@ -11,9 +11,10 @@ import pytest
 
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.eventlog import owner
-from crdtcast.eventlog.format import COLUMNS, Event, EventKind, LoggedCut, LoggedView, LogReader
+from crdtcast.eventlog.format import COLUMNS, Event, EventKind, LoggedCut, LoggedView
 from crdtcast.eventlog.writer import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from tests.log_reader import LogReader
 
 ME, OTHER = "a.000000000001", "b.000000000001"
 

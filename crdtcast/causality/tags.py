@@ -5,7 +5,7 @@ the highest counter of a downward-closed set of dots. A *tag* is what the applic
 "before or concurrent" exactly (end-to-end happens-before, Younes 2023, chapter 3).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import ge
@@ -41,14 +41,6 @@ def merge_into(vector: dict[str, int], other: Vector) -> None:
     for origin, counter in other.items():
         if counter > vector.get(origin, 0):
             vector[origin] = counter
-
-
-def merged(vectors: Iterable[Vector]) -> dict[str, int]:
-    """The least upper bound of several vectors."""
-    result: dict[str, int] = {}
-    for vector in vectors:
-        merge_into(result, vector)
-    return result
 
 
 def dominates(larger: Vector, smaller: Vector) -> bool:

@@ -6,15 +6,12 @@ JSON lines, one event a line, every line complete in itself. A segment is writte
 
 import enum
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from crdtcast.causality.tags import Dot
-from crdtcast.exceptions import UnusableInputError
 
 SCHEMA_VERSION = 1
 SEALED = ".jsonl"
@@ -232,34 +229,3 @@ def view_after(view: LoggedView, event: Event) -> LoggedView:
     return LoggedView(
         event.epoch or 0, event.view or "", tuple(sorted(voters)), max(view.level, event.level or 0)
     )
-
-
-class LogReader:
-    """Reads a directory of segments sequentially: one incarnation after the other, each in the order of `seq`.
-
-    `torn` counts the lines skipped so far. The pure-Python counterpart of the Spark ingest, for oracles and small logs.
-    """
-
-    def __init__(self, directory: Path | str) -> None:
-        self.torn: int = 0
-        self._directory = Path(directory)
-
-    def __iter__(self) -> Iterator[Event]:
-        try:
-            names = sorted(
-                entry.name
-                for entry in self._directory.iterdir()
-                if entry.name.endswith((SEALED, OPEN))
-            )
-        except OSError as error:
-            raise UnusableInputError(
-                f"cannot read event logs in {self._directory}: {error}"
-            ) from error
-        for name in names:
-            with open(self._directory / name, "rb") as segment:
-                for line in segment:
-                    event = parse_line(line) if line.endswith(b"\n") else None
-                    if event is None:
-                        self.torn += 1
-                    else:
-                        yield event

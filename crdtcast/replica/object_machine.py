@@ -205,8 +205,7 @@ class ObjectMachine(StateMachine):
             self._copies.load(copies)
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
-        """What the message's operations still mean after all that the group has done: see
-        `crdtcast.datatypes.rebasing`.
+        """What the message's operations still mean after all that the group has done: a three-way comparison.
 
         Operations that only add are always sent again. Operations that remove something yield, with a line in the log,
         if the group has changed it since. They also yield if its former state is unknown, as for a large object. Raises

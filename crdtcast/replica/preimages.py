@@ -1,7 +1,8 @@
 """States of objects before own operations, until those are stable.
 
 A member that is evicted meanwhile, and comes back, compares them with the group's current states, and sends again what
-an operation still means: see `crdtcast.datatypes.rebasing`, which this file calls for one operation at a time.
+an operation still means: a three-way comparison per object, one operation at a time. Sent again unchanged, operations
+would come after all that the group did meanwhile, and an old removal would erase writes that it has never seen.
 """
 
 from collections import deque

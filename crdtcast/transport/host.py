@@ -220,10 +220,6 @@ class SharedLinks(Endpoint):
 
     # Processes to dial
 
-    def dial(self, address: Address) -> None:
-        """Dial that address until the name of its process is known; then keep the link."""
-        self._with_links(lambda links: self._keep(links, links.add_address(address)))
-
     def want(self, name: str) -> None:
         """Keep a link with that process, if its address is known. It may have moved since it was dialled first, unless
         the options give that address.

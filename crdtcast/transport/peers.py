@@ -185,12 +185,6 @@ class PeerTable:
         self.dialled.append(peer)
         return peer
 
-    def add_address(self, address: Address) -> LinkPeer:
-        """Add a peer for `address`, of unknown name; the caller runs `keep_linked`."""
-        peer = self._new_peer(None, address)
-        self.dialled.append(peer)
-        return peer
-
     def forget(self, name: str) -> None:
         """Stop dialling `name`. A link that is up stays."""
         for peer in [peer for peer in self.dialled if peer.name == name]:

@@ -35,14 +35,6 @@ def dot(struct: str) -> dict[str, Column]:
     return {"origin": F.col(f"{struct}.origin"), "counter": F.col(f"{struct}.counter")}
 
 
-def other_dot(struct: str) -> dict[str, Column]:
-    """The second message of the finding is the one in this struct column."""
-    return {
-        "other_origin": F.col(f"{struct}.origin"),
-        "other_counter": F.col(f"{struct}.counter"),
-    }
-
-
 def apply(frame: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     """The findings of all `rules` on the rows of `frame`."""
     of_the_row = {"group", "replica", "incarnation"}

@@ -27,9 +27,9 @@ from crdtcast.datatypes import (
     TwoPhaseSet,
     sequence,
 )
-from crdtcast.datatypes.rebasing import rebased
 from crdtcast.engine import Parked, Standing
 from crdtcast.testing import Call
+from tests.datatypes.rebasing import rebased
 from tests.engine.town import Town
 from tests.node.boards import OldBoard
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import Arrival, Arrived, Entry, SharedList, SharedText
 from crdtcast.datatypes.elements import GONE, SequenceElement
-from crdtcast.datatypes.rebasing import rebased
 from crdtcast.datatypes.sequence import Positions
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 from crdtcast.testing import Group, VisibleOperation, check_crdt, check_every_order, weighted
 from crdtcast.testing.group import Call
 from tests.datatypes import cases
 from tests.datatypes.cases import Case
+from tests.datatypes.rebasing import rebased
 
 indices = st.integers(-3, 4)
 letters = st.sampled_from("abcdefgh")

@@ -9,9 +9,10 @@ from crdtcast.causality.messages import Message
 from crdtcast.engine import PROGRAM, GroupEngine, Span, Standing
 from crdtcast.engine.views import Decided
 from crdtcast.eventlog.durable_log import DurableLog
-from crdtcast.eventlog.format import EventKind, LogReader
+from crdtcast.eventlog.format import EventKind
 from crdtcast.journal.noting_store import noted
 from crdtcast.journal.saved import JournalBatch, pack_batch, unpack_batch
+from tests.log_reader import LogReader
 
 
 def said(engine: GroupEngine) -> list[Message]:

@@ -13,10 +13,11 @@ import trio
 from crdtcast import Member
 from crdtcast.eventlog.check.check import check_logs
 from crdtcast.eventlog.durable_log import DurableLog
-from crdtcast.eventlog.format import Event, EventKind, LogReader
+from crdtcast.eventlog.format import Event, EventKind
 from crdtcast.eventlog.writer import Rotation
 from crdtcast.journal.saved import Happened
 from tests.journal.test_members import Country, country
+from tests.log_reader import LogReader
 from tests.node.group_support import members_are
 from tests.node.network import eventually, simulated
 

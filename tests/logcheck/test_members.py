@@ -9,10 +9,11 @@ import pytest
 
 from crdtcast.causality.tags import Dot
 from crdtcast.eventlog.check import Checked, Problem, check_logs
-from crdtcast.eventlog.format import Event, EventKind, LoggedCut, LogReader
+from crdtcast.eventlog.format import Event, EventKind, LoggedCut
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
 from tests.effort import seeds
+from tests.log_reader import LogReader
 from tests.logcheck.event_logs import Logs, write_logs
 
 from .village import Village

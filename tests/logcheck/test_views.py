@@ -12,10 +12,11 @@ import pytest
 from crdtcast.causality.member_id import base_of, joined_by
 from crdtcast.causality.tags import Dot
 from crdtcast.eventlog.check import Problem, check_logs
-from crdtcast.eventlog.format import Event, EventKind, LoggedCut, LogReader
+from crdtcast.eventlog.format import Event, EventKind, LoggedCut
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
 from tests.effort import seeds, size
+from tests.log_reader import LogReader
 from tests.logcheck.event_logs import Logs, write_logs
 
 Planted: TypeAlias = tuple[Problem, str, str] | None

@@ -189,7 +189,9 @@ async def is_cut_while_it_dials(pair: Pair) -> None:
 async def has_two_addresses(pair: Pair) -> None:
     for host in ("mem", "memory"):
         links = pair.a.node.links()
-        pair.a.node._keep(links, links.add_address((host, B)))
+        peer = links._new_peer(None, (host, B))
+        links.dialled.append(peer)
+        pair.a.node._keep(links, peer)
     await pair.attempts.next(2)
     pair.attempts.reach(B)
     await pair.comes_to(LinkPhase.UP)

@@ -235,17 +235,6 @@ Rebased: TypeAlias = "tuple[list[Mine], list[Part]]"
 """The same messages, each standing for itself; and the parts that yield whatever the group has."""
 
 
-def rebased(mine: Sequence[Mine]) -> Rebased:
-    """Like `rebasing`, in one call."""
-    steps = rebasing(mine)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            result: Rebased = ended.value
-            return result
-
-
 def rebasing(mine: Iterable[Mine]) -> Generator[None, None, Rebased]:
     """Compare the messages with each other, one in each step. `mine` may be lazy: each step takes one message."""
     told, yielding = yield from _against_what_was_of_others(mine)

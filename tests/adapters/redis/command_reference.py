@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crdtcast.adapters.redis.commands.differences import DIFFERENCES
 from crdtcast.adapters.redis.commands.refusals import instead
 from crdtcast.adapters.redis.commands.table import Command, CommandKind, Table
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import RawClient
+from tests.adapters.redis.differences import DIFFERENCES
 
 PROGRAM = "python -m tests.adapters.redis.command_reference docs/redis-commands.md"
 

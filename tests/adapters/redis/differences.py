@@ -1,5 +1,5 @@
 """How the commands that the gateway executes differ from a plain server's, mostly between regions. Only texts:
-`tests/adapters/redis/command_reference.py` writes them to docs/redis-commands.md.
+`command_reference.py` writes them to docs/redis-commands.md.
 """
 
 _FAMILIES = (

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.commands import WRITES
-from crdtcast.adapters.redis.commands.differences import DIFFERENCES
 from crdtcast.adapters.redis.commands.refusals import KNOWN
 from crdtcast.adapters.redis.commands.table import CommandKind, Table
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer
 from tests.adapters.redis.command_reference import PROGRAM, ServerList, ask, names_on, page
+from tests.adapters.redis.differences import DIFFERENCES
 
 PAGE = Path(__file__).parents[3] / "docs" / "redis-commands.md"
 ROWS = [

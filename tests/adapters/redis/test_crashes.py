@@ -13,6 +13,7 @@ import redis
 from crdtcast.adapters.redis import crash_points
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
 from crdtcast.eventlog.check import check_logs
+from tests.adapters.redis import named_points
 from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
 from tests.adapters.redis.regression_support import until
 from tests.effort import examples, first_seed
@@ -55,13 +56,13 @@ def test_every_point_in_the_code_is_one_that_is_tested() -> None:
     code = "".join(file.read_text() for file in folder.rglob("*.py"))
     points = re.findall(r"\bcrash_point\(\s*\"([^\"]+)\"", code)
     named = [
-        *crash_points.POINTS,
-        *crash_points.RECORDED_POINTS,
-        *crash_points.HIDING_POINTS,
+        *named_points.POINTS,
+        *named_points.RECORDED_POINTS,
+        *named_points.HIDING_POINTS,
     ]
-    named += [*crash_points.JOIN_POINTS, *crash_points.GIVING_POINTS, *crash_points.REPAIR_POINTS]
+    named += [*named_points.JOIN_POINTS, *named_points.GIVING_POINTS, *named_points.REPAIR_POINTS]
     assert sorted(points) == sorted(named)
-    assert set(PASSES) == set(crash_points.POINTS)
+    assert set(PASSES) == set(named_points.POINTS)
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def test_a_gateway_killed_at_each_named_point_loses_and_doubles_nothing(
 ) -> None:
     gateway = cluster["b"].gateway
     with load(cluster, "points") as running:
-        for point in crash_points.POINTS:
+        for point in named_points.POINTS:
             print("point", point)
             gateway.stop()
             with dying_at(gateway, point, PASSES[point], monkeypatch):

@@ -26,10 +26,11 @@ from crdtcast.adapters.redis.store.effects import (
     encode,
 )
 from crdtcast.eventlog.check import check_logs
-from crdtcast.eventlog.format import EventKind, LogReader
+from crdtcast.eventlog.format import EventKind
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
+from tests.log_reader import LogReader
 from tests.preloaded import crdtcast
 
 LATER = (str(Path(__file__).with_name("later_program.py")),)

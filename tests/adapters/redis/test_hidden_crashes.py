@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from crdtcast.adapters.redis import crash_points
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
 from crdtcast.exceptions import ServerError
+from tests.adapters.redis import named_points
 from tests.adapters.redis.regression_support import PATIENCE, call
 from tests.adapters.redis.test_crashes import append_only_file, dying_at, lose_the_end_of_the_file
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 NAMES = ("a", "b")
 METADATA_DB = "15"
-PREPARED, SENT, ANSWERED = crash_points.HIDING_POINTS
+PREPARED, SENT, ANSWERED = named_points.HIDING_POINTS
 Words = tuple[tuple[str, ...], ...]
 PLAIN: Words = (("HDEL", "k", "f"),)
 """The gateway knows what it does."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from crdtcast.adapters.redis.group.rebase import Flush, Mine, Removal, Write, rebased
+from crdtcast.adapters.redis.group.rebase import Flush, Mine, Removal, Write
 from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import (
@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.store.effects import (
     Reg,
 )
 from crdtcast.exceptions import UnusableInputError
+from tests.adapters.redis.rebased import rebased
 from tests.effort import seeds
 
 KEY = b"k"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis import crash_points
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
+from tests.adapters.redis import named_points
 from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
 from tests.adapters.redis.test_crashes import (
     NAMES,
@@ -20,7 +20,7 @@ from tests.effort import EFFORT, first_seed
 
 pytestmark = pytest.mark.process
 
-POINTS = (*crash_points.RECORDED_POINTS, "exec-sent", "exec-answered", "client-answered")
+POINTS = (*named_points.RECORDED_POINTS, "exec-sent", "exec-answered", "client-answered")
 """Reserved, not sent; derived, not told; executed, not answered; recorded, not derived; the next commit answered."""
 PASSES = {"client-answered": 2}
 """How often a point is passed before the gateway dies there, if not 9 times: this one is passed every other second."""

@@ -11,7 +11,7 @@ import trio
 
 from crdtcast.adapters.redis.group import reissue as returning_module
 from crdtcast.adapters.redis.group.preimages import taken_name
-from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal, rebased
+from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal
 from crdtcast.adapters.redis.group.reissue import GatewayReissue
 from crdtcast.adapters.redis.store import value_pages
 from crdtcast.adapters.redis.store.effects import (
@@ -26,6 +26,7 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Parked, ParkedOperation, Standing
 from tests.adapters.redis.copy_support import FakeServer
+from tests.adapters.redis.rebased import rebased
 
 ENDED = "c.1"
 

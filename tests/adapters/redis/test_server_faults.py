@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis import crash_points
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import RawClient
+from tests.adapters.redis import named_points
 from tests.adapters.redis.disk_support import fill, small_disk
 from tests.adapters.redis.fault_load import Load, check_cluster
 from tests.adapters.redis.regression_support import until
@@ -92,7 +92,7 @@ def test_member_killed_while_it_is_filled_loses_nothing(
     region = cluster["b"]
     region.close()
     with load(cluster, "filled", refilled="b") as running:
-        for point in crash_points.JOIN_POINTS:
+        for point in named_points.JOIN_POINTS:
             print("point", point)
             region.gateway.stop()
             with dying_at(region.gateway, point, 1, monkeypatch):
@@ -108,7 +108,7 @@ def test_joiner_killed_at_a_named_point_is_let_in_later(
 ) -> None:
     region = cluster["c"]
     with load(cluster, "joins", refilled="c") as running:
-        for point in crash_points.JOIN_POINTS if EFFORT.runs_slow else OFTEN:
+        for point in named_points.JOIN_POINTS if EFFORT.runs_slow else OFTEN:
             print("point", point)
             assert region.command("LEAVE") == "OK"
             region.close()

@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 from crdtcast.causality.messages import Message
-from crdtcast.causality.tags import Tag, Vector, covers, merged
+from crdtcast.causality.tags import Tag, Vector, covers, merge_into
 from crdtcast.engine import Engine
 from tests.adapters.redis.designs.copied.faults import CopyFault
 from tests.adapters.redis.designs.copied.giver import Copy, Giving
@@ -139,7 +139,8 @@ class Replica:
         self.counts["beyond"] += receiving.is_ahead
         self._replace(receiving.key, values)
         assert receiving.copy is not None
-        stable = merged((self.engine.stable, receiving.copy.stable))
+        stable = dict(self.engine.stable)
+        merge_into(stable, receiving.copy.stable)
         self.came_with = _unstable(log, receiving.key, stable)
         self.had = _unstable(self.log, receiving.key, stable)
         return True
