@@ -28,8 +28,7 @@ class Campaign:
         that the second half meets members that have just come back; and as many while a joiner fetches a copy, so that
         what is sent meanwhile is stable before the copy is completed. apart: how many of the pairs of founders, of 1,
         have no link with each other until the group settles. exodus: whether all leave at once in the end. hostile:
-        whether one founder is. founding: whether the group has not begun at first. happens: counters that each rise at
-        least once in ten runs.
+        whether one founder is. founding: whether the group has not begun at first.
     """
 
     faults: Faults
@@ -41,7 +40,6 @@ class Campaign:
     exodus: bool = False
     hostile: bool = False
     founding: bool = False
-    happens: tuple[str, ...] = ()
 
     def found(
         self, chance: random.Random, members: range
@@ -56,56 +54,37 @@ class Campaign:
 NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
 """Machines' names; those beyond the founders join later."""
 
-_OFTEN = ("dropped", "doubled", "reordered", "cuts", "mutes", "repairs", "held_digests")
-_EVICTIONS = ("evictions", "views", "reissued")
-
 CAMPAIGNS: dict[str, Campaign] = {
-    "static": Campaign(faults=Faults.named(NETWORK), happens=_OFTEN),
+    "static": Campaign(faults=Faults.named(NETWORK)),
     "join+leave": Campaign(
         faults=Faults.named((*NETWORK, "join", "leave", "ghost")),
-        happens=(*_OFTEN, "joined", "bulk_joins", "left", "sweeps", "ghosts"),
     ),
     "restart": Campaign(
         faults=Faults.named((*NETWORK, "restart", "torn")),
         limits=RunLimits(torn=4),
-        happens=(*_OFTEN, "restarts", "events_lost", "torn", "reissued", "sweeps"),
     ),
     "one-eviction": Campaign(
         faults=Faults.named((*NETWORK, "restart", "crash", "evict", "ghost")),
         limits=RunLimits(evictions=1, deaths=1),
         witnesses=1,
         pairs=0.4,
-        happens=(*_OFTEN, *_EVICTIONS, "restarts", "deaths", "ghosts"),
     ),
     "two-evictions": Campaign(
         faults=Faults.named((*NETWORK, "restart", "crash", "evict", "join")),
         limits=RunLimits(evictions=2, deaths=2, joins=2),
         witnesses=1,
         pairs=0.15,
-        happens=(*_OFTEN, *_EVICTIONS, "restarts", "deaths", "joined"),
     ),
     "everything": Campaign(
         faults=Faults.named(
             (*NETWORK, "restart", "torn", "crash", "join", "leave", "evict", "ghost")
         ),
         witnesses=1,
-        happens=(
-            *_OFTEN,
-            *_EVICTIONS,
-            "restarts",
-            "torn",
-            "deaths",
-            "joined",
-            "left",
-            "sweeps",
-            "ghosts",
-        ),
     ),
     "return": Campaign(
         faults=replace(Faults.named(("partition", "restart", "torn", "evict")), restart=20),
         limits=RunLimits(evictions=2, torn=3),
         calm=12,
-        happens=("restarts_returning", "torn", "evictions", "reissued"),
     ),
     "set-back": Campaign(
         faults=replace(
@@ -114,13 +93,11 @@ CAMPAIGNS: dict[str, Campaign] = {
             evict=15,
         ),
         limits=RunLimits(joins=2, leaves=1, evictions=3),
-        happens=("set_back", "rolled_back", "evictions", "joined", "left", "restarts"),
     ),
     "copies": Campaign(
         faults=replace(Faults.named(("loss", "partition", "restart", "join", "leave")), join=15),
         limits=RunLimits(joins=5, leaves=1),
         calm=8,
-        happens=("bulk_joins", "joined", "restarts"),
     ),
     "exodus": Campaign(
         faults=replace(
@@ -132,7 +109,6 @@ CAMPAIGNS: dict[str, Campaign] = {
             evict=8,
         ),
         limits=RunLimits(joins=4, leaves=4, evictions=2),
-        happens=("left", "joined", "deaths", "evictions"),
     ),
     "regions": Campaign(
         faults=replace(
@@ -144,7 +120,6 @@ CAMPAIGNS: dict[str, Campaign] = {
         ),
         limits=RunLimits(joins=4, evictions=2),
         pairs=1,
-        happens=("cuts", "joined", "views"),
     ),
     "withdrawn": Campaign(
         faults=replace(
@@ -153,7 +128,6 @@ CAMPAIGNS: dict[str, Campaign] = {
             withdraw=10,
         ),
         limits=RunLimits(joins=2, evictions=6, deaths=1),
-        happens=("evictions", "withdrawn", "joined", "restarts"),
     ),
     "contested": Campaign(
         faults=replace(
@@ -163,24 +137,20 @@ CAMPAIGNS: dict[str, Campaign] = {
             join=15,
         ),
         limits=RunLimits(joins=3, leaves=3, evictions=8),
-        happens=("evictions", "left", "joined", "restarts", "views"),
     ),
     "all-leave": Campaign(
         faults=Faults.named((*NETWORK, "restart", "join", "crash", "evict")),
         limits=RunLimits(joins=2, deaths=1, evictions=1),
         exodus=True,
-        happens=("left", "joined", "restarts"),
     ),
     "founders-die": Campaign(
         faults=replace(Faults.named((*NETWORK, "crash", "join", "evict")), crash=10, join=20),
         limits=RunLimits(joins=5, deaths=3, evictions=4),
-        happens=("deaths", "joined", "evictions"),
     ),
     "apart": Campaign(
         faults=Faults.named(("loss", "restart", "join", "evict", "crash", "clock")),
         limits=RunLimits(joins=2, deaths=1, evictions=2),
         apart=0.4,
-        happens=("evictions", "joined", "restarts"),
     ),
     "levels": Campaign(
         faults=replace(
@@ -190,21 +160,11 @@ CAMPAIGNS: dict[str, Campaign] = {
             join=12,
         ),
         limits=RunLimits(joins=4, evictions=1),
-        happens=(
-            "upgrades",
-            "downgrades",
-            "raised",
-            "outdated",
-            "not_raised",
-            "joined",
-            "evictions",
-        ),
     ),
     "force": Campaign(
         faults=Faults.named((*NETWORK, "restart", "evict", "force")),
         limits=RunLimits(evictions=2),
         pairs=0.3,
-        happens=("forced", "forced_cuts"),
     ),
     "founding": Campaign(
         faults=Faults.named((*NETWORK, "restart", "crash", "join", "evict")),
@@ -212,35 +172,11 @@ CAMPAIGNS: dict[str, Campaign] = {
         witnesses=1,
         pairs=0.2,
         founding=True,
-        happens=(
-            "late",
-            "begun_by_hearsay",
-            "raised_ids",
-            "restarts_in_round",
-            "memory_lost",
-            "cuts",
-            "mutes",
-            "restarts",
-            "deaths",
-            "joined",
-            "evictions",
-        ),
     ),
     "hostile": Campaign(
         faults=Faults.named((*NETWORK, "restart", "join", "evict")),
         limits=RunLimits(evictions=1, joins=2),
         hostile=True,
-        happens=(
-            "lies",
-            "twisted",
-            "letters",
-            "letters_refused",
-            "refused_frames",
-            "undecodable",
-            "evictions",
-            "joined",
-            "restarts",
-        ),
     ),
 }
 

@@ -133,16 +133,12 @@ KNOWN = frozenset(_TEXTS) - {"CLIENT", "CONFIG"}
 
 def refusal(name: str, *, writes: bool) -> str:
     """The error text for a refused command; `name` in capitals, a subcommand after a blank."""
-    template, hint = _text_of(name, writes)
+    template, hint = text_of(name, writes=writes)
     return template.format(name=name, hint=hint)
 
 
-def instead(name: str, *, writes: bool) -> str:
-    """What to use instead of a refused command, or why it is refused."""
-    return _text_of(name, writes)[1]
-
-
-def _text_of(name: str, writes: bool) -> tuple[str, str]:
+def text_of(name: str, *, writes: bool) -> tuple[str, str]:
+    """The template of the error text of a refused command; and what to use instead, or why it is refused."""
     return _TEXTS.get(name.partition(" ")[0]) or (
         (_WRITE, _TODAY) if writes else (_OTHER, _ADMINISTRATION)
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crdtcast.adapters.redis.commands.refusals import instead
+from crdtcast.adapters.redis.commands.refusals import text_of
 from crdtcast.adapters.redis.commands.table import Command, CommandKind, Table
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import RawClient
@@ -120,7 +120,7 @@ def entries(table: Table, commands: Iterable[Command]) -> list[CommandEntry]:
 
 def _said(command: Command) -> tuple[str, str]:
     if command.kind is CommandKind.REFUSED:
-        return "refused", instead(command.name, writes="write" in command.flags)
+        return "refused", text_of(command.name, writes="write" in command.flags)[1]
     text = DIFFERENCES.get(command.name) or DIFFERENCES.get(command.name.partition(" ")[0], "")
     return ("works, but" if text else "works"), text
 
