@@ -1,5 +1,5 @@
-"""A group in one process, driven action by action: what happens is a list that replays, shrinks and fits into a file.
+"""A group in one process, driven by a list of actions that can be replayed, shrunk and written to a file.
 
-It runs the engine of production. The network, the journals and the applications are simulated here, and an oracle
+It runs the production engine. The network, the journals and the applications are simulated, and an oracle
 (`crdtcast.simulator.oracle`) watches the applications. Nothing depends on clocks or on PYTHONHASHSEED.
 """

@@ -6,7 +6,7 @@ from crdtcast.simulator.cli import simulate
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the campaign that the arguments (default: the command line's) ask for; the exit code."""
+    """Run the campaign that the arguments (default: those of the command line) name. Returns the exit code."""
     try:
         simulate.main(arguments, prog_name="python -m crdtcast.simulator")
     except SystemExit as end:

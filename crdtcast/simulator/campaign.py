@@ -26,10 +26,9 @@ GroupOutcome: TypeAlias = Outcome[GroupSchedule]
 
 
 def group_world(schedule: GroupSchedule, observer: RunObserver | None = None) -> GroupWorld:
-    """The group of a schedule before its actions. A class that the schedule names takes the place of the one that it is
-    a subclass of.
+    """The group of a schedule before its actions. A class that the schedule names replaces its base class.
 
-    Raises ConfigurationError if there is no such class, or this group has no place for it.
+    Raises ConfigurationError if there is no such class, or this group cannot use it.
     """
     founders, witnesses = schedule.members, schedule.witnesses
     own = GroupEngine if schedule.engine is None else load_class(schedule.engine)
@@ -50,7 +49,10 @@ def group_world(schedule: GroupSchedule, observer: RunObserver | None = None) ->
 
 
 def run_schedule(schedule: GroupSchedule, logs: Path | None = None) -> GroupOutcome:
-    """Replay a schedule, then let everything settle. `logs`: directory for event logs."""
+    """Replay a schedule, then let everything settle.
+
+    logs: directory for event logs.
+    """
     observer = None if logs is None else GroupLogs(logs)
     return _run(group_world(schedule, observer), schedule, schedule.actions, observer)
 
@@ -63,7 +65,11 @@ def run_group_seed(
     engine: str | None = None,
     logs: Path | None = None,
 ) -> GroupOutcome:
-    """One random run of a campaign. engine: see `group_world`. `logs`: directory for event logs."""
+    """One random run of a campaign.
+
+    engine: see `group_world`.
+    logs: directory for event logs.
+    """
     chance = random.Random(seed)
     founders, witnesses = campaign.found(chance, members)
     observer = None if logs is None else GroupLogs(logs)

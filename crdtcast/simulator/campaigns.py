@@ -1,4 +1,4 @@
-"""Campaigns by name: which faults, how much of each, and how many machines found the group."""
+"""Campaigns by name: their faults, the limits of these, and the kind of group."""
 
 import random
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from crdtcast.simulator.faults import NETWORK, Faults
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """How often a run may do what changes the group for good."""
+    """How often a run may change the group permanently."""
 
     joins: int = 3
     leaves: int = 2
@@ -23,12 +23,14 @@ class RunLimits:
 class Campaign:
     """A fault model with limits.
 
-    witnesses: how many a part of the groups has. pairs: how many of the groups, of 1, are founded by two only, so that
-        one that is evicted leaves no majority. calm: rounds in the middle of a run in which nothing goes wrong, so
-        that the second half meets members that have just come back; and as many while a joiner fetches a copy, so that
-        what is sent meanwhile is stable before the copy is completed. apart: how many of the pairs of founders, of 1,
-        have no link with each other until the group settles. exodus: whether all leave at once in the end. hostile:
-        whether one founder is. founding: whether the group has not begun at first.
+    witnesses: the number of witnesses in some of the groups.
+    pairs: the share of groups with only two founders, so that an eviction leaves no majority.
+    calm: rounds without faults. They come in the middle of a run, so that the second half meets members that have just
+        come back; and while a joiner fetches a copy, so that messages sent meanwhile are stable before it is complete.
+    apart: the share of pairs of founders that have no link until the group settles.
+    exodus: whether all members leave at the same time in the end.
+    hostile: whether one founder is hostile.
+    founding: whether a run starts before the group has begun.
     """
 
     faults: Faults
@@ -44,7 +46,7 @@ class Campaign:
     def found(
         self, chance: random.Random, members: range
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the founders of a run, and of those of them that are witnesses."""
+        """The names of a run's founders, and of the witnesses among them."""
         size = chance.choice(members)
         names = NAMES[: 2 if chance.random() < self.pairs else size]
         witnesses = self.witnesses if len(names) > 2 and chance.random() < 0.3 else 0
@@ -52,7 +54,7 @@ class Campaign:
 
 
 NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
-"""Machines' names; those beyond the founders join later."""
+"""Names of machines; those after the founders join later."""
 
 CAMPAIGNS: dict[str, Campaign] = {
     "static": Campaign(faults=Faults.named(NETWORK)),
@@ -182,7 +184,7 @@ CAMPAIGNS: dict[str, Campaign] = {
 
 
 def campaign(name: str) -> Campaign:
-    """The campaign of that name. Raises ConfigurationError if there is none."""
+    """The campaign of that name. Raises ConfigurationError if it is unknown."""
     if name not in CAMPAIGNS:
         raise ConfigurationError(f"unknown campaign {name!r}: choose from {', '.join(CAMPAIGNS)}")
     return CAMPAIGNS[name]

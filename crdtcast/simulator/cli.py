@@ -1,7 +1,7 @@
 """`crdtcast simulate`: many seeds of a campaign, one schedule from a file, or every schedule of a small scope.
 
-Exit code 0 if every run was right, 1 if one failed (its shrunk schedule is printed, and written if asked), 2 for
-options or a file that make no sense.
+Exit code 0 if every run was right; 1 if one failed (its shrunk schedule is printed, and written if requested); 2 for
+invalid options or files.
 """
 
 import json
@@ -30,12 +30,12 @@ from crdtcast.simulator.shrink import shrink
 MAX_SHOWN = 5
 CHUNK = 10
 SHRINKING = 600
-"""Replays to cut one failure down: those that hang take a while each."""
+"""Limit on replays to shrink one failure, since each replay that hangs takes long."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the runs so far came to. `shown`: failures that were printed."""
+    """Totals of the runs so far. shown: failures that were printed."""
 
     runs: int = 0
     failures: int = 0
@@ -54,7 +54,7 @@ class Tally:
             _report(outcome, directory)
 
     def close(self, as_json: bool) -> None:
-        """The last line."""
+        """Print the last line. Raises SystemExit if a run failed."""
         counts = {name: n for name, n in sorted(self.counts.items()) if n}
         steps = OperatorSteps.of(self.counts)
         if as_json:
@@ -187,7 +187,7 @@ def _outcomes(plan: RunPlan, logs: Path | None, jobs: int) -> Iterator[GroupOutc
 
 
 def _shown(outcomes: Iterable[GroupOutcome], total: int) -> Iterator[GroupOutcome]:
-    """The outcomes, with a bar on a terminal."""
+    """The outcomes, with a progress bar on a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("runs"),

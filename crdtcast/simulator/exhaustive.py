@@ -1,9 +1,9 @@
-"""Every schedule of a small scope: two or three members, a few things that each of them does, packets in every order.
+"""Every schedule of a small scope: two or three members, a few actions of each, and packets in every order.
 
-A step is something that a member does of itself, or the arrival of the oldest message on one link, with all that its
-application then takes and the sync that lets the answers out. Digests are dropped, and frames of views while nothing is
-asked for (they come again when the group settles). After each step the group is left to settle, too, and judged, as a
-schedule may stop anywhere. A state that was met before is not gone through again: what lies behind it is known.
+A step is one action of a member, or the arrival of the oldest message on one link. After an arrival the application
+takes all deliveries, and a sync releases the answers. Digests are dropped, and also frames of views while no change is
+under way (they come again when the group settles). After each step the group also settles and is judged, since
+a schedule may stop anywhere. A state that was reached before is not explored again.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ MAX_FAILURES = 3
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Who founds the group, and what each actor does of itself, in its own order."""
+    """The founders of the group, and the actions of each actor in their order."""
 
     founders: tuple[str, ...]
     doings: tuple[tuple[Action, ...], ...]
@@ -81,13 +81,15 @@ SCOPES: dict[str, Scope] = {
         ((("evict", "a", "c"),), (("send", "b"), ("crash", "b")), (("send", "c"),)),
     ),
 }
-"""What `crdtcast simulate --exhaustive` offers."""
+"""The scopes of `crdtcast simulate --exhaustive`."""
 
 
 @dataclass(slots=True)
 class Covered:
-    """states: different ones, each judged. schedules: ways from the beginning to where nothing is left to do; of an
-    incomplete search, those within it.
+    """How much of a scope was searched.
+
+    states: different states, each judged.
+    schedules: paths from the first state to states without a next step, within what was searched.
     """
 
     states: int = 0
@@ -97,16 +99,17 @@ class Covered:
 
 
 def explore(name: str, limit: int = 20_000, engine: str | None = None) -> Covered:
-    """Go through the scope of that name, depth first, up to `limit` states.
+    """Search the scope of that name, depth first, up to `limit` states.
 
-    engine: a class of your own, see `group_world`. Raises ConfigurationError for an unknown scope.
+    engine: your own class, see `group_world`.
+    Raises ConfigurationError if the scope is unknown.
     """
     if name not in SCOPES:
         raise ConfigurationError(f"unknown scope {name!r}: choose from {', '.join(SCOPES)}, all")
     scope = SCOPES[name]
     covered = Covered()
     known: dict[object, int] = {}
-    behind: list[list[int]] = []  # state -> those that one step leads to
+    behind: list[list[int]] = []  # state -> states that one step leads to
     stack: list[tuple[int, tuple[Action, ...]]] = [(-1, ())]
     while stack and len(covered.failures) < MAX_FAILURES:
         before, path = stack.pop()
@@ -140,7 +143,7 @@ def explore(name: str, limit: int = 20_000, engine: str | None = None) -> Covere
 
 
 def _ways(behind: list[list[int]]) -> int:
-    """Paths from state 0 to states with nothing behind them. No path comes back to a state."""
+    """The number of paths from state 0 to states without a next step. There are no cycles."""
     into = [0] * len(behind)
     for targets in behind:
         for target in targets:
@@ -161,7 +164,7 @@ def _ways(behind: list[list[int]]) -> int:
 
 
 def _comes_again(content: object) -> bool:
-    """Whether nothing depends on when this arrives."""
+    """Whether the time of this arrival does not matter, since the content is sent again."""
     if not isinstance(content, Views):
         return isinstance(content, Digest)
     is_open = any(r.promise or r.proposal or r.accepted for r in content.records)
@@ -223,7 +226,7 @@ class _Run:
                     place += 1
 
     def steps(self) -> Iterator[Action]:
-        """What may happen next."""
+        """The possible next steps."""
         for place, doings in enumerate(self._scope.doings):
             if self._done[place] < len(doings):
                 yield ("do", place)
@@ -231,7 +234,7 @@ class _Run:
             yield ("take", *pair, 0)
 
     def fingerprint(self) -> object:
-        """The same for two worlds only if the same can happen behind both."""
+        """A value that two worlds share only if the same can happen after both."""
         machines = [
             (
                 name,
@@ -251,6 +254,6 @@ class _Run:
         return repr((self._done, machines, flights))
 
     def outcome(self, failure: Failure) -> GroupOutcome:
-        """The run so far as one that failed."""
+        """The run so far, as a failed one."""
         schedule = self._schedule.with_actions(self._actions)
         return Outcome(schedule, self.world.totals(), failure.kind, f"{failure.kind}: {failure}")

@@ -1,8 +1,8 @@
-"""What a run ends in when it has shown something wrong."""
+"""The exception that ends a run in which something was wrong."""
 
 
 class Failure(Exception):
-    """`kind` is what has to stay the same when the run is cut down."""
+    """Something was wrong in a run. `kind` has to stay the same when the run is shrunk."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)

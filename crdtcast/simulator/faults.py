@@ -1,4 +1,4 @@
-"""Fault models as values: how likely each kind of trouble is per step of a run. They know nothing of the system."""
+"""Fault models as values: how likely each kind of fault is in a step of a run. They do not depend on the system."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -8,48 +8,48 @@ from crdtcast.exceptions import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Weights beside those of ordinary actions (a packet's arrival weighs 100); 0 switches a fault off."""
+    """Weights relative to those of ordinary actions (a packet's arrival weighs 100); 0 switches a fault off."""
 
     loss: int = 0
     """A packet in flight is dropped."""
     duplicate: int = 0
-    """A packet arrives, and stays in flight."""
+    """A packet arrives and stays in flight."""
     reorder: int = 0
-    """A packet arrives before others that were sent on the same link earlier."""
+    """A packet overtakes others that were sent earlier on the same link."""
     partition: int = 0
-    """The link between two members goes down; what is in flight may still arrive. Links come up again by chance."""
+    """The link between two members goes down; packets in flight may still arrive. Links come up again by chance."""
     restart: int = 0
-    """A member dies and starts again from what was synced: as a new incarnation, or, if that was all, as the same."""
+    """A member dies and restarts from its last sync. (A fixed member that lost anything gets a new incarnation.)"""
     asymmetric: int = 0
-    """What one member sends another is lost for a while, and neither notices."""
+    """Packets from one member to another are lost for a while, and neither notices."""
     slow: int = 0
     """Some links take many times as long as others (per cent of the links)."""
     clock: int = 0
     """A timer jumps: many ticks at once. Others hardly tick at all."""
     torn: int = 0
-    """A journal is lost, or older than it should be: the member must come back as a new incarnation."""
+    """A member dies and its journal lacks the last syncs: it must come back as a new incarnation."""
     setback: int = 0
-    """A member goes on from an older state of its disk, as the same incarnation, and does not know it."""
+    """A member continues from an older state of its disk, as the same incarnation, without noticing."""
     crash: int = 0
-    """A member dies for good."""
+    """A member dies and does not come back."""
     join: int = 0
-    """Somebody new joins, with or without a copy fetched before; asks again, or elsewhere."""
+    """A new member joins, with or without a copy fetched before; it may ask again, or ask another contact."""
     leave: int = 0
     """A member leaves."""
     evict: int = 0
     """A member's operator evicts another one, dead or alive, which comes back if it is alive."""
     withdraw: int = 0
-    """It takes back all that it has not evicted yet."""
+    """A member's operator withdraws all evictions that are not decided yet."""
     force: int = 0
-    """… by force, whatever the majority. Two sides may do it to each other."""
+    """A member's operator evicts another one by force, without a majority. Two sides may do this to each other."""
     ghost: int = 0
-    """A copy of a process that has ended long ago dials again."""
+    """A copy of a process that ended long ago dials again."""
     upgrade: int = 0
-    """A member gets a later program, or an older one again; somebody raises the format level."""
+    """A member gets a later program, or an older one again; an operator raises the format level."""
 
     @classmethod
     def named(cls, names: Iterable[str]) -> "Faults":
-        """The default strength of each fault named. Raises ConfigurationError for an unknown one."""
+        """The named faults at their default strength. Raises ConfigurationError if a name is unknown."""
         chosen = cls()
         for name in names:
             if name not in KINDS:
@@ -67,10 +67,10 @@ KINDS = tuple(field.name for field in fields(Faults))
 """Every kind of fault."""
 
 DEFAULT = ("loss", "duplicate", "reorder", "partition", "restart")
-"""Those of a run for which no other faults are chosen."""
+"""The faults of a run for which no others are chosen."""
 
 NETWORK = ("loss", "duplicate", "reorder", "partition", "asymmetric", "slow", "clock")
-"""Trouble that changes no member."""
+"""Faults of the network and of timers, which change no member."""
 
 STRONG = Faults(
     loss=35,

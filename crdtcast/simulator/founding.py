@@ -1,16 +1,16 @@
 """A simulated group that its machines found together, by the founding round (`crdtcast.engine.founding`).
 
-At first no process runs. A process that starts with nothing in its journal takes part in the round, on links that keep
-what is said on them in order and lose it only with themselves. Once it has begun it is a member like any other; if the
-group has begun without it, it joins in its name's place. Actions, besides those of `crdtcast.simulator.group.world`,
-whose `link`, `cut`, `mute`, `crash` and `die` concern processes in the round, too:
+At first no process runs. A process that starts with an empty journal takes part in the round. Its links keep
+announcements in order, and lose them only when the link itself is lost. Once it has begun, it is a member like any
+other; if the group has begun without it, it joins in its name's place. The actions of `crdtcast.simulator.group.world`
+all work; `link`, `cut`, `mute`, `crash` and `die` also apply to processes in the round. Additional actions:
 
     memory X     X keeps no journal: all is gone with its process, and it takes part in the round again
     found X n    X's process starts with nothing, on a clock that has gone back by n
-    hear A B     what A has said next on its link with B arrives there
+    hear A B     A's next announcement on its link with B arrives there
 
-Judged, besides all that is judged in any run: no two groups have members at the same time, nobody is replaced by its
-own process, and in the end all machines of the list are in the group.
+Judged in addition to what is judged in any run: no two groups have members at the same time, no member is replaced by
+its own process, and in the end all machines of the list are in the group.
 """
 
 import random
@@ -37,22 +37,22 @@ from crdtcast.simulator.oracle import Checker, OracleSnapshot
 from crdtcast.simulator.schedule import Action
 
 _CLOCK = 100
-"""What all clocks show at first."""
+"""The time of all clocks at first."""
 
 Said: TypeAlias = Announcement | str
-"""What a founder announces, or the id of the group that a member is in."""
+"""A founder's announcement, or the id of the group of a member."""
 
 
 @dataclass(slots=True)
 class FoundingLine:
-    """One direction of a link that a founder has: what was said there last, and what has not arrived yet, in order."""
+    """One direction of a founder's link: what was sent last, and what has not arrived yet, in order."""
 
     last: Said | None = None
     flight: deque[Said] = field(default_factory=deque)
 
 
 class FoundingDrain(Drain):
-    """The operator also starts the processes of all founders; without a member, also of those given up for dead."""
+    """The operator also starts the processes of all founders; if there is no member, also those of dead founders."""
 
     world: "FoundingWorld"
 
@@ -92,7 +92,10 @@ class FoundingDrain(Drain):
 
 
 class FoundingWorld(GroupWorld):
-    """A group that has not begun yet. round_type: of the founding round, the real one or one of your own."""
+    """A group that has not begun yet.
+
+    round_type: the class of the founding round, the real one or your own.
+    """
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class FoundingWorld(GroupWorld):
         self.rounds: dict[str, FoundingRound] = {}
         """By name, of the machines in `MachinePhase.FOUNDING`."""
         self.lines: dict[tuple[str, str], FoundingLine] = {}
-        """Links that have a founder at one end or both; those of two members are in `wires`."""
+        """Links with a founder at one end or both; those between two members are in `wires`."""
         self.group: str = ""
         """The id of the group that has begun."""
         self.in_memory: set[str] = set()
@@ -130,21 +133,21 @@ class FoundingWorld(GroupWorld):
         return machine.phase is MachinePhase.OUTSIDE and machine.name in self.founders and not knows
 
     def outside_of_group(self) -> list[str]:
-        """Founders whose group has not begun, and that are not given up for dead."""
+        """Founders whose group has not begun, and that are not dead."""
         machines = [self.machines[name] for name in self.founders]
         return [m.name for m in machines if m.phase is MachinePhase.FOUNDING or self.may_found(m)]
 
     def has_members(self) -> bool:
-        """Whether there is a process of a member, or a journal to start one from."""
+        """Whether a member's process runs, or a journal exists to start one from."""
         return any((m.up or m.commits) and not m.ghost for m in self.machines.values())
 
     def said(self) -> list[tuple[str, str]]:
-        """Pairs with something said that can arrive."""
+        """Pairs with an announcement that can arrive."""
         blocked = set(self.wires.blocked)
         return [pair for pair, line in self.lines.items() if line.flight and pair not in blocked]
 
     def unlinked(self) -> list[tuple[str, str]]:
-        """Pairs of processes, one in the round at least, without a link."""
+        """Pairs of processes without a link, at least one of them in the round."""
         names = [m.name for m in self.machines.values() if self._speaks(m)]
         return [
             (a, b)
@@ -154,7 +157,7 @@ class FoundingWorld(GroupWorld):
         ]
 
     def awaits_founders(self, contact: str, name: str) -> bool:
-        """Whether a contact may not let in a joiner of that name yet."""
+        """Whether a contact may not admit a joiner of that name yet."""
         host = self.machines.get(contact)
         is_member = host is not None and host.up and contact in self.in_memory
         return is_member and bool(self.machines[contact].running.awaited_founders(name))
@@ -182,7 +185,7 @@ class FoundingWorld(GroupWorld):
             self.in_memory.add(name)
             return True
         if verb in ("join", "copy") and self.may_found(machine):
-            return False  # it does not know that there is a group
+            return False  # it does not know that the group exists
         if machine.phase is MachinePhase.FOUNDING:
             if verb in ("crash", "die"):
                 return self._crash_in_round(
@@ -217,7 +220,7 @@ class FoundingWorld(GroupWorld):
         return True
 
     def _fresh(self, name: str, previous: str | None) -> str:
-        """The counter stands for the random bits of an id: none is the same twice, whatever the clock says."""
+        """The counter stands for the random bits of an id, so ids are unique whatever the clock says."""
         self._clocks[name] += 1
         self.counts["fresh_ids"] += 1
         return new_incarnation(name, self._clocks[name], self.counts["fresh_ids"], previous)
@@ -231,7 +234,7 @@ class FoundingWorld(GroupWorld):
         return True
 
     def _forget_all(self, machine: Machine, *, dies: bool) -> bool:
-        """Its process is gone, and with it all that it has acknowledged."""
+        """The process ends, and all that it has acknowledged is lost with it."""
         if not crashes.torn(self, machine, 0):
             return crashes.die(self, machine) if dies else crashes.crash(self, machine)
         self.ledger.torn(machine.name, 0)
@@ -290,8 +293,8 @@ class FoundingWorld(GroupWorld):
             self.connect(machine.name, peer)
 
     def _forget_group(self) -> None:
-        """Nobody is left of the group before this one. Copies of its processes have no link with members of another; a
-        copy of its state is from a contact that is gone.
+        """No member is left of the previous group. Copies of its processes never link with members of another group;
+        copies of its state come from contacts that are gone.
         """
         self.checker: Checker = Checker(())
         self.views: dict[int, str] = {}
@@ -313,7 +316,7 @@ class FoundingWorld(GroupWorld):
         self.counts["late"] += 1
 
     def _join_by_name(self, machine: Machine, contact: str) -> bool:
-        """A contact knows best which lives of a name are members."""
+        """Join and replace all incarnations of this name that the contact knows as members."""
         host, before = self.machines.get(contact), machine.replaces
         members = host.running.members if host is not None and host.up else ()
         named = [m for m in members if name_of(m) == machine.name and base_of(m) != machine.base]
@@ -351,7 +354,7 @@ class FoundingWorld(GroupWorld):
         super().disconnect_all(machine)
 
     def _tell(self) -> None:
-        """Everybody says on each link what is not what it has said there last."""
+        """Send on each link what has changed since the last announcement there."""
         for (a, _), line in self.lines.items():
             founding = self.rounds.get(a)
             says = self.group if founding is None else founding.announcement()
@@ -361,8 +364,8 @@ class FoundingWorld(GroupWorld):
 
 
 class FoundingScheduler(GroupScheduler):
-    """The choices of one run. Some founders are in memory, but not all: a group all of whose founders start again with
-    nothing is another one.
+    """The choices of one run. Some founders are in memory, but never all: if all founders restart without state, they
+    found another group.
     """
 
     world: FoundingWorld
@@ -407,7 +410,7 @@ class FoundingScheduler(GroupScheduler):
         return [m.name for m in self.world.machines.values() if m.phase is MachinePhase.DEAD]
 
     def _broken(self) -> list[tuple[str, str]]:
-        """Links of founders that there are not, or on which nothing arrives."""
+        """Pairs with a founder that have no link, or a link on which nothing arrives."""
         world = self.world
         return world.unlinked() + [
             p for p in world.lines if p[0] < p[1] and not world.wires.open(*p)
@@ -422,7 +425,7 @@ class FoundingScheduler(GroupScheduler):
         yield (verb, self.chance.choice(self._startable()), back)
 
     def _hear(self, verb: str) -> Iterator[Action]:
-        """Whoever has begun like that may crash at once."""
+        """A founder that begins on this announcement may crash at once."""
         pair = self.chance.choice(self.world.said())
         if self.temper.slow(pair):
             return

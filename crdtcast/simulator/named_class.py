@@ -1,4 +1,4 @@
-"""Classes of your own by name, `module:Class`: on the command line, in a configuration file and in a schedule."""
+"""Your own classes by name, `module:Class`: on the command line, in a configuration file and in a schedule."""
 
 import os
 import sys
@@ -8,9 +8,9 @@ from crdtcast.exceptions import ConfigurationError
 
 
 def load_class(name: str) -> type[object]:
-    """The class `module:Class`; modules are also looked for in the current directory.
+    """The class `module:Class`; modules are also searched in the current directory.
 
-    Raises ConfigurationError if there is none of that name.
+    Raises ConfigurationError if there is no such class.
     """
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:

@@ -1,12 +1,12 @@
 """The oracle: causal delivery, exact tags and stability, checked from their definitions over application events only.
 
-It sees what applications did (sent, delivered, got a stable notice) in one global order that respects each member's
-own, and keeps the true past of every message as a set: what its sender had sent or delivered before. It knows nothing
-of vectors, contexts or digests of the algorithm it checks. (The printed checkers, thesis Alg. 14 and Dias Alg. 16,
+It sees what applications did (sent, delivered, got a stable notice) in one global order that respects the order at each
+member. It keeps the true past of every message as a set: what its sender had sent or delivered before. It does not use
+vectors, contexts or digests of the algorithm that it checks. (The published checkers, thesis Alg. 14 and Dias Alg. 16,
 test in the wrong direction and never notice a lost message.)
 
-Members come and go: one starts from another's application (`snapshot`, `joined_from`), and an incarnation ends with a
-cut (`ended`): its messages beyond are void, and once they are stable its name may be missing in tags.
+Members come and go. A joiner starts from another member's application (`snapshot`, `joined_from`). An incarnation ends
+with a cut (`ended`): its messages beyond the cut are void, and once the others are stable, tags may omit its name.
 """
 
 import enum
@@ -18,25 +18,25 @@ from crdtcast.exceptions import LocalProtocolError
 
 
 class FailureKind(enum.Enum):
-    """What can be wrong. The values are the words used in verdicts and reports."""
+    """What can be wrong. The values are the words of verdicts and reports."""
 
-    GHOST = "ghost"  # delivered, though nobody sent it
-    DUPLICATE = "duplicate"  # delivered (or sent) a second time at one member
+    GHOST = "ghost"  # delivered, but never sent
+    DUPLICATE = "duplicate"  # delivered (or sent) twice at one member
     CAUSAL = "causal"  # delivered before something of its past
     TAG = "tag"  # the tag's past is not what the sender had sent or delivered
-    UNSAFE_STABLE = "unsafe-stable"  # something concurrent can still come when it is reported
+    UNSAFE_STABLE = "unsafe-stable"  # something concurrent can still come after the report
     STABLE_ORDER = "stable-order"  # reported stable before something of its past
     STABLE_TWICE = "stable-twice"
     STABLE_UNDELIVERED = "stable-undelivered"
-    CUT = "cut"  # at quiescence: two members ended an incarnation differently, or one knows more
-    TWICE = "twice"  # an operation is applied under its first dot and under a later one
-    LOSS = "loss"  # at quiescence: known to one member, never delivered at another
+    CUT = "cut"  # at quiescence: two members have different cuts, or one knows more than its cut
+    TWICE = "twice"  # an operation is applied under its first dot and again under a later one
+    LOSS = "loss"  # at quiescence: known at one member, never delivered at another
     STALL = "stall"  # at quiescence: delivered, never reported stable
 
 
 @dataclass(frozen=True, slots=True)
 class OracleFinding:
-    """One violation: what, at which member, of which message, and which other messages prove it."""
+    """One violation: its kind, its member, its message, and the other messages that prove it."""
 
     kind: FailureKind
     member: str
@@ -50,7 +50,7 @@ class OracleFinding:
 
 @dataclass(frozen=True, slots=True)
 class OracleSnapshot:
-    """What one application knew at one instant, for another to start from. Bits are messages."""
+    """What one application knew at one instant, as the start of another one. Each message is one bit."""
 
     known: int = 0
     stable: int = 0
@@ -59,13 +59,13 @@ class OracleSnapshot:
 
 
 class _View:
-    """One member's application: sets are integers with one bit a message; the log makes rollback possible."""
+    """One member's application: sets are integers with one bit for each message; the log allows a rollback."""
 
     __slots__ = ("cuts", "known", "log", "stable", "start", "vector")
 
     def __init__(self, start: OracleSnapshot | None = None) -> None:
         self.start = start = start or OracleSnapshot()
-        # (whether it was told stable, index, dot); (None, 0, an ended incarnation with its cut).
+        # (whether it is a stable notice, index, dot); or (None, 0, an ended incarnation with its cut).
         self.log: list[tuple[bool | None, int, Dot]] = []
         self.known = start.known
         self.stable = start.stable
@@ -99,11 +99,11 @@ class _View:
 
 
 class Checker:
-    """Feed it the events as they happen; `findings` holds the violations so far, in order.
+    """Takes the events as they happen; `findings` holds the violations so far, in order.
 
     members: names whose applications run from the start.
-    unsynced_sends_survive: whether a message may stay delivered at others although its sender was rolled back to
-        before it had sent it (messages that leave before they are durable); if not, that is a ghost.
+    unsynced_sends_survive: whether other members may keep a message although its sender was rolled back to before it
+        sent it (messages leave before they are durable). If not, that message is a ghost.
     """
 
     def __init__(self, members: Iterable[str], *, unsynced_sends_survive: bool = False) -> None:
@@ -116,17 +116,17 @@ class Checker:
         self._past_vector: list[dict[str, int]] = []
         self._rolled_back: set[Dot] = set()
         self._sent = 0  # a bit for each message that was not rolled back
-        self._set_back = 0  # of these, those that their sender does not know of any more
+        self._set_back = 0  # of these, messages that their sender does not know any more
         self._reissued: list[tuple[Dot, Dot]] = []
         self.findings: list[OracleFinding] = []
 
     def _is_lost(self, index: int) -> bool:
-        """Whether only its sender had it, whose disk was set back."""
+        """Whether no member has this message: its sender had sent it before its disk was set back."""
         known = any(view.known >> index & 1 for view in self._views.values())
         return bool(self._set_back >> index & 1) and not known
 
     def sent(self, member: str, dot: Dot, tag: Tag | None = None) -> None:
-        """The application at `member` has sent, and so delivered to itself, `dot`."""
+        """The application at `member` has sent `dot`, and so delivered it to itself."""
         view = self._views[member]
         before = self._index.get(dot)
         if before is not None and not self._is_lost(before):
@@ -143,7 +143,7 @@ class Checker:
         view.add(index, dot)
 
     def delivered(self, member: str, dot: Dot, tag: Tag | None = None) -> None:
-        """The application at `member` has been given `dot`, with `tag` if it is to be checked."""
+        """The application at `member` has received `dot`; with `tag` if the tag is to be checked."""
         view = self._views[member]
         index = self._index.get(dot)
         if index is None:
@@ -162,11 +162,11 @@ class Checker:
         view.add(index, dot)
 
     def stable(self, member: str, dot: Dot, members: Iterable[str] = ()) -> None:
-        """The application at `member` was told that `dot` is stable.
+        """The application at `member` was notified that `dot` is stable.
 
-        Nothing concurrent can be delivered there any more: so no such message is on its way by now, and each of
-        `members`, who may send later, has delivered `dot` (else the finding is at the one that has not). That need not
-        show at `member` itself, which may end before anything concurrent reaches it.
+        Then `member` can deliver nothing concurrent any more. So no concurrent message may be on its way, and each of
+        `members`, which may send later, must have delivered `dot`; otherwise the finding is at the one that has not.
+        This is checked at once, since `member` may end before something concurrent reaches it.
         """
         view = self._views[member]
         index = self._index.get(dot)
@@ -186,7 +186,7 @@ class Checker:
         view.add_stable(index, dot)
 
     def _to_come(self, view: _View, stable: int) -> int:
-        """Messages concurrent with a delivered one that can still be delivered there: not those beyond a cut."""
+        """Messages concurrent with a delivered one that this member can still deliver: not those beyond a cut."""
         left = self._sent & ~view.known & ~self._set_back
         found = 0
         while left:
@@ -198,7 +198,7 @@ class Checker:
         return found
 
     def _is_void(self, view: _View, index: int) -> bool:
-        """Whether a message lies beyond a cut that was made there, or comes after such a one."""
+        """Whether a message lies beyond a cut of this member, or after such a message."""
         dot, past = self._dots[index], self._past_vector[index]
         return any(
             past.get(origin, 0) > cut or (dot.origin == origin and dot.counter > cut)
@@ -216,11 +216,11 @@ class Checker:
 
     @property
     def members(self) -> list[str]:
-        """All whose applications have started."""
+        """All members whose applications have started."""
         return list(self._views)
 
     def snapshot(self, member: str) -> OracleSnapshot:
-        """What the application of `member` knows at this instant: what a copy of its state holds."""
+        """What the application of `member`, or a copy of its state, knows at this instant."""
         view = self._views[member]
         return OracleSnapshot(view.known, view.stable, dict(view.vector), dict(view.cuts))
 
@@ -231,11 +231,11 @@ class Checker:
         self._views[member] = _View(snapshot)
 
     def forget(self, member: str) -> None:
-        """`member` has not joined after all: its application is gone and never told anybody anything."""
+        """`member` has not joined after all: its application is gone, and no other member has heard from it."""
         del self._views[member]
 
     def ended(self, member: str, incarnation: str, cut: int) -> None:
-        """`member` was told that `incarnation` has ended, and that of its messages `cut` count."""
+        """`member` has learned that `incarnation` has ended, with its messages up to `cut`."""
         self._views[member].add_end(Dot(incarnation, cut))
 
     def reissued(self, old: Dot, new: Dot) -> None:
@@ -247,7 +247,7 @@ class Checker:
         return len(self._views[member].log)
 
     def rolled_back(self, member: str, position: int) -> None:
-        """The application at `member` has crashed and goes on from the state it had at `position`."""
+        """The application at `member` has crashed and continues from its state at `position`."""
         view = self._views[member]
         for stable, index, dot in view.log[position:]:
             if stable is not False or self._sender[index] != member:
@@ -261,9 +261,9 @@ class Checker:
         view.cut(position)
 
     def set_back(self, member: str, position: int) -> None:
-        """The same, for an older state than the last that was synced: what it has sent since may be with others.
+        """Like `rolled_back`, to a state older than the last sync: other members may have what `member` has sent since.
 
-        Nobody has to wait for that any more, and it may send something else under the same dot if nobody has it.
+        They need not have it in the end. `member` may send something else under such a dot, if no member has the first.
         """
         view = self._views[member]
         for stable, index, _ in view.log[position:]:
@@ -277,17 +277,17 @@ class Checker:
         return index is not None and bool(self._views[member].known >> index & 1)
 
     def before(self, first: Dot, second: Dot) -> bool:
-        """The truth about two messages: whether `first` lies in the past of `second`."""
+        """Whether `first` is truly in the past of `second`."""
         return bool(self._past[self._index[second]] >> self._index[first] & 1)
 
     def finish(self, members: Iterable[str] | None = None) -> list[OracleFinding]:
-        """Quiescence: what one of `members` (default: all) knows, all of them must, and report it stable."""
+        """At quiescence: what one of `members` (default: all) knows, all must know, and have reported as stable."""
         names = list(self._views if members is None else members)
         everything = 0
         for name in names:
             everything |= self._views[name].known
         if members is None:
-            # Nobody has left: what was sent and not rolled back counts, whoever still knows it.
+            # No member has left: all that was sent and not rolled back counts, even if no member knows it.
             for dot, index in self._index.items():
                 if dot not in self._rolled_back:
                     everything |= 1 << index
@@ -318,7 +318,7 @@ class Checker:
 
     def _check_tag(self, member: str, index: int, tag: Tag) -> None:
         if self._set_back >> index & 1:
-            return  # what is stable by now counts as before it, though it was not when that was sent
+            return  # its past has by now all that is stable, which was not so when it was sent
         told = {origin: counter for origin, counter in tag.past.items() if counter}
         truth = self._past_vector[index]
         if told != truth:
@@ -334,7 +334,7 @@ class Checker:
                 )
 
     def _forgettable(self, member: str, origin: str, counter: int) -> bool:
-        """Whether a tag's past may leave out `origin`: it has ended here, and what it has sent is stable here."""
+        """Whether a tag's past may omit `origin`: at `member` it has ended, and its messages are stable."""
         view = self._views[member]
         if origin not in view.cuts:
             return False

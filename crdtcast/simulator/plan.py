@@ -1,4 +1,4 @@
-"""What a campaign is to run: seeds, members, faults, engine. From options or from a TOML file with the same words."""
+"""The plan of a campaign: seeds, members, faults, engine. From options or from a TOML file with the same words."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,10 @@ MAX_MEMBERS = 12
 class RunPlan:
     """A campaign with everything chosen.
 
-    engine: a class of your own, `module:Class` (see `group_world`); None: the real ones. members: how many found the
-        group, each run one of these. campaign: a name of `CAMPAIGNS`, its faults and limits; `faults` and `limits`, if
-        given, take the place of its own.
+    engine: your own class, `module:Class` (see `group_world`); None: the real engine.
+    members: numbers of founders; each run draws one of them.
+    campaign: a name of `CAMPAIGNS`, with its faults and limits.
+    faults, limits: if given, these replace those of the campaign.
     """
 
     seeds: range = range(100)
@@ -53,13 +54,16 @@ class RunPlan:
         return chosen
 
     def run(self, seed: int, logs: Path | None = None) -> GroupOutcome:
-        """One run. `logs`: a directory for its event logs."""
+        """One run.
+
+        logs: a directory; the event logs of the run get a directory in it.
+        """
         where = None if logs is None else logs / f"seed-{seed}"
         return run_group_seed(seed, self._chosen(), self.members, engine=self.engine, logs=where)
 
 
 def parse_range(text: str | int) -> range:
-    """`FIRST:LAST` or one number, both included. Raises ConfigurationError for anything else."""
+    """The range of `FIRST:LAST`, both included, or of one number. Raises ConfigurationError if it is neither."""
     first, colon, last = str(text).partition(":")
     try:
         numbers = range(int(first), int(last if colon else first) + 1)
@@ -75,9 +79,9 @@ def parse_range(text: str | int) -> range:
 
 
 def load_plan(path: Path) -> dict[str, Any]:
-    """The fields of a plan that a TOML file gives: seeds, members, engine, campaign, faults, witnesses, [limits].
+    """The fields of a plan in a TOML file: seeds, members, engine, campaign, faults, witnesses, [limits].
 
-    Raises UnusableInputError for a file that is none, or has other words in it.
+    Raises UnusableInputError if the file is not TOML, or has other keys.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

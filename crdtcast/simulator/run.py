@@ -1,4 +1,4 @@
-"""One run of any simulated world: its actions are carried out and noted, until one shows something wrong."""
+"""One run of any simulated world: carries out actions and notes them, until something is wrong."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,17 +15,19 @@ class Playable(Protocol):
     """A world that is driven by actions."""
 
     def apply(self, action: Action) -> bool:
-        """Carry out one action. False: it was impossible, and nothing has happened. Raises Failure."""
+        """Carry out one action. Returns False, without any effect, if it is impossible. Raises Failure if something is
+        wrong.
+        """
         ...
 
     def totals(self) -> Counter[str]:
-        """What happened in the run."""
+        """The counters of the run."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[AnySchedule]):
-    """A run: its schedule, what it counted, and what was wrong (`kind` and text), if anything."""
+    """A run: its schedule, its counters, and what was wrong (`kind` and text), if anything."""
 
     schedule: AnySchedule
     counts: Counter[str]
@@ -36,9 +38,7 @@ class Outcome(Generic[AnySchedule]):
 def carry_out(
     world: Playable, schedule: AnySchedule, steps: Iterable[Action], judge: Callable[[], object]
 ) -> Outcome[AnySchedule]:
-    """Carry out the steps, then let `judge` settle the world and check it. The outcome has the actions that were
-    possible.
-    """
+    """Carry out the steps, then let `judge` settle and check the world. The outcome has only possible actions."""
     taken: list[Action] = []
     try:
         for action in steps:

@@ -1,4 +1,4 @@
-"""Actions and schedules: plain values that can be written to a file, read again and cut down."""
+"""Actions and schedules: plain values that can be written to a file, read again and shrunk."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 from crdtcast.exceptions import UnusableInputError
 
 Action: TypeAlias = tuple[str | int, ...]
-"""A verb and what it concerns, see `GroupWorld.apply`. What is impossible at its time does nothing."""
+"""A verb and its arguments, see `GroupWorld.apply`. An impossible action does nothing."""
 
 FORMAT = 2
 
@@ -28,7 +28,10 @@ class Schedule:
         return replace(self, actions=tuple(actions))
 
     def to_json(self, failure: str | None = None) -> str:
-        """One JSON document, an action a line. `failure` says what replaying it ends in."""
+        """One JSON document with one action a line.
+
+        failure: what a replay ends in.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         actions = ",\n".join(f"  {json.dumps(action)}" for action in values.pop("actions"))
         head = {"format": FORMAT, **values, "failure": failure}
@@ -37,7 +40,7 @@ class Schedule:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a file that `to_json` wrote. Raises UnusableInputError if it is none."""
+        """Read a file that `to_json` wrote. Raises UnusableInputError if it is not a schedule."""
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             if document["format"] != FORMAT:
@@ -55,7 +58,7 @@ class Schedule:
 class GroupSchedule(Schedule):
     """One run of a group whose members come and go: `members` found it, some as witnesses; one may be hostile.
 
-    founding: whether it has not begun at first.
+    founding: whether the run starts before the group has begun.
     """
 
     witnesses: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Cut a failing schedule down: remove stretches, then single actions, as long as it fails in the same way."""
+"""Shrinks a failing schedule: removes stretches, then single actions, while it fails in the same way."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ def shrink(
     *,
     runs: int = 2000,
 ) -> Outcome[AnySchedule]:
-    """A shorter failing run of the same kind, after at most `runs` replays. A run that did not fail stays as it is."""
+    """A shorter run with the same kind of failure, after at most `runs` replays. A run that did not fail stays."""
     if outcome.kind is None:
         return outcome
     best = outcome
