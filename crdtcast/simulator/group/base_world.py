@@ -1,4 +1,4 @@
-"""Machines, network and oracle of one run of a simulated group: what there is, and what follows when it changes."""
+"""Machines, network and oracle of one run of a simulated group, and what follows from each change."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -27,18 +27,19 @@ _GAUGES = frozenset(
 
 
 class BaseWorld(ABC):
-    """State of one run, and the steps that its actions share. `crashes`, `entry` and `upgrades` hold those of one kind
-    of action each, and `GroupWorld` carries actions out.
+    """State of one run, and the steps that its actions share. `crashes`, `entry` and `upgrades` have the steps of one
+    kind of action each; `GroupWorld` carries actions out.
 
-    founders: names of the machines that found the group; those in `witnesses` as witnesses.
+    founders: names of the machines that found the group.
+    witnesses: the founders that are witnesses.
     """
 
     may_end: ClassVar[bool] = True
-    """Whether a group may have no member in the end that holds data."""
+    """Whether a group may end without a member that holds data."""
     all_honest: ClassVar[bool] = True
-    """Whether no member lies, so that nothing may be refused."""
+    """Whether no member lies, so that no member may blame another."""
     saves_to_the_end: ClassVar[bool] = False
-    """Whether a process may have to go back to its journal while the group settles."""
+    """Whether processes save while the group settles, since they may have to go back to their journal."""
 
     def __init__(
         self,
@@ -58,16 +59,16 @@ class BaseWorld(ABC):
         self.formats: Formats = Formats()
         self.counts: Counter[str] = Counter()
         self.set_back: set[str] = set()
-        """Incarnations that have gone on from an older state of their disk."""
+        """Incarnations that continued from an older state of their disk."""
         self.views: dict[int, str] = {}
         """The name of the view of each epoch."""
         self.settling = False
-        """Whether the run is over but for what follows from it: see `crdtcast.simulator.group.drain`."""
+        """Whether the run is over and the group settles: see `crdtcast.simulator.group.drain`."""
         self.checker: Checker = Checker(())
         self.begin()
 
     def begin(self) -> None:
-        """All founders are members, and know each other."""
+        """Start all founders, as members that know each other."""
         bases = {name: machine.new_base() for name, machine in self.machines.items()}
         voters = [bases[name] for name, machine in self.machines.items() if machine.witness]
         for name, machine in self.machines.items():
@@ -82,12 +83,17 @@ class BaseWorld(ABC):
 
     @abstractmethod
     def apply(self, action: Action) -> bool:
-        """Carry out one action. False: it was impossible, and nothing has happened. Raises Failure."""
+        """Carry out one action. Returns False, without any effect, if it is impossible. Raises Failure if something is
+        wrong.
+        """
 
     # What an application does
 
     def sent(self, machine: Machine, tag: Tag, reissues: Dot | None = None) -> None:
-        """A machine's engine has sent a message; `reissues` if it was sent before, by a former life."""
+        """A machine's engine has sent a message.
+
+        reissues: its first dot, if a former incarnation sent it before.
+        """
         self.checker.sent(machine.me, tag.dot, tag)
         if reissues is not None:
             self.checker.reissued(reissues, tag.dot)
@@ -99,14 +105,14 @@ class BaseWorld(ABC):
         self.formats.check(machine, [payload])
         operation, meant = without_meaning(payload)
         if not application.apply(operation, dot) and operation not in self.ledger.repeatable:
-            # That may happen to one that the group has cut off, and that has not been told yet; see `verdict`.
+            # This may happen to a member that the group has cut off and that does not know it yet; see `verdict`.
             was = application.applied[operation]
             machine.doubles.append(f"{operation.decode()} at {machine.me}: {was} and {dot}")
         if meant is not None:
             application.removed |= meant
         elif is_removal(operation):
             known, stable = machine.running.vector, machine.running.stable
-            # The forgotten, and all that is stable, is before whatever is delivered later.
+            # All that is stable, and all of forgotten origins, is before everything that is delivered later.
             application.remove(
                 lambda other: (
                     other.origin not in known
@@ -118,20 +124,20 @@ class BaseWorld(ABC):
     # What a runtime and an application do when a member joins or comes back
 
     def difference(self, host: Machine, vector: Vector) -> dict[bytes, Dot]:
-        """What a joiner needs besides a copy that it has fetched before: from the state, not from what is stored."""
+        """What a joiner needs in addition to its earlier copy: from the state, not from stored messages."""
         return host.application.beyond(vector)
 
     def to_send_again(self, machine: Machine, parked: Parked) -> tuple[ParkedOperation, ...]:
-        """Of what a former life has sent, that which the group does not have."""
+        """The operations of a former incarnation that the group does not have."""
         return parked.uncovered(machine.running)
 
     def may_send(self, machine: Machine, payload: bytes) -> bool:
-        """Whether the level that an operation of a former life was sent in may be used by now."""
+        """Whether the group's level allows an operation of a former incarnation to be sent again."""
         engine = machine.running
         return self.formats.level(payload) <= engine.level
 
     def may_copy(self, host: Machine, machine: Machine) -> bool:
-        """Whether the program of a machine reads what that host would give it."""
+        """Whether the program of a machine can read a copy from that host."""
         try:
             host.running.check_reader(machine.name, machine.reads)
         except HandshakeError:
@@ -139,18 +145,18 @@ class BaseWorld(ABC):
         return True
 
     def noted(self, parked: Parked, operation: ParkedOperation, dot: Dot) -> Parked:
-        """An operation goes out again, which is noted before it leaves."""
+        """Note that an operation is sent again, before it leaves."""
         return parked.reissued(operation, dot)
 
     def instead_of(self, payload: bytes) -> bytes:
-        """What is sent again in the place of an operation so that it means what it meant: three-way comparison."""
+        """The payload that is sent again for an operation, with its old meaning: three-way comparison."""
         seen = self.ledger.seen.get(payload)
         return payload if seen is None else with_meaning(payload, seen)
 
     # What follows from an action
 
     def after(self, machine: Machine) -> None:
-        """Tell the oracle what the engine has sent and whom it has ended; hold what is to leave."""
+        """Tell the oracle what the engine has sent and which members it has ended; hold the outbox."""
         engine = machine.running
         if machine.parked is not None:
             machine.parked = machine.parked.meeting(engine)
@@ -167,11 +173,11 @@ class BaseWorld(ABC):
         machine.hold(engine.take_outbox())
 
     def is_outdated(self, machine: Machine) -> bool:
-        """Whether its disk was set back, and somebody who lives could prove it. Its application writes and takes
-        nothing then, and nobody asks it to be let in: what it would send has been sent already, and was something else;
-        what it would acknowledge would be stable for others before what it has lost, which may still come.
+        """Whether this machine's disk was set back, and a living member could prove it. Then its application sends and
+        takes nothing, and no joiner asks it. Otherwise it would send other messages under dots that were used before,
+        and what it acknowledges would be stable for others before what it has lost, which may still come.
 
-        That it has told more of others' messages, only one whom it knows can prove: it has to take those first.
+        Only a member that it knows can prove that it has acknowledged more than it has: it must learn of others first.
         """
         if machine.me not in self.set_back:
             return False
@@ -198,13 +204,13 @@ class BaseWorld(ABC):
 
     @property
     def by_word(self) -> bool:
-        """Whether an operator has overruled the members' majority."""
+        """Whether an operator has overruled the majority of the members."""
         return any(self.counts[word] for word in ("forced", "replaced", "replaced_alive"))
 
     # Links and processes
 
     def connect(self, a: str, b: str) -> bool:
-        """Their processes connect, if the network between them works. False: they do not, or have already."""
+        """Connect their processes. Returns False if the network between them is down, or they are connected already."""
         first, second = self.machines[a], self.machines[b]
         if not (first.up and second.up and self.wires.open(a, b)) or first.me == second.me:
             return False
@@ -218,13 +224,13 @@ class BaseWorld(ABC):
         return True
 
     def connect_all(self, name: str) -> None:
-        """A process has started, and dials everybody."""
+        """A process has started, and dials all others."""
         for other in list(self.machines):
             if other != name:
                 self.connect(name, other)
 
     def disconnect(self, a: str, b: str) -> bool:
-        """Their link is gone, and both notice. False: there was none."""
+        """Take their link down; both notice. Returns False if they had none."""
         if not self.wires.disconnect(a, b):
             return False
         first, second = self.machines[a], self.machines[b]
@@ -234,21 +240,21 @@ class BaseWorld(ABC):
         return True
 
     def disconnect_all(self, machine: Machine) -> None:
-        """The process of a machine goes; what was on its way to it is lost."""
+        """The process of a machine ends; packets on their way to it are lost."""
         for peer in self.wires.peers(machine.name):
             self.disconnect(machine.name, peer)
         self.wires.forget(machine.name)
 
     def end_process(self, machine: Machine, *, cleanly: bool = False) -> None:
-        """The process of a machine is about to be gone: its counters are kept, its links go down."""
+        """The process of a machine is about to end: keep its counters, take its links down."""
         self.counts.update(_totals(machine.running))
         self.disconnect_all(machine)
         if not machine.ghost:
             self.observer.stopped(machine, cleanly=cleanly)
 
     def lose_if_last(self, machine: Machine) -> None:
-        """This process ends for good. If no other member of its group has saved a state, it is gone: who goes on
-        was cut off from that group.
+        """This incarnation ends. If no other member of its group has saved a state, what it has applied may be lost:
+        the remaining machines were cut off from that group.
         """
         fate = machine.running.fate
         others = (m for m in self.machines.values() if m is not machine and not m.ghost)
@@ -258,11 +264,11 @@ class BaseWorld(ABC):
     # Looking in
 
     def living(self) -> list[Machine]:
-        """Machines whose process is up and no ghost, in order of name."""
+        """Machines whose process runs and is not a ghost, in order of name."""
         return [m for _, m in sorted(self.machines.items()) if m.up and not m.ghost]
 
     def totals(self) -> Counter[str]:
-        """What happened in the run, the counters of all engines included."""
+        """The counters of the run and of all engines."""
         totals = Counter(self.counts)
         for machine in self.machines.values():
             if machine.engine is not None:

@@ -1,4 +1,4 @@
-"""Crashes, torn journals, deaths, ghosts, and the way back: a former life's operations are issued again."""
+"""Crashes, torn journals, deaths, ghosts, and the return: operations of a former incarnation are sent again."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from crdtcast.simulator.group.machine import Letter, LostVotes, Machine, Machine
 
 
 def crash(world: BaseWorld, machine: Machine) -> bool:
-    """The process dies and goes on, as the same incarnation, from its last sync; or outside, if there was none."""
+    """The process dies and continues, as the same incarnation, from its last sync; if there was none, it is outside."""
     if machine.ghost:
         return False
     world.counts["restarts_returning"] += machine.parked is not None
@@ -33,7 +33,7 @@ def crash(world: BaseWorld, machine: Machine) -> bool:
 
 
 def torn(world: BaseWorld, machine: Machine, lost: int) -> bool:
-    """The process dies, and its journal lacks the last `lost` syncs: it has to join again, and issue again."""
+    """The process dies, and its journal lacks the last `lost` syncs: it has to join again, and send again."""
     if machine.ghost or not machine.commits:
         return False
     commit = machine.commits[max(len(machine.commits) - 1 - lost, 0)]
@@ -52,7 +52,7 @@ def torn(world: BaseWorld, machine: Machine, lost: int) -> bool:
 
 
 def back_up(world: BaseWorld, machine: Machine) -> bool:
-    """A snapshot of its disk is taken."""
+    """Take a snapshot of this machine's disk."""
     if machine.ghost or not machine.commits:
         return False
     machine.backup = machine.commits[-1]
@@ -60,8 +60,8 @@ def back_up(world: BaseWorld, machine: Machine) -> bool:
 
 
 def set_back(world: BaseWorld, machine: Machine, which: int) -> bool:
-    """The process dies, and goes on as the same incarnation from an older state of its disk: a snapshot, or one that
-    was taken for synced. Nobody tells it; others may prove it.
+    """The process dies, and continues as the same incarnation from an older state of its disk: a snapshot, or an
+    earlier sync, if the disk has lied about later ones. It does not notice; other members may prove it.
     """
     older = [*machine.commits[:-1], *filter(None, [machine.backup])]
     if (
@@ -72,7 +72,7 @@ def set_back(world: BaseWorld, machine: Machine, which: int) -> bool:
         return False
     commit, last = older[which], machine.commits[-1]
     _end_process(world, machine)
-    world.wires.lose(machine.name)  # the links of its next life come after that
+    world.wires.lose(machine.name)  # links of its next process come later
     world.counts["set_back"] += 1
     world.checker.rolled_back(machine.me, last.position)
     world.checker.set_back(machine.me, commit.position)
@@ -86,7 +86,7 @@ def set_back(world: BaseWorld, machine: Machine, which: int) -> bool:
     for other in world.machines.values():
         copied = other.bulk
         if copied is not None and copied.vector.get(machine.me, 0) > commit.state.counter:
-            other.bulk = None  # it copies again: its contact would not know what that holds
+            other.bulk = None  # it copies again: its contact would not know all in that copy
     world.set_back.add(machine.me)
     machine.commits = [commit]
     if machine.backup is not commit:
@@ -98,7 +98,7 @@ def set_back(world: BaseWorld, machine: Machine, which: int) -> bool:
 
 
 def _only_at(world: BaseWorld, machine: Machine, applied: Iterable[bytes]) -> set[bytes]:
-    """Of these operations, those that no other machine has saved: they may be lost with its disk."""
+    """The operations that no other machine has saved: they may be lost with this machine's disk."""
     saved: set[bytes] = set()
     for other in world.machines.values():
         if other is not machine:
@@ -110,7 +110,7 @@ def _only_at(world: BaseWorld, machine: Machine, applied: Iterable[bytes]) -> se
 
 
 def rolled_back(world: BaseWorld, machine: Machine) -> None:
-    """Another member has proved that its disk was set back: it parks what it has, and is to join again."""
+    """Another member has proved that this disk was set back: the machine parks what it has, and must join again."""
     engine = machine.running
     world.ledger.synced(machine.name)
     if not machine.witness:
@@ -122,9 +122,9 @@ def rolled_back(world: BaseWorld, machine: Machine) -> None:
 
 
 def restore(world: BaseWorld, machine: Machine, which: int) -> bool:
-    """The process dies, and its disk is replaced by a backup from a former life: it joins again in its place.
+    """The process dies, and its disk is replaced by a backup of a former incarnation: it joins again in its place.
 
-    The backup does not know the life that has just ended; the operator does, and names it.
+    The backup does not know the incarnation that has just ended; the operator does, and names it.
     """
     if machine.ghost or machine.witness or not 0 <= which < len(machine.former):
         return False
@@ -145,13 +145,13 @@ def restore(world: BaseWorld, machine: Machine, which: int) -> bool:
 
 
 def _may_repeat(world: BaseWorld, parked: Parked | None) -> None:
-    """What has been sent again may be sent again once more, if the journal has lost that it was."""
+    """The journal may have lost that these operations were sent again, so they may be sent once more."""
     if parked is not None:
         world.ledger.repeatable.update(operation.payload for operation in parked.operations)
 
 
 def die(world: BaseWorld, machine: Machine) -> bool:
-    """The machine is gone for good."""
+    """The machine dies and does not come back by itself."""
     if machine.ghost:
         return False
     _end_process(world, machine)
@@ -166,7 +166,7 @@ def die(world: BaseWorld, machine: Machine) -> bool:
 
 
 def revive(world: BaseWorld, machine: Machine) -> bool:
-    """A machine that was given up comes back with its journal."""
+    """A dead machine comes back with its journal."""
     if machine.phase is not MachinePhase.DEAD:
         return False
     machine.lost = False
@@ -189,7 +189,7 @@ def _end_process(world: BaseWorld, machine: Machine) -> None:
 
 
 def reissue(world: BaseWorld, machine: Machine) -> bool:
-    """One step: send one operation of a former life again, tell the group that this was all, or forget about it."""
+    """One step: send one operation of a former incarnation again, settle that incarnation, or drop what is parked."""
     if machine.ghost or not machine.active or world.is_outdated(machine):
         return False
     parked = machine.parked
@@ -219,7 +219,7 @@ def reissue(world: BaseWorld, machine: Machine) -> bool:
 
 
 def _settle_one(world: BaseWorld, machine: Machine) -> bool:
-    """Settle a former life of this machine: all of its operations are with the group, or it had none to save."""
+    """Settle a former incarnation of this machine: the group has all of its operations, or it had none to save."""
     engine = machine.running
     for incarnation in sorted(engine.tombs):
         if name_of(incarnation) == machine.name:
@@ -232,7 +232,7 @@ def _settle_one(world: BaseWorld, machine: Machine) -> bool:
 
 
 def ghost(world: BaseWorld, machine: Machine, which: int) -> bool:
-    """A copy of a process of long ago dials again. It may not exist while anybody takes it for a member."""
+    """Start a copy of a process that ended long ago. Impossible while a machine may take it for a member."""
     if not 0 <= which < len(machine.former):
         return False
     incarnation, saved = machine.former[which]
@@ -248,7 +248,7 @@ def ghost(world: BaseWorld, machine: Machine, which: int) -> bool:
     try:
         engine = world.engine_type(incarnation, saved.state, double.reads)
     except OutdatedError:
-        return False  # the program of now refuses the journal of then
+        return False  # the new program refuses the old journal
     double.start(engine, double.application)
     world.counts["ghosts_started"] += 1
     world.connect_all(name)
@@ -256,11 +256,11 @@ def ghost(world: BaseWorld, machine: Machine, which: int) -> bool:
 
 
 def _is_member_somewhere(world: BaseWorld, incarnation: str) -> bool:
-    """Whether anybody takes it for a member, or may do so again: after a crash, or with a state that is on its way."""
+    """Whether a machine takes it for a member, or may do so again: after a crash, or with a state on its way."""
     machines = [m for m in world.machines.values() if not m.ghost]
     if any(m.up and m.running.fate(incarnation) is Fate.MEMBER for m in machines):
         return True
-    if world.settling:  # nobody crashes any more
+    if world.settling:  # no machine crashes any more
         return False
     saved = [(m.me, m.commits[-1].state) for m in machines if m.commits]
     sent = [content for m in machines for _, content in m.held]
@@ -273,7 +273,7 @@ def _is_member_somewhere(world: BaseWorld, incarnation: str) -> bool:
 
 
 def lay_to_rest(world: BaseWorld, double: Machine) -> None:
-    """A ghost knows now that it is one."""
+    """A ghost has learned that it has ended, and stops."""
     world.end_process(double)
     double.stop(MachinePhase.LEFT)
     world.counts["ghosts_told"] += 1

@@ -1,8 +1,8 @@
-"""Lets a simulated group settle: the network heals, and an operator does what operators do, until all is quiet.
+"""Lets a simulated group settle: the network heals, and an operator acts, until all is quiet.
 
-The operator evicts who is dead for good if the living are a majority, else brings the dead back; lets in who is
-outside; replaces a living victim whose eviction no majority can conclude; and of two sides that have forcibly evicted
-each other keeps one. Then `crdtcast.simulator.group.verdict` judges.
+The operator evicts dead members if the living are a majority; otherwise it brings the dead back. It lets in machines
+that are outside. It replaces a living victim whose eviction no majority can conclude. Of two sides that have forcibly
+evicted each other it keeps one. Then `crdtcast.simulator.group.verdict` judges.
 """
 
 from collections import Counter
@@ -18,28 +18,27 @@ from crdtcast.simulator.group.machine import Machine, MachinePhase
 
 ROUNDS = 500
 PATIENCE = 60
-"""Rounds after which an eviction that is still open, or a dispute, is the operator's matter."""
+"""Rounds after which the operator acts on an eviction that is still open, or on a dispute."""
 MAX_SPARES = 4
-"""New machines that may take the place of dead ones."""
+"""Limit on new machines that replace dead ones."""
 STANDSTILL = 300
 """Rounds without any change after which a run is judged as it is."""
 RAISE_EVERY = 10
-"""Rounds between two attempts to raise the format level, where programs were upgraded."""
+"""Rounds between two attempts to raise the format level, if programs were upgraded."""
 EXCHANGES = 300
 RETURNS = 60
-"""How often members may be stopped and join again in a run before that counts as going on for ever."""
+"""How often members may be stopped in a run; more counts as an endless loop."""
 
 ASKED, FORCED, REPLACED = "evict_asked", "second_forced", "second_replaced"
 """Counters of a run: see `OperatorSteps`."""
 
 
 class OperatorSteps(NamedTuple):
-    """How much the operators of a campaign had to do, summed over runs: evictions they asked for, and second steps that
-    these needed.
+    """How much the operators of a campaign had to do, summed over runs: evictions, and second steps that these needed.
 
-    A second step is what an operator does after a run, on a whole network, because an eviction does not end by itself:
-    by force, or by starting a live member again in its own place. Forced evictions that the campaign itself draws are
-    faults, and not counted here.
+    A second step is needed after a run, on a whole network, if an eviction does not end by itself: the operator uses
+    force, or restarts a live member in its own place. Forced evictions that the campaign itself draws are faults, and
+    do not count.
     """
 
     asked: int
@@ -48,7 +47,7 @@ class OperatorSteps(NamedTuple):
 
     @classmethod
     def of(cls, counts: Counter[str]) -> "OperatorSteps":
-        """What the counters of runs say."""
+        """The steps in the counters of runs."""
         return cls(counts[ASKED], counts[FORCED], counts[REPLACED])
 
     @property
@@ -57,7 +56,7 @@ class OperatorSteps(NamedTuple):
         return self.forced + self.replaced
 
     def as_json(self) -> dict[str, int]:
-        """Keys of the JSON object of a campaign; they are there also where nothing happened."""
+        """Keys of a campaign's JSON object, also where they are 0."""
         return {
             ASKED: self.asked,
             "second_steps": self.second,
@@ -73,22 +72,22 @@ class OperatorSteps(NamedTuple):
 
 
 class Drain:
-    """One settling. `rounds` is how long it took."""
+    """Lets one group settle, in `rounds` rounds."""
 
     def __init__(self, world: BaseWorld) -> None:
         self.world = world
         self.rounds: int = 0
-        self._since = 0  # round since which the same evictions and disputes are open
+        self._since = 0  # the round since which the same evictions and disputes are open
         self._open: object = None
         self._spares = 0
         self._upgrades = False
         self._forced = False
         self._sends_again = True
-        self._still = 0  # rounds in which nothing at all has changed
+        self._still = 0  # rounds without any change
         self._last: object = None
 
     def run(self) -> None:
-        """Until everything is settled, or nothing more can be expected."""
+        """Run until everything is settled, or nothing changes any more."""
         world = self.world
         self._upgrades = any(world.counts[verb] for verb in ("upgrades", "downgrades"))
         if self._upgrades and not world.settling:
@@ -100,7 +99,7 @@ class Drain:
                 break
 
     def calm(self, rounds: int) -> None:
-        """In the middle of a run nothing goes wrong for so long; but nobody sends again what it has sent before."""
+        """Let `rounds` rounds pass without faults in the middle of a run, in which no former operations are sent again."""
         self._sends_again = False
         for _ in self._rounds(rounds):
             pass
@@ -118,7 +117,7 @@ class Drain:
             yield self.rounds
 
     def _stands_still(self) -> bool:
-        """Whether nothing has changed for so long that nothing will: not even by the operator's doing."""
+        """Whether nothing has changed for so long that nothing will, not even through the operator."""
         last = [
             (m.phase, m.number, m.running.standing, m.running.view, sum(m.running.vector.values()))
             if m.up
@@ -133,7 +132,7 @@ class Drain:
         return [machine for machine in self.world.machines.values() if machine.up]
 
     def exchange(self) -> None:
-        """Everything in flight arrives, everything is taken, and what follows, until nothing is in flight."""
+        """Let all packets arrive and be taken, until nothing is in flight. Raises Failure if this never ends."""
         world = self.world
         for _ in range(EXCHANGES):
             for machine in self._up():
@@ -189,9 +188,9 @@ class Drain:
 
     @staticmethod
     def _contacts(active: list[Machine]) -> list[Machine]:
-        """Whom the operator names to those outside: one that somebody evicts only if there is nobody else.
+        """The contacts that the operator names to machines outside: a victim only if there is no other member.
 
-        It may not know yet, and whoever it lets in is cut off together with it.
+        A victim may not know that it is one, and members that it lets in are cut off together with it.
         """
         holders = [m for m in active if not m.witness]
         victims = set().union(*(m.running.victims for m in active))
@@ -210,7 +209,7 @@ class Drain:
 
     @staticmethod
     def wants_in(machine: Machine) -> bool:
-        """Whether a machine outside has asked, or was in before."""
+        """Whether this machine is outside, and has asked to join or was a member before."""
         waits = machine.asked or machine.replaces or machine.parked
         return machine.phase is MachinePhase.OUTSIDE and bool(waits)
 
@@ -223,7 +222,7 @@ class Drain:
             if self.world.apply(("join", machine.name, name)):
                 return
         if machine.bulk is not None and self.rounds % 20 == 0:
-            machine.bulk = None  # what it was copied from has changed too much: start afresh
+            machine.bulk = None  # too much has changed since this copy: start again
 
     def _revive_one(self) -> None:
         for name, machine in sorted(self.world.machines.items()):
@@ -232,7 +231,7 @@ class Drain:
                 return
 
     def _bury(self, active: list[Machine]) -> None:
-        """Evict members that no process runs for, if the living are a majority; else bring one of them back."""
+        """Evict members without a process, if the living are a majority; otherwise bring one of them back."""
         world = self.world
         holders = [m for m in active if not m.witness]
         known = [m for m in holders if m.me in m.running.established]
@@ -270,7 +269,7 @@ class Drain:
             world.apply(("replace", f"spare{self._spares}", absent[0], first.name))
 
     def _decide(self, active: list[Machine]) -> None:
-        """Nothing moves: replace a living victim, or keep the first side of a dispute."""
+        """Nothing changes any more: replace a living victim, or keep one side of a dispute."""
         world = self.world
         victims = set().union(*(m.running.victims for m in active))
         split = [m for m in active if m.running.standing is Standing.SPLIT]
@@ -300,7 +299,7 @@ class Drain:
             group = contacts[0].running.members
             strangers = [m for m in active if m.me not in group]
             for stranger in strangers:
-                # Let in by somebody who was cut off before that: a member in its own eyes only.
+                # Let in by a member that had been cut off before: only it takes itself for a member.
                 entry.stop(world, stranger)
                 world.counts["limbo"] += 1
                 world.counts[REPLACED] += 1
@@ -309,11 +308,11 @@ class Drain:
                 world.counts["replaced_alive"] += 1
                 world.counts[REPLACED] += 1
             for machine in world.machines.values():
-                if self.wants_in(machine):  # not in the place of one that goes on after all
+                if self.wants_in(machine):  # it must not replace a member that stays after all
                     names = {m.me for m in contacts}
                     machine.replaces = tuple(x for x in machine.replaces if x not in names)
             return
-        # Nobody is left who could let others in: by the operator's word the first one goes on.
+        # No member is left that could let others in: the operator makes the first one continue by force.
         holders = [m for m in active if not m.witness]
         first = next((m for m in holders if m.me not in victims), holders[0])
         sound = set() if self._forced else {m.me for m in active} - victims
@@ -322,7 +321,7 @@ class Drain:
             world.counts[FORCED] += world.apply(("force", first.name, other))
 
     def _end_one_line(self, active: list[Machine], split: list[Machine]) -> None:
-        """Members follow two changes of one epoch: those surrender who are not in the view that most are in."""
+        """Members follow two changes of one epoch: those outside of the view of most members surrender."""
         world = self.world
         sides = Counter(m.running.view.name for m in active if not m.witness)
         kept = max(sides, key=lambda name: (sides[name], name))
@@ -334,7 +333,7 @@ class Drain:
     # The end
 
     def settled(self) -> bool:
-        """Whether nothing more has to happen."""
+        """Whether the group is complete and quiet."""
         world = self.world
         living = world.living()
         names = {m.me for m in living}

@@ -1,6 +1,6 @@
-"""How a machine gets into a simulated group: a copy first, a contact, a letter with its state, and asking again.
+"""How a machine joins a simulated group: an optional copy, a contact, a letter with its state, and asking again.
 
-The contact's letter leaves with the contact's next sync like anything else; it may be lost, or come twice.
+The contact's letter leaves with the contact's next sync, like all it sends. It may be lost, or arrive twice.
 """
 
 from crdtcast.causality.member_id import base_of
@@ -14,7 +14,7 @@ from crdtcast.simulator.group.machine import Letter, Machine, MachinePhase
 
 
 def join(world: BaseWorld, name: str, contact: str) -> bool:
-    """A machine outside asks `contact`: for the first time, again, or after it has asked somebody else in vain."""
+    """A machine outside asks `contact`: for the first time, again, or after another contact did not answer."""
     machine = world.machines.get(name)
     host = world.machines.get(contact)
     if host is None or not host.active or host.ghost or world.is_outdated(host) or name == contact:
@@ -30,13 +30,13 @@ def join(world: BaseWorld, name: str, contact: str) -> bool:
     base, replaces = machine.base, machine.replaces
     elsewhere = base is not None and machine.asked not in (None, contact)
     if elsewhere and all(base_of(member) != base for member in host.running.members):
-        # Nobody knows whether the first contact has let it in: the new base replaces that one.
+        # The first contact may have let it in without others knowing: the new base replaces the first one.
         base, replaces = None, (*replaces, *filter(None, [base]))
     return _ask(world, machine, host, base, replaces)
 
 
 def replace(world: BaseWorld, name: str, old: str, contact: str) -> bool:
-    """By the operator's word, a new machine joins in the place of another one, or of an incarnation."""
+    """By an operator's command, a new machine joins and replaces another machine, or an incarnation."""
     host = world.machines.get(contact)
     if (
         host is None
@@ -80,12 +80,12 @@ def _ask(
         return False
     except HandshakeError:
         world.counts["not_admitted"] += 1
-        if base is not None and machine.asked == host.name:  # whom it had let in has ended
+        if base is not None and machine.asked == host.name:  # the one that it had let in has ended
             machine.base, machine.asked, machine.replaces = None, None, (*replaces, base)
         return False
     machine.phase = MachinePhase.OUTSIDE
     if machine.base != asked_as:
-        # The one that lets it in under this base. Others may only send the state again while they know of that.
+        # This contact lets it in under this base. Others may only send the state again, once they know of that.
         machine.base, machine.asked, machine.replaces = asked_as, host.name, replaces
     world.after(host)
     known = world.checker.snapshot(host.me)
@@ -102,7 +102,7 @@ def _ask(
 
 
 def install(world: BaseWorld, machine: Machine, letter: Letter) -> None:
-    """A letter arrives: the process starts, unless it runs by now or has asked for another one."""
+    """A letter arrives: start the process, unless it runs already or waits for another letter."""
     if machine.phase is not MachinePhase.OUTSIDE or letter.base != machine.base:
         return
     applied, removed = dict(letter.application), set(letter.removed)
@@ -116,7 +116,7 @@ def install(world: BaseWorld, machine: Machine, letter: Letter) -> None:
     try:
         engine = world.engine_type(admission.incarnation, admission.state, machine.reads)
     except OutdatedError:
-        world.counts["outdated"] += 1  # it asks again, and is told so by its contact
+        world.counts["outdated"] += 1  # it asks again, and its contact refuses
         return
     world.formats.check(machine, applied)
     machine.commits = []
@@ -131,7 +131,7 @@ def install(world: BaseWorld, machine: Machine, letter: Letter) -> None:
 
 
 def copy(world: BaseWorld, name: str, source: str) -> bool:
-    """A machine outside fetches a copy of the application of any member, with the vector of that instant."""
+    """A machine outside fetches a copy of a member's application, with the vector of that instant."""
     machine = world.machines.get(name)
     host = world.machines.get(source)
     if host is None or not host.active or host.ghost or host.witness or name == source:
@@ -140,7 +140,7 @@ def copy(world: BaseWorld, name: str, source: str) -> bool:
         machine = world.machines[name] = Machine(name)
     if machine.phase is not MachinePhase.OUTSIDE or machine.asked is not None or machine.witness:
         return False
-    # Only what is durable there is handed out, as of the last sync.
+    # A member hands out only what is durable, as of its last sync.
     if not host.commits or not world.wires.open(name, source):
         return False
     if not world.may_copy(host, machine):
@@ -154,18 +154,18 @@ def copy(world: BaseWorld, name: str, source: str) -> bool:
 
 
 def stop(world: BaseWorld, machine: Machine) -> None:
-    """A process that was told that it is no member: what it has issued is parked, durably, and it ends."""
+    """A process has learned that it is not a member any more: it parks what it has sent, durably, and ends."""
     engine = machine.running
     world.ledger.synced(machine.name)
     if not machine.witness:
         machine.parked = Parked.of(engine.state(), machine.me, machine.parked)
     world.end_process(machine, cleanly=True)
-    # As long as not everybody knows that this one has replaced those before it, its successor does it again.
+    # While some members may not know that it has replaced those before it, its successor replaces them again.
     before = () if machine.me in engine.established else machine.replaces
     machine.retire((machine.me, *before))
     world.counts["stopped"] += 1
     forced = any(cut.how is How.FORCED for cut in engine.ended.values())
     if forced or world.counts["disputed"]:
-        # A side that an operator had made the group by force gives up, of itself when it hears that it never was a
-        # member, or by surrender: what was stable there, among its own, is in nobody's store any more.
+        # The side of a forced eviction gives up: by itself when it hears that it never was a member, or by surrender.
+        # What was stable on that side is in no member's store any more.
         world.ledger.loose.update(machine.application.applied)

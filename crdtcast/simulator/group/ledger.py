@@ -1,8 +1,8 @@
-"""What became of every operation that an application has issued: the rule "exactly once", over all dots of a payload.
+"""The fate of every operation that an application has issued: the rule "exactly once", over all dots of a payload.
 
-*Acknowledged* means that the journal had it when the application was told so; then it must end up at everybody, once,
-whatever its node went through. What a node has lost for good (a torn journal, a death) may survive elsewhere or not,
-but the same everywhere. What was rolled back before it was synced never happened.
+*Acknowledged* means that the journal had the operation when the application got its acknowledgement. Such an operation
+must be applied once at every member, whatever happened to its node. Operations that a node has lost (a torn journal, a
+death) may survive elsewhere or not, but the same at all members. What was rolled back before a sync never happened.
 """
 
 from collections.abc import Iterable
@@ -15,47 +15,47 @@ from crdtcast.simulator.group.machine import Machine
 
 @dataclass(slots=True)
 class Ledger:
-    """Operations by the node that issued them, in order of issue."""
+    """Operations by the node that issued them, in the order of issue."""
 
     issued: dict[str, list[bytes]] = field(default_factory=dict)
     _synced: dict[str, int] = field(default_factory=dict)
     void: set[bytes] = field(default_factory=set)
     loose: set[bytes] = field(default_factory=set)
     repeatable: set[bytes] = field(default_factory=set)
-    """What may be applied twice: the journal that knew of its second dot is lost."""
+    """Operations that may be applied twice: the journal that knew of the second dot is lost."""
     seen: dict[bytes, frozenset[bytes]] = field(default_factory=dict)
-    """What a removal means: the operations that were applied where it was issued."""
+    """Removal -> the operations that were applied where it was issued, which are those that it removes."""
 
     def issue(self, node: str, payload: bytes) -> None:
         """The application at `node` has sent this."""
         self.issued.setdefault(node, []).append(payload)
 
     def synced(self, node: str) -> int:
-        """All that `node` has issued is durable; how many operations these are."""
+        """All that `node` has issued is durable. Returns the number of these operations."""
         self._synced[node] = len(self.issued.get(node, ()))
         return self._synced[node]
 
     def crashed(self, node: str) -> None:
-        """What `node` had issued since its last sync never happened."""
+        """`node` has crashed: what it issued since its last sync never happened."""
         issued = self.issued.get(node, [])
         durable = self._synced.get(node, 0)
         self.void.update(issued[durable:])
         del issued[durable:]
 
     def torn(self, node: str, position: int) -> None:
-        """The journal of `node` is gone beyond its first `position` operations, though they were acknowledged."""
+        """The journal of `node` has lost the operations after the first `position`, though they were acknowledged."""
         self.crashed(node)
         self.loose.update(self.issued.get(node, [])[position:])
 
     def wrongly_removed(self, applied: Iterable[bytes], removed: set[bytes]) -> set[bytes]:
-        """What is removed though no removal meant it, or is not though one did."""
+        """Operations that are removed although no removal covers them, and those not removed although one does."""
         meant = set().union(*(self.seen.get(payload, ()) for payload in applied))
         return (removed ^ meant) - self.repeatable
 
     def wrong(
         self, states: dict[str, Iterable[bytes]], dead: Iterable[str]
     ) -> tuple[str, str] | None:
-        """(kind, text) of the first thing wrong with the final states of the living, if any."""
+        """(kind, text) of the first error in the final states of the living, or None."""
         sets = {name: set(state) for name, state in states.items()}
         if not sets:
             return None
@@ -78,7 +78,7 @@ class Ledger:
 
 
 class Formats:
-    """The level of each operation that was sent, for the oracle."""
+    """The format level of each operation that was sent, for the oracle."""
 
     def __init__(self) -> None:
         self._levels: dict[bytes, int] = {}
@@ -88,11 +88,11 @@ class Formats:
         self._levels[operation] = level
 
     def level(self, payload: bytes) -> int:
-        """Of an operation, also of one that is sent again."""
+        """The level of an operation, also of one that is sent again."""
         return self._levels.get(without_meaning(payload)[0], 1)
 
     def check(self, machine: Machine, payloads: Iterable[bytes]) -> None:
-        """Raises Failure if the program of a machine cannot read what its application is given."""
+        """Check that the program of a machine can read what its application gets. Raises Failure if it cannot."""
         for payload in payloads:
             if self.level(payload) not in machine.reads:
                 raise Failure(

@@ -1,6 +1,6 @@
-"""Event logs of a simulated group, in the format of a real node's (`crdtcast.eventlog.writer`), on simulated time.
+"""Event logs of a simulated group, in the format of real nodes (`crdtcast.eventlog.writer`), on simulated time.
 
-As at a node, lines reach the disk with the sync before anything leaves, so a crash loses what came since.
+As at a node, the lines reach the disk with a sync, before anything leaves. A crash loses the lines since then.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ STEP_US = 1_000
 
 
 class GroupLogs(RunObserver):
-    """One log for each process. `directory` is made if need be."""
+    """One log for each process. Creates `directory` if it is missing."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -32,7 +32,7 @@ class GroupLogs(RunObserver):
         return self._now
 
     def started(self, machine: Machine) -> None:
-        """A START line, in a new log or behind what the last process of that incarnation has written."""
+        """A START line, in a new log or after the lines of the last process of that incarnation."""
         log = EventLog(
             self._directory,
             group=GROUP,
@@ -49,7 +49,7 @@ class GroupLogs(RunObserver):
         self._told[machine.name].sent(tag, reissues=reissues)
 
     def delivered(self, machine: Machine, delivery: Delivery) -> None:
-        """A DELIVER line, and what that does to the members."""
+        """A DELIVER line, and lines for changes of members that follow from it."""
         self._told[machine.name].polled(delivery)
 
     def stable(self, machine: Machine, tag: Tag) -> None:
@@ -61,11 +61,11 @@ class GroupLogs(RunObserver):
         self._told[machine.name].issued(())
 
     def synced(self, machine: Machine) -> None:
-        """The lines so far are on disk."""
+        """Flush the lines so far to disk."""
         self._logs[machine.name].flush()
 
     def stopped(self, machine: Machine, *, cleanly: bool) -> None:
-        """A STOP line, or none and a lost end."""
+        """A STOP line after a clean stop; otherwise the lines since the last sync are lost."""
         del self._told[machine.name]
         log = self._logs.pop(machine.name)
         if cleanly:
@@ -74,7 +74,7 @@ class GroupLogs(RunObserver):
             log.abandon()
 
     def close(self) -> None:
-        """The run is over: all logs end."""
+        """Close all logs at the end of the run."""
         for log in self._logs.values():
             log.stop()
         self._logs.clear()

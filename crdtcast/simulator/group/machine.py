@@ -1,7 +1,7 @@
-"""One machine of a group that changes: the process that runs on it, its journal, and who it has been before.
+"""One machine of a simulated group: its process, its journal, and its former incarnations.
 
-The outbox is held until `sync`, which saves everything at one instant and releases it. A crash loses what came since.
-As nothing of that ever left, the same incarnation goes on from the journal.
+The outbox is held until `sync`, which saves everything at one instant and then releases it. A crash loses what came
+since the sync. Nothing of that has left, so the same incarnation continues from the journal.
 """
 
 import enum
@@ -25,8 +25,8 @@ MAX_COMMITS = 4
 class MachinePhase(enum.Enum):
     """What a machine is doing."""
 
-    OUTSIDE = "outside"  # no process: it has not joined yet, or has to join again
-    FOUNDING = "founding"  # a process runs, and its group has not begun
+    OUTSIDE = "outside"  # no process: the machine has not joined yet, or has to join again
+    FOUNDING = "founding"  # a process runs, but its group has not begun
     UP = "up"
     LEFT = "left"
     DEAD = "dead"
@@ -34,24 +34,27 @@ class MachinePhase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MachineCommit:
-    """What the journal holds, of one instant."""
+    """What the journal holds, at one instant."""
 
     state: GroupState
     application: SimulatedApplication
     parked: Parked | None
     position: int  # events of the application so far, see `Checker.position`
-    issued: int  # operations of this node that are acknowledged with it, see `Ledger`
+    issued: int  # acknowledged operations of this node, see `Ledger`
 
     def is_behind(self, other: "MachineCommit") -> bool:
-        """Whether the same incarnation has told others something since that it has not noted here."""
+        """Whether the same incarnation has sent others something since that this commit does not have."""
         mine, later = self.state, other.state
         return mine.vector != later.vector or mine.record != later.record
 
 
 @dataclass(slots=True)
 class LostVotes:
-    """Of a machine whose disk was set back. serial: of the record that it has gone on from. until: the last epoch in
-    which it may have voted without knowing it. voted: whether it has voted there since.
+    """The votes that a machine forgot when its disk was set back.
+
+    serial: of the record from which it continued.
+    until: the last epoch in which it may have voted without knowing.
+    voted: whether it has voted in such an epoch since.
     """
 
     serial: int
@@ -60,7 +63,7 @@ class LostVotes:
 
     @classmethod
     def between(cls, commit: MachineCommit, last: MachineCommit) -> "LostVotes":
-        """What it had voted for since the older one."""
+        """The votes since the older commit."""
         old, new = commit.state.record, last.state.record
         assert old is not None and new is not None
         if (old.epoch, old.promised, old.accepted) == (new.epoch, new.promised, new.accepted):
@@ -70,19 +73,19 @@ class LostVotes:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What a contact sends to the one that it lets in: one instant of its engine and of its application."""
+    """What a contact sends to a joiner: one instant of its engine and of its application."""
 
     admission: Admission
     base: str
     application: Mapping[bytes, Dot]
     removed: frozenset[bytes]
     known: KnownThen
-    bulk: int | None = None  # the copy which it completes
+    bulk: int | None = None  # the copy that it completes
 
 
 @dataclass(slots=True)
 class Machine:
-    """State of one machine. `number` changes with every process; `me` is the incarnation it runs, or ran last."""
+    """State of one machine. `number` changes with every process; `me` is its current or last incarnation."""
 
     name: str
     witness: bool = False
@@ -102,7 +105,7 @@ class Machine:
     """A snapshot of its disk, of this incarnation."""
     lost_votes: LostVotes | None = None
     parked: Parked | None = None
-    # To get in: a base, at whom it was used, whom it replaces, and a copy that was fetched before.
+    # To join: a base, the contact asked under it, the incarnations that it replaces, and a copy fetched before.
     base: str | None = None
     asked: str | None = None
     replaces: tuple[str, ...] = ()
@@ -110,15 +113,15 @@ class Machine:
     bulks: int = 0
     bases: int = 0
     lost: bool = False
-    """Whether the machine is dead for good, so that what only it had may be lost."""
+    """Whether the machine is dead, so that what only it had may be lost."""
     former: list[tuple[str, MachineCommit]] = field(default_factory=list)
     told_ended: dict[str, int] = field(default_factory=dict)
     doubles: list[str] = field(default_factory=list)
-    """Operations that the application of this process was given a second time."""
+    """Operations that the application of this process got a second time."""
 
     @property
     def running(self) -> GroupEngine:
-        """The engine of the process that runs."""
+        """The engine of the running process."""
         assert self.engine is not None
         return self.engine
 
@@ -129,12 +132,12 @@ class Machine:
 
     @property
     def active(self) -> bool:
-        """Whether a process runs that is in the group as far as it knows, and does not leave."""
+        """Whether a process runs that takes itself for a member, and does not leave."""
         return self.up and self.running.standing.can_send
 
     @property
     def stopped(self) -> bool:
-        """Whether the process that runs was told that it is no member any more, by force."""
+        """Whether the running process has learned that it was evicted."""
         return self.up and self.running.standing is Standing.EVICTED
 
     def new_base(self) -> str:
@@ -143,7 +146,7 @@ class Machine:
         return new_incarnation(self.name, self.bases, 0)
 
     def start(self, engine: GroupEngine, application: SimulatedApplication) -> None:
-        """A process runs."""
+        """Start a process."""
         self.phase = MachinePhase.UP
         self.number += 1
         self.engine = engine
@@ -154,18 +157,18 @@ class Machine:
         self.doubles = []
 
     def stop(self, phase: MachinePhase) -> None:
-        """No process runs any more. What was held never leaves."""
+        """Stop the process. What it held never leaves."""
         self.phase = phase
         self.number += 1
         self.engine = None
         self.held = []
 
     def hold(self, effects: list[Transmit]) -> None:
-        """These may leave with the next sync."""
+        """Hold these until the next sync."""
         self.held += [(effect.to, effect.message) for effect in effects]
 
     def save(self, position: int, issued: int) -> None:
-        """The journal holds everything, from here on."""
+        """Save everything in the journal."""
         self.commits.append(
             MachineCommit(
                 self.running.state(), self.application.copy(), self.parked, position, issued
@@ -174,12 +177,12 @@ class Machine:
         del self.commits[:-MAX_COMMITS]
 
     def resumed(self, commit: MachineCommit, engine_type: type[GroupEngine]) -> None:
-        """The same incarnation goes on from what is saved."""
+        """The same incarnation continues from a commit."""
         self.parked = commit.parked
         self.start(engine_type(self.me, commit.state, self.reads), commit.application.copy())
 
     def retire(self, replaces: tuple[str, ...]) -> None:
-        """This incarnation is over; the machine is to join again under a new one, in the place of those."""
+        """End this incarnation; the machine must join again as a new one, which replaces `replaces`."""
         if self.commits:
             self.former.append((self.me, self.commits[0]))
         self.stop(MachinePhase.OUTSIDE)

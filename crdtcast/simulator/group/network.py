@@ -1,7 +1,7 @@
-"""The network of a group that changes: packets in flight between hosts, blocked directions, and who is connected.
+"""The network of a simulated group: packets in flight between hosts, blocked directions, and connections.
 
-A packet belongs to a link between two processes, as on TCP: a process that was restarted never gets it. A direction
-that is blocked swallows what is sent, while both sides take the link for alive; a cut is noticed by both.
+A packet belongs to a link between two processes, as on TCP: a restarted process never gets it. A blocked direction
+loses what is sent, while both sides take the link for alive. Both sides notice a cut.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Parcel:
 
 
 class Wires:
-    """Packets by ordered pair of host names. Orders are those of insertion, so runs repeat."""
+    """Packets by ordered pair of host names. All orders are those of insertion, so that runs repeat."""
 
     def __init__(self) -> None:
         self.flights: dict[tuple[str, str], list[Parcel]] = {}
@@ -32,7 +32,7 @@ class Wires:
 
     @property
     def blocked(self) -> list[tuple[str, str]]:
-        """Directions in which nothing gets through."""
+        """Blocked directions."""
         return list(self._blocked)
 
     def open(self, a: str, b: str) -> bool:
@@ -40,14 +40,14 @@ class Wires:
         return (a, b) not in self._blocked and (b, a) not in self._blocked
 
     def block(self, a: str, b: str) -> bool:
-        """Packets from a to b are lost from now on. False: they were already."""
+        """Lose packets from a to b from now on. Returns False if that direction was blocked already."""
         if (a, b) in self._blocked:
             return False
         self._blocked[a, b] = None
         return True
 
     def unblock(self, a: str, b: str) -> bool:
-        """Both directions work. False: they did already."""
+        """Make both directions work. Returns False if they did already."""
         there = (a, b) in self._blocked
         back = (b, a) in self._blocked
         self._blocked.pop((a, b), None)
@@ -59,11 +59,11 @@ class Wires:
         return ((a, b) if a < b else (b, a)) in self._connected
 
     def connect(self, a: str, b: str) -> None:
-        """There is a link between their processes now."""
+        """Link their processes."""
         self._connected[(a, b) if a < b else (b, a)] = None
 
     def disconnect(self, a: str, b: str) -> bool:
-        """The link is gone. What is in flight stays in flight. False: there was none."""
+        """Remove the link; packets in flight stay in flight. Returns False if there was no link."""
         key = (a, b) if a < b else (b, a)
         if key not in self._connected:
             return False
@@ -75,14 +75,14 @@ class Wires:
         return sorted(y if x == a else x for x, y in self._connected if a in (x, y))
 
     def post(self, a: str, b: str, parcel: Parcel) -> bool:
-        """Put a packet on its way. False: that direction is blocked, it is lost."""
+        """Put a packet on its way. Returns False if it is lost, since that direction is blocked."""
         if (a, b) in self._blocked:
             return False
         self.flights.setdefault((a, b), []).append(parcel)
         return True
 
     def take(self, a: str, b: str, place: int, *, keep: bool = False) -> Parcel | None:
-        """Remove (or copy) the packet at this place in the order of sending; None if there are not as many."""
+        """Remove (or copy) the packet at this place in the order of sending; None if there is none at that place."""
         flight = self.flights.get((a, b), [])
         if not 0 <= place < len(flight):
             return None
@@ -94,11 +94,11 @@ class Wires:
         return parcel
 
     def forget(self, receiver: str) -> None:
-        """The receiver has died: what was on its way to it is lost."""
+        """The receiver has died: packets on their way to it are lost."""
         for pair in [pair for pair in self.flights if pair[1] == receiver]:
             del self.flights[pair]
 
     def lose(self, sender: str) -> None:
-        """What a sender that has died had sent on its way is lost, too."""
+        """The sender has died: its packets in flight are lost, too."""
         for pair in [pair for pair in self.flights if pair[0] == sender]:
             del self.flights[pair]

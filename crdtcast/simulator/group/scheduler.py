@@ -1,7 +1,7 @@
-"""Chooses the actions of a run in a group that changes, at random, from a seed, a fault model and limits.
+"""Chooses the actions of a run at random, from a seed, a fault model and limits.
 
-Every run has its own temper, so that one may be all sends and no acknowledgements, and the next one the other way
-round. A seed means the same run anywhere: lists are walked in a fixed order.
+Every run has its own temper, so that one run may be all sends and no acknowledgements, and the next one the other way
+round. A seed gives the same run on any machine: lists are walked in a fixed order.
 """
 
 import random
@@ -16,7 +16,7 @@ from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.schedule import Action
 
 RARELY = 0.08
-"""How often a packet on a slow link is taken when it is its turn."""
+"""The chance that a packet on a slow link arrives when it is its turn."""
 
 
 class GroupTemper:
@@ -38,14 +38,14 @@ class GroupTemper:
         self._slow: dict[tuple[str, str], bool] = {}
 
     def eager(self, verb: str, name: str) -> int:
-        """How eager a machine is to do this."""
+        """The weight of this action at this machine."""
         key = verb, name
         if key not in self._eager:
             self._eager[key] = self._chance.choice(_EAGER[verb])
         return self._eager[key]
 
     def slow(self, pair: tuple[str, str]) -> bool:
-        """Whether a packet has to wait although it is its turn."""
+        """Whether a packet on this link has to wait although it is its turn."""
         if not self.faults.slow:
             return False
         key = min(pair), max(pair)
@@ -65,7 +65,7 @@ _EAGER: dict[str, tuple[int, ...]] = {
 
 
 class GroupScheduler:
-    """The choices of one run; `actions` yields them, each to be applied before the next is asked for."""
+    """The choices of one run; `actions` yields them. Apply each one before you ask for the next."""
 
     def __init__(self, chance: random.Random, world: GroupWorld, campaign: Campaign) -> None:
         self.chance = chance
@@ -81,7 +81,7 @@ class GroupScheduler:
         """Pairs without a link until the group settles."""
 
     def actions(self) -> Iterator[Action]:
-        """A run's actions. Some turn out to be impossible."""
+        """A run's actions. Some may be impossible."""
         for pair in self.apart:
             yield ("cut", *pair)
         for step in range(self.temper.steps):
@@ -193,7 +193,7 @@ class GroupScheduler:
         yield (verb, name, self.chance.randint(1, LATEST))
 
     def _roll(self, verb: str) -> Iterator[Action]:
-        """Nearly all are upgraded, somebody raises the level, and one or another goes back."""
+        """Upgrade nearly all machines, raise the level, and let some machine go back now and then."""
         highest = self.chance.randint(2, LATEST)
         for name in sorted(self.world.machines):
             if self.chance.random() < 0.9:
@@ -222,7 +222,7 @@ class GroupScheduler:
             )
 
     def _setback(self, verb: str) -> Iterator[Action]:
-        """Mostly a snapshot first, and later on one goes on from that, or from one of its last syncs."""
+        """Mostly take a snapshot first; later a machine continues from that, or from one of its last syncs."""
         machine = self.chance.choice(self.world.living() or [None])
         if machine is None:
             return
@@ -248,7 +248,7 @@ class GroupScheduler:
                 yield (verb, name, self.chance.randrange(3))
 
     def _unheard(self, name: str) -> Iterator[Action]:
-        """It sends something that is acknowledged and that nobody gets for now."""
+        """The machine sends something that is acknowledged, but reaches no other member for now."""
         for other in self.world.living():
             if other.name != name:
                 yield ("mute", name, other.name)
@@ -294,7 +294,7 @@ class GroupScheduler:
             yield ("join", name, self.chance.choice(contacts))
 
     def _back(self, verb: str) -> Iterator[Action]:
-        """Whoever is outside asks: at the same contact again, mostly."""
+        """A machine outside asks a contact: mostly the same one again."""
         outside = [
             m for m in self.world.machines.values() if m.phase is MachinePhase.OUTSIDE or m.stopped
         ]

@@ -1,7 +1,7 @@
-"""Programs of different versions in a simulated group: upgrades, the way back, raises, and who can read what.
+"""Programs of different versions in a simulated group: upgrades, downgrades, raises, and what each program reads.
 
-A program reads the format levels from 1 to some highest one. An application sends in the level that its engine says is
-in force, so each operation has a level: a program that does not read it must never be given the operation.
+A program reads the format levels from 1 to a highest one. An application sends in the level that is in force at its
+engine, so each operation has a level. A program that does not read this level must never get the operation.
 """
 
 from crdtcast.engine.level import Span
@@ -12,11 +12,11 @@ from crdtcast.simulator.group.base_world import BaseWorld
 from crdtcast.simulator.group.machine import Machine, MachinePhase
 
 LATEST = 3
-"""What the latest program reads."""
+"""The highest level that the latest program reads."""
 
 
 def check_use(world: BaseWorld, machine: Machine, level: int) -> None:
-    """Raises Failure if a machine sends in a level although a member has not agreed to read it."""
+    """Check that all members have agreed to read a level in which a machine sends. Raises Failure if not."""
     members = machine.running.members
     for other in world.machines.values():
         if other.me not in members or other.ghost:
@@ -26,7 +26,7 @@ def check_use(world: BaseWorld, machine: Machine, level: int) -> None:
 
 
 def upgrade(world: BaseWorld, name: str, highest: int) -> bool:
-    """The program of a machine is replaced by a later or an older one. False: the new one refuses what it finds."""
+    """Replace the program of a machine by a later or an older one. Returns False if the new one refuses the journal."""
     machine = world.machines.get(name)
     if machine is None:
         machine = world.machines[name] = Machine(name)
@@ -42,13 +42,13 @@ def upgrade(world: BaseWorld, name: str, highest: int) -> bool:
     world.counts["upgrades" if highest > machine.reads.highest else "downgrades"] += 1
     machine.reads = reads
     if machine.phase is MachinePhase.OUTSIDE:
-        machine.bulk = None  # an older program begins again
+        machine.bulk = None  # an older program copies again
         return True
     return not machine.up or crashes.crash(world, machine)
 
 
 def raise_level(world: BaseWorld, machine: Machine) -> bool:
-    """The operator of a machine asks for the greatest level that all members have said to read."""
+    """The operator of a machine asks for the greatest level that all members read, as far as they have said."""
     if not machine.active or machine.ghost:
         return False
     engine = machine.running
@@ -62,7 +62,7 @@ def raise_level(world: BaseWorld, machine: Machine) -> bool:
 
 
 def replace_all(world: BaseWorld) -> None:
-    """Every machine gets the latest program."""
+    """Give every machine the latest program."""
     for name in list(world.machines):
         world.apply(("upgrade", name, LATEST))
 

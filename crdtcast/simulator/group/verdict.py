@@ -1,4 +1,4 @@
-"""What must hold once a group has settled, from the definitions. Raises the first thing that does not."""
+"""What must hold after a group has settled, from the definitions. Raises Failure for the first violation."""
 
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine.membership import Standing
@@ -10,19 +10,19 @@ from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.oracle import OracleFinding
 
 LAST_WORDS = 4
-"""Rounds in which what was forgotten last may still be told."""
+"""Rounds in which members may still send news of what they forgot last."""
 
 SILENT_ROUNDS = 40
 
 
 def drain_and_judge(world: GroupWorld) -> None:
-    """Let everything settle, then judge. Raises Failure."""
+    """Let everything settle, then judge. Raises Failure if something is wrong."""
     drain = world.new_drain()
     drain.run()
     living = world.living()
     _no_two_groups(living)
     if not any(m.active and not m.witness for m in living):
-        # Who knows that it was evicted goes on under another id, and nobody is linked with this one any more.
+        # A member that knows of its eviction comes back under another id, and no member has a link with this one.
         there = {m.me for m in living if m.running.standing is not Standing.EVICTED}
         for machine in living:
             if machine.running.standing is Standing.LEAVING and (
@@ -30,7 +30,7 @@ def drain_and_judge(world: GroupWorld) -> None:
             ):
                 raise Failure("leave-hang", f"{machine.me} waits for {waits_for}, which are there")
         if world.may_end:
-            return  # nobody is left who could be asked
+            return  # no member is left to judge
         raise Failure("all-ended", "no member is left that holds data")
     _everybody_is_where_it_should_be(world, drain, living)
     _one_group(living)
@@ -54,7 +54,7 @@ def drain_and_judge(world: GroupWorld) -> None:
 
 
 def _nobody_blamed(world: GroupWorld, living: list[Machine]) -> None:
-    """Whoever is honest claims nothing that others refuse; after an operator's word two sides may disagree."""
+    """Honest members make no claims that others refuse. After an operator's override two sides may disagree."""
     for machine in living:
         for who, blame in machine.running.blamed.items():
             if who in world.set_back:
@@ -95,7 +95,7 @@ def _everybody_is_where_it_should_be(
 
 
 def _no_two_groups(living: list[Machine]) -> None:
-    """Whatever else is open: the network is whole, and an operator has done what operators do."""
+    """This must hold in any case: the network is whole, and the operator has acted."""
     active = [machine for machine in living if machine.active]
     for place, machine in enumerate(active):
         for other in active[place + 1 :]:
@@ -118,7 +118,7 @@ def _one_group(living: list[Machine]) -> None:
 
 
 def _one_past(living: list[Machine]) -> None:
-    """All have delivered the same."""
+    """All members have delivered the same."""
     first = living[0]
     for machine in living:
         vector, other = first.running.vector, machine.running.vector
@@ -153,7 +153,7 @@ def _levels(living: list[Machine]) -> None:
 
 
 def _ghosts(world: GroupWorld, drain: Drain) -> None:
-    """Copies of all former processes dial, long after; everybody tells them, and nothing else comes of it."""
+    """Copies of all former processes dial long after. Members notify them of their end; nothing else changes."""
     for machine in list(world.machines.values()):
         for which in range(len(machine.former)):
             world.apply(("ghost", machine.name, which))

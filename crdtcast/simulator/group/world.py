@@ -1,27 +1,27 @@
 """A simulated group whose members come and go: `apply` carries out one action, the oracle watches.
 
-Actions (machines by name; a name that is new is a machine outside of the group):
+Actions (machines by name; a new name is a machine outside of the group):
     send X       X's application broadcasts            poll X       … takes one delivery      stable X  … all notices
     tick X       X's timer                             sync X       X's journal; what was held leaves
     net S D n    packet n in flight from S to D arrives             dup S D n  … and stays     drop S D n  is lost
     link A B     the network between them works, and they connect   cut A B    it fails, and both notice
-    mute A B     what A sends to B is lost, and nobody notices
-    crash X      X goes on from its last sync          torn X n     n syncs are lost too: X must join again
-    die X        X is gone for good                    revive X     … or not
+    mute A B     what A sends to B is lost, and neither notices
+    crash X      X continues from its last sync        torn X n     n syncs are lost too: X must join again
+    die X        X dies                                revive X     … and comes back
     restore X n  X's disk is a backup of its n-th former life: it must join again
     backup X     a snapshot of X's disk is taken
-    setback X n  X goes on from an older state of its disk as the same incarnation: nobody tells it
+    setback X n  X continues from an older state of its disk as the same incarnation, and does not notice
     copy N C     N fetches a copy of C's application   join N C     N asks C to let it in (again, or elsewhere)
-    replace N X C   … as the operator's word: N replaces X
+    replace N X C   … by an operator's command: N replaces X
     leave X      evict E X    force E X                E's operator evicts X (a machine, or an incarnation)
-    withdraw E                                         … and takes back all that is not done yet
+    withdraw E                                         … and withdraws all that is not decided yet
     surrender X  X's operator gives its side up        reissue X    X sends one operation of its former life again
-    ghost X n    a copy of X's n-th former process is started, long after
+    ghost X n    a copy of X's n-th former process starts, long after
     upgrade X n  X gets the program that reads the format levels up to n, an older or a later one
-    raise X      X's operator raises the group's format level as far as all members have said to read
-    calm n       for n rounds everything works, and the operator lets those in who are outside
+    raise X      X's operator raises the group's format level to the highest that all members read
+    calm n       for n rounds everything works, and the operator lets in machines that are outside
 
-A group that its machines found first has more: see `crdtcast.simulator.founding`.
+A group that its machines found first has more actions: see `crdtcast.simulator.founding`.
 """
 
 from collections.abc import Callable
@@ -53,13 +53,15 @@ class GroupWorld(BaseWorld):
     """One run, by actions."""
 
     def new_drain(self) -> Drain:
-        """What lets it settle."""
+        """What lets this group settle."""
         return Drain(self)
 
     # Actions
 
     def apply(self, action: Action) -> bool:
-        """Carry out one action. False: it was impossible, and nothing has happened. Raises Failure."""
+        """Carry out one action. Returns False, without any effect, if it is impossible. Raises Failure if something is
+        wrong.
+        """
         try:
             done = self._do(str(action[0]), action[1:])
         except Failure:
@@ -237,7 +239,7 @@ class GroupWorld(BaseWorld):
             return False
         holders = [m for m in engine.members.values() if not m.witness]
         if not force and all(m.incarnation in {incarnation, *engine.victims} for m in holders):
-            return False  # no operator takes the last one that holds data
+            return False  # no operator evicts the last one that holds data
         given_up = self._given_up_by(machine) if force else set()
         done = self._asks(lambda: engine.evict(incarnation, force=force))
         if done:
@@ -246,8 +248,8 @@ class GroupWorld(BaseWorld):
         return done
 
     def _given_up_by(self, machine: Machine) -> set[bytes]:
-        """What is lost if by an operator's word the side of this machine is the group: what it lacks of those who have
-        left, though they had left that in good hands, with members that nobody was about to evict.
+        """What is lost if an operator makes the side of this machine the group by force: operations of members that
+        have left, which this side lacks. They had passed them on to members that no member was about to evict.
         """
         living, mine = self.living(), machine.application.applied
         victims = set().union(*(m.running.victims for m in living))
@@ -264,7 +266,7 @@ class GroupWorld(BaseWorld):
         }
 
     def _asks(self, ask: Callable[[], object]) -> bool:
-        """Whether the engine does what an operator asks for, which it may refuse."""
+        """Whether the engine does what an operator asks for; it may refuse."""
         try:
             ask()
         except LocalProtocolError:
@@ -273,7 +275,7 @@ class GroupWorld(BaseWorld):
         return True
 
     def _one_view(self, engine: GroupEngine) -> None:
-        """An epoch has one view for all who save theirs; only an operator's word may make two of it."""
+        """An epoch has one view at all members that save theirs; only an operator's override may lead to two."""
         view = engine.view
         known = self.views.setdefault(view.epoch, view.name)
         if known != view.name and not self.by_word and not self.counts["voted_twice"]:
@@ -293,7 +295,7 @@ class GroupWorld(BaseWorld):
                 parcel = Parcel(machine.me, receiver.number, content)
                 self.counts["muted"] += not self.wires.post(machine.name, name, parcel)
                 if isinstance(content, Ended):
-                    # It is told, and then the link is closed; it may dial again, and is told again.
+                    # The link closes after this frame. The peer may dial again, and gets the frame again.
                     self.disconnect(machine.name, name)
 
     def _packet(self, verb: str, sender: str, receiver: str, place: int) -> bool:
@@ -313,7 +315,7 @@ class GroupWorld(BaseWorld):
             try:
                 machine.running.receive(parcel.sender, parcel.content)
             except RolledBackError:
-                if machine.ghost:  # a copy that is older than what others have
+                if machine.ghost:  # a copy, older than what others have of it
                     crashes.lay_to_rest(self, machine)
                 elif machine.me in self.set_back:
                     crashes.rolled_back(self, machine)
@@ -323,7 +325,7 @@ class GroupWorld(BaseWorld):
             except RemoteProtocolError:
                 if parcel.sender not in self.set_back:
                     raise
-                # It has lost what it had said, and does not know it yet. The link is closed; it dials again.
+                # The sender has lost what it had sent, and does not know it yet. The link closes; it dials again.
                 self.disconnect(sender, receiver)
                 return True
             self.after(machine)
