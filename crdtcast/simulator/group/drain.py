@@ -99,7 +99,7 @@ class Drain:
                 break
 
     def calm(self, rounds: int) -> None:
-        """Let `rounds` rounds pass without faults in the middle of a run, in which no former operations are sent again."""
+        """Let `rounds` rounds pass without faults in the middle of a run. In them no former operation is sent again."""
         self._sends_again = False
         for _ in self._rounds(rounds):
             pass

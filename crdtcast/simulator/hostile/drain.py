@@ -1,4 +1,4 @@
-"""How a group with a hostile member settles: what its operators do."""
+"""How a group with a hostile member settles: the actions of its operators."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,10 @@ from crdtcast.simulator.group.machine import Machine
 
 
 class HostileDrain(Drain):
-    """An operator who knows that the hostile member, and all whom no machine runs for, are to go.
+    """An operator who knows that the hostile member must go, and all members without a machine.
 
-    liar: the machine of that member. of_the_liar: does what happens in its process, whatever comes of that.
+    liar: the machine of the hostile member.
+    of_the_liar: runs what happens in its process, and tolerates errors there.
     """
 
     def __init__(
@@ -24,7 +25,7 @@ class HostileDrain(Drain):
         super().__init__(world)
         self._liar = liar
         self._of_the_liar = of_the_liar
-        self._alone = 0  # how many machines were told to go on without all others
+        self._alone = 0  # how often a machine had to continue without all others
 
     def _bury(self, active: list[Machine]) -> None:
         world = self.world
@@ -36,7 +37,7 @@ class HostileDrain(Drain):
                 world.apply(("evict", first.name, member))
 
     def settled(self) -> bool:
-        """Also nobody is left whom the hostile member has named as replaced: it is put out by and by."""
+        """Also no member is left that the hostile member has named as replaced: such members are evicted in time."""
         replaced = {base for m in self.world.living() for base in m.running.outline().replaced}
         return super().settled() and not any(base_of(m.me) in replaced for m in self.world.living())
 
@@ -47,7 +48,7 @@ class HostileDrain(Drain):
             self._of_the_liar(lambda: super(HostileDrain, self)._take(machine))
 
     def _strange(self, machine: Machine) -> list[str]:
-        """The members that are no honest machine which runs or is about to come back."""
+        """All members except honest machines that run or are about to come back."""
         world = self.world
         honest = {m.me for m in world.living()}
         back = {m.base for m in world.machines.values() if self.wants_in(m)}
@@ -55,8 +56,9 @@ class HostileDrain(Drain):
         return [x for x in members if x not in honest and base_of(x) not in back]
 
     def _decide(self, active: list[Machine]) -> None:
-        """First those go by force who are no honest machine. If that does not help, one machine goes on without all
-        others: the first may have accepted what those do not take. If nobody is strange, as in any run.
+        """First evict by force the members that are not honest machines. If that does not help, one machine after the
+        other continues without all others, since the first may have accepted what these refuse. If there are no strange
+        members, act as in any run.
         """
         victims = set().union(*(m.running.victims for m in active))
         able = [m for m in active if m.me not in victims] or active

@@ -1,13 +1,13 @@
-"""How much an engine holds, whatever it holds it in."""
+"""How much an engine holds, in all its containers."""
 
 from collections import deque
 
 MOST_HELD = 20_000
-"""Elements that the containers of an engine may hold in a run; of its own it has a few hundred."""
+"""Limit on the elements in the containers of an engine; in a run without lies it has a few hundred."""
 
 
 def elements(thing: object, most: int = 2 * MOST_HELD) -> int:
-    """How many elements the containers hold that belong to an engine; counting ends at `most`."""
+    """The number of elements in the containers of an engine. Counting ends at `most`."""
     seen: set[int] = set()
     todo: list[object] = [thing]
     found = 0

@@ -1,4 +1,4 @@
-"""The oracle of a group with a hostile member, which is nobody's witness."""
+"""The oracle of a group with a hostile member: it believes nothing that this member says."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,8 @@ from crdtcast.simulator.oracle import Checker, FailureKind
 
 
 class HonestChecker(Checker):
-    """Judges honest members in full. Of others' messages it knows only what honest members were given: they are taken
-    once, alike everywhere, before what comes after them, and become stable. A lie has no true past.
+    """Judges honest members in full. Of other messages it knows only what honest members got: each is delivered once,
+    at all of them, before what depends on it, and becomes stable. Its own past is not judged: a lie has no true past.
     """
 
     def delivered(self, member: str, dot: Dot, tag: Tag | None = None) -> None:

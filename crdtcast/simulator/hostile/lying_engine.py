@@ -1,4 +1,4 @@
-"""The engine of a hostile member: a real one, so that it knows what there is to lie about."""
+"""The engine of a hostile member: a real one, so that it knows enough to lie."""
 
 import random
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from crdtcast.simulator.hostile.mutation import Lore, Mutation
 
 
 class LyingConsensus(Consensus):
-    """Every fourth time it notes something else, and goes on from that; so all are told the same. Most of it is nothing
-    that could be refused.
+    """One time in four it notes something false, and continues from that, so that it tells all members the same lie.
+    Most of these lies are plausible, so that no member could refuse them.
     """
 
     lore: Callable[[], Lore]
@@ -34,7 +34,7 @@ class LyingConsensus(Consensus):
 
 
 class LyingEngine(GroupEngine):
-    """Takes part as any other, and sends what it is told to."""
+    """Takes part like any engine, and also sends lies on request."""
 
     consensus_type: ClassVar[type[Consensus]] = LyingConsensus
 
@@ -47,7 +47,7 @@ class LyingEngine(GroupEngine):
     _claimed: tuple[Dot, ...] | None = None
 
     def _issue(self, operation: Operation) -> Tag:
-        """What the protocol has it say: half of the time it says something else, and does as if it had not."""
+        """Issue an operation. Sometimes it sends a false one, but applies the true one."""
         chance = random.Random(f"{operation} {self.vector[self.me]}")
         told = Mutation(chance, Lore.of(self)).instead_of(operation)
         if told == operation:
@@ -60,7 +60,10 @@ class LyingEngine(GroupEngine):
         return tag
 
     def lie(self, kind: int, payload: bytes, context: tuple[Dot, ...] | None) -> Message:
-        """The next message, whatever it says: without effect here. context: what it claims to depend on."""
+        """Send any message as the next one, without effect at the liar itself.
+
+        context: what the message claims to depend on; None: the truth.
+        """
         self._claimed = context
         tag = self._send(payload, kind)
         self._claimed = None

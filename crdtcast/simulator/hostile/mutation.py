@@ -1,8 +1,8 @@
-"""What a hostile member says: structured mutations of every kind of frame, from a seed and what the member knows.
+"""The lies of a hostile member: structured mutations of every kind of frame, from a seed and what the member knows.
 
-Values are wrong in their meaning (numbers too big or small, names that nobody bears, kinds that do not fit) or in
-their shape (a field of another type, one too many, one too few). Everything goes through the codec of the wire, as
-bytes: what that cannot carry is not said.
+Values are wrong in their meaning (numbers too large or small, unknown names, kinds that do not fit) or in their shape
+(a field of another type, one too many, one too few). All lies go through the wire format, as bytes; a lie that it
+cannot carry is not sent.
 """
 
 import random
@@ -65,12 +65,12 @@ JUNK: tuple[Any, ...] = (
 )
 _LONG = bytes(2**20)
 FAKES = 5
-"""How many names a hostile member makes up in a run."""
+"""Number of names that a hostile member invents in a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lore:
-    """What a hostile member knows: who there is and was, itself included, who is to go, and how much of each it has."""
+    """What a hostile member knows: the members, itself included, the ended, the victims, and what it has of each."""
 
     me: str
     vector: Vector
@@ -80,7 +80,7 @@ class Lore:
     view: View
     record: Record
     views: Views
-    """What the liar has noted last, and what it would tell one that knows nothing."""
+    """What the liar would send to a member that knows nothing. (`record` is what it has noted last.)"""
 
     @classmethod
     def of(cls, engine: GroupEngine) -> "Lore":
@@ -101,7 +101,7 @@ class Lore:
 
 
 class Mutation:
-    """One lie, chosen by `chance` alone: the same seed and the same lore give the same lie."""
+    """One lie, chosen only by `chance`: the same seed and the same lore give the same lie."""
 
     def __init__(self, chance: random.Random, lore: Lore) -> None:
         self._chance = chance
@@ -110,7 +110,7 @@ class Mutation:
     # Names and numbers
 
     def somebody(self) -> str:
-        """A member, the liar included, or one that has ended, was never there, or is still to come."""
+        """The id of a member, the liar included, or of one that has ended, never existed, or is still to come."""
         lore, chance = self._lore, self._chance
         if lore.victims and chance.random() < 0.3:
             return chance.choice(lore.victims)
@@ -123,25 +123,25 @@ class Mutation:
         )
 
     def fake(self) -> str:
-        """The base of somebody who never was, sometimes under the name of one who is."""
+        """The base of a member that never existed, sometimes with the name of one that does."""
         lore, chance = self._lore, self._chance
         name = "q" if chance.random() < 0.7 else chance.choice([*lore.members, lore.me])[0]
         return new_incarnation(name, 2**20 + chance.randrange(FAKES), 0)
 
     def number(self, about: int = 0) -> int:
-        """Near the truth, or far away."""
+        """A number near the true one, or far from it."""
         chance = self._chance
         if chance.random() < 0.15:
             return chance.choice(HUGE)
         return max(chance.choice((0, 1, about - 1, about, about + 1, about + 2, 5000)), 0)
 
     def count(self, who: str) -> int:
-        """How much there is of somebody, in truth or not."""
+        """The number of a member's messages, true or not."""
         true = self._lore.vector.get(who, 0)
         return true if self._chance.random() < 0.5 else self.number(true)
 
     def vector(self) -> dict[str, int]:
-        """The liar's vector with some entries changed, left out or made up."""
+        """The liar's vector with some entries changed, omitted or invented."""
         chance, told = self._chance, dict(self._lore.vector)
         for _ in range(chance.randrange(4)):
             who = self.somebody()
@@ -152,14 +152,14 @@ class Mutation:
         return told
 
     def context(self) -> tuple[Dot, ...]:
-        """What a message may claim to depend on."""
+        """A context that a message may claim."""
         chosen = [self.somebody() for _ in range(self._chance.randrange(3))]
         return tuple(Dot(who, max(self.count(who), 1)) for who in chosen)
 
     # Membership operations
 
     def operation(self) -> Operation:
-        """Well-typed, of any kind."""
+        """An operation of any kind, with values of the right types."""
         return self._chance.choice(self._operations())()
 
     def _operations(self) -> list[Callable[[], Operation]]:
@@ -192,7 +192,7 @@ class Mutation:
         return Span(lowest, lowest + self._chance.choice((0, 1, 10**6)))
 
     def instead_of(self, operation: Operation) -> Operation:
-        """What is said in the place of an operation, half of the time: of its kind, with other numbers."""
+        """The operation, or half of the time one of the same kind with other numbers."""
         if self._chance.random() < 0.5:
             return operation
         match operation:
@@ -228,7 +228,7 @@ class Mutation:
     # Frames
 
     def digest(self, digest: Digest) -> Digest:
-        """A digest with something changed in it."""
+        """A digest with a change."""
         chance = self._chance
         dropped = digest.dropped if chance.random() < 0.8 else self.number(digest.dropped)
         vector = self.vector()
@@ -237,7 +237,7 @@ class Mutation:
         return Digest(chance.choice(list(DigestKind)), vector, dropped, chance.random() < 0.97)
 
     def frame(self, receiver: str) -> InGroup:
-        """A made-up frame to one member, other than the liar's own next message."""
+        """An invented frame to one member, other than the liar's next message."""
         digest = Digest(DigestKind.NEWS, self._lore.vector)
         makers: list[Callable[[], InGroup]] = [
             lambda: self.digest(digest),
@@ -257,7 +257,7 @@ class Mutation:
     # Views
 
     def views(self, frame: Views) -> Views:
-        """A frame of views with something changed in it: of what the liar says of itself."""
+        """A frame of views with a change in what the liar says of itself."""
         own = next((r for r in frame.records if r.member == self._lore.me), self._lore.record)
         others = tuple(r for r in frame.records if r.member != own.member)
         match self._chance.randrange(10):
@@ -271,11 +271,11 @@ class Mutation:
                 return frame._replace(records=(self.record(own), *others))
 
     def views_anew(self) -> Views:
-        """One that nobody has asked for."""
+        """A false frame of views that no member has asked for."""
         return self.views(self._lore.views)
 
     def _views_of(self, frame: Views) -> Views:
-        """The same records, and something else that it has, or is in."""
+        """The same records, with other serials, another epoch or another view."""
         chance = self._chance
         way = chance.randrange(3)
         if way == 0:
@@ -294,7 +294,7 @@ class Mutation:
         return self._chance.choice((self._lore.view.name, "", "0123456789abcdef"))
 
     def record(self, own: Record) -> Record:
-        """What the liar has noted, with something changed in it; most of it would be news."""
+        """The liar's record with a change; most of these are newer than the last one."""
         chance = self._chance
         news = replace(own, serial=own.serial + chance.randrange(1, 4))
         makers: list[Callable[[Record], Record]] = [
@@ -322,24 +322,24 @@ class Mutation:
         return replace(record, promised=self._ballot(record.promised))
 
     def _ballot(self, about: Ballot) -> Ballot:
-        """A later one of its own, most of the time."""
+        """Most of the time a later ballot of the liar itself."""
         if self._chance.random() < 0.6:
             return Ballot(about.number + self._chance.choice((1, 2, 900)), self._lore.me)
         return Ballot(self.number(about.number), self.somebody())
 
     def _ids(self, most: int) -> tuple[str, ...]:
-        """In order, most of the time."""
+        """Ids, most of the time sorted."""
         some = [self.somebody() for _ in range(self._chance.randrange(most))]
         return tuple(sorted(set(some))) if self._chance.random() < 0.9 else tuple(some)
 
     def _others(self, most: int) -> tuple[str, ...]:
-        """Other members."""
+        """Some of the other members."""
         others = [who for who in self._lore.members if who != self._lore.me]
         chosen = self._chance.sample(others, min(len(others), self._chance.randrange(most)))
         return tuple(sorted(chosen))
 
     def _proposing(self, record: Record) -> Record:
-        """It asks for something, or to accept what nobody has promised."""
+        """The liar proposes something, or asks to accept what no member has promised."""
         chance, me = self._chance, self._lore.me
         ballot = self._ballot(record.promised)
         victims = self._others(3) if chance.random() < 0.7 else self._ids(3)
@@ -363,14 +363,14 @@ class Mutation:
         return Word(forced=victims) if way < 0.96 else Word(self._ids(2), self._ids(2))
 
     def _known(self) -> tuple[str, ...]:
-        """The members, with somebody more or less."""
+        """The members, sometimes with additional or missing ones."""
         known = set(self._lore.members)
         if self._chance.random() < 0.2:
             known ^= set(self._ids(3))
         return tuple(sorted(known))
 
     def _promising(self, record: Record) -> Record:
-        """A promise that is none, or with other numbers and members."""
+        """A promise for a false ballot, or with other numbers or members."""
         chance = self._chance
         promise = record.promise or Promise(record.promised, {}, self._known())
         if record.promised == NO_BALLOT or chance.random() < 0.2:
@@ -385,14 +385,14 @@ class Mutation:
         return replace(record, promise=promise)
 
     def _accepting(self, record: Record) -> Record:
-        """It has accepted what nobody has asked for."""
+        """The liar has accepted what no member has asked for."""
         chance = self._chance
         ballot = self._ballot(record.promised) if chance.random() < 0.5 else record.promised
         accepted = Accepted(ballot, self._change(), self._word(self._ids(2)))
         return replace(record, promised=max(ballot, record.promised), accepted=accepted)
 
     def _change_for(self, proposal: Proposal) -> ViewChange:
-        """What such terms might come to, with numbers that are its own."""
+        """A change that fits such terms, with the liar's numbers."""
         how = How.FORCED if proposal.word.forced else How.EVICTED
         cuts = tuple((who, Cut(self.count(who), how)) for who in proposal.victims)
         votes = self._ids(3) if self._chance.random() < 0.2 else ()
@@ -412,7 +412,7 @@ class Mutation:
         return ViewChange(cuts, out, votes, chance.choice((None, None, 1, 2, 1000)))
 
     def _decided(self) -> Decided:
-        """Of an epoch that is over, or of one that nobody is in."""
+        """A decision of an epoch that is over, or that no member is in."""
         view = self._lore.view
         epoch, name = self.number(view.epoch), self._name()
         if epoch == view.epoch and name == view.name:
@@ -420,20 +420,20 @@ class Mutation:
         return Decided(epoch, name, self._change(), self._chance.random() < 0.3)
 
     def false_decision(self) -> Views:
-        """The view that all are in is over, it says: nothing but the votes could tell."""
+        """A false decision of the current view. Only the votes could show that it is false."""
         view = self._lore.view
         decided = Decided(view.epoch, view.name, self._change(), self._chance.random() < 0.5)
         return self._lore.views._replace(decided=(decided,))
 
     def false_record(self) -> Views:
-        """What another member has noted, as the liar says: nothing but that one's own word could tell."""
+        """A false record of other members. Only these members could show that it is false."""
         frame = self._lore.views
         others = [record for record in frame.records if record.member != self._lore.me]
         changed = tuple(map(self.record, others))
         return frame._replace(records=changed)
 
     def _asked(self) -> Asked:
-        """Who asks, and who has answered, as the liar says."""
+        """A question of the liar or of another member, with invented numbers and answers."""
         chance, known = self._chance, {each.asker: each.number for each in self._lore.views.asks}
         asker = self._lore.me if chance.random() < 0.4 else self.somebody()
         answered = (
@@ -446,7 +446,7 @@ class Mutation:
     # The other frames
 
     def _more_than_all(self, receiver: str) -> Digest:
-        """Says to have more of its receiver than that one has sent."""
+        """A digest that has more of its receiver than that one has sent."""
         count = self._lore.vector.get(receiver, 0) + self._chance.choice((1, 3, 5000))
         return Digest(DigestKind.NEWS, {**self._lore.vector, receiver: count})
 
@@ -455,19 +455,19 @@ class Mutation:
         return Ended(who, None if self._chance.random() < 0.3 else self.count(who))
 
     def far(self, ahead: int) -> Message:
-        """A message of the liar's own, far ahead: the same one whenever it is made, and one that it never sends."""
+        """A message of the liar far ahead, which it never reaches. It is the same each time it is made."""
         counter = self._lore.vector.get(self._lore.me, 0) // 1000 * 1000 + 10_000 + ahead
         return Message(Dot(self._lore.me, counter), (), b"far %d" % counter)
 
     def big(self, number: int) -> Message:
-        """One of many long messages of the liar's own, which do not come one behind the other."""
+        """One of many long messages of the liar, with gaps between their numbers."""
         return Message(Dot(self._lore.me, 10**9 + 2 * number), (), _LONG)
 
     def _far(self) -> Message:
         return self.far(self._chance.choice((0, 1, 2, 2**31, 2**62)))
 
     def _nobodys(self) -> Message:
-        """Of one that no member has let in, and that nobody can let in any more, or ever will."""
+        """A message of an origin that no member has let in, or ever will."""
         contact = self._chance.choice([*self._lore.members, self._lore.me])
         at = self._chance.choice((10**6, 2**62))
         origin = f"{new_incarnation('q', 2**22, 0)}+{base_of(contact)}+{at}"
@@ -478,17 +478,17 @@ class Mutation:
         return Admit(1, self.fake(), tuple(replaces), self._chance.random() < 0.2, self._span())
 
     def in_anothers_name(self, which: int) -> InGroup:
-        """What nothing but another's own word could tell from the truth."""
+        """A lie in another member's name, which only that member could show to be false."""
         return (self.stolen, self.false_record, self.false_decision)[which % 3]()
 
     def stolen(self) -> Message:
-        """A message in the name of another member: nothing but that one's own word could tell."""
+        """A message in the name of another member. Only that member could show that it is false."""
         others = [who for who in self._lore.members if who != self._lore.me] or [self._lore.me]
         origin = self._chance.choice(others)
         return Message(Dot(origin, self._lore.vector.get(origin, 0) + 1), (), b"stolen")
 
     def entry(self, entry: JoinerEntry) -> bytes:
-        """What a joiner gets of this contact."""
+        """What a joiner gets from this contact, packed."""
         state = entry.state
         changes: list[dict[str, Any]] = [
             {},
@@ -513,13 +513,13 @@ class Mutation:
         try:
             packed = pack_entry(told)
         except (ValueError, OverflowError):
-            return b""  # no number of msgpack
+            return b""  # msgpack cannot hold such a number
         return packed if self._chance.random() < 0.7 else self.damaged_bytes(packed)
 
     # Shapes
 
     def body(self, frame: InGroup) -> bytes:
-        """The bytes of a frame, a part of them with a field of another shape. Empty for what the wire cannot carry."""
+        """The bytes of a frame, some with a field of another shape. Empty if the wire cannot carry it."""
         fields = grouped_fields(Grouped(1, frame))
         if self._chance.random() < 0.15:
             fields = self._damaged(fields)
@@ -530,7 +530,7 @@ class Mutation:
         return packed
 
     def damaged_bytes(self, packed: bytes) -> bytes:
-        """The same document with one value changed, or the same bytes with one changed, or cut off."""
+        """The same document with one value changed, or the same bytes with one changed, or truncated."""
         chance = self._chance
         if not packed or chance.random() < 0.3:
             place = chance.randrange(len(packed) + 1)
@@ -545,7 +545,7 @@ class Mutation:
         return changed
 
     def _damaged(self, value: Any) -> Any:
-        """One place in a document is something else."""
+        """A document with one place changed."""
         chance = self._chance
         if isinstance(value, list | tuple) and value and chance.random() < 0.8:
             some = list(value)

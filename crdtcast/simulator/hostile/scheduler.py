@@ -1,4 +1,4 @@
-"""Chooses the actions of a run with a hostile member: those of any run, and what the hostile one says besides."""
+"""Chooses the actions of a run with a hostile member: those of any run, and the lies of the hostile one."""
 
 import random
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from crdtcast.simulator.hostile.world import HostileWorld
 from crdtcast.simulator.schedule import Action
 
 SEEDS = 10**6
-"""Of mutations."""
+"""Number of seeds for mutations."""
 
 
 class HostileScheduler(GroupScheduler):
-    """The choices of one run. The honest machines are chosen for whatever they do in any run."""
+    """The choices of one run. Honest machines do what they do in any run."""
 
     world: HostileWorld
 
@@ -41,18 +41,18 @@ class HostileScheduler(GroupScheduler):
         }
 
     def _liar(self, verb: str) -> Iterator[Action]:
-        """It goes on as a member."""
+        """The hostile member takes part as a member."""
         own = self.chance.choices(("send", "poll", "stable", "tick", "sync"), (2, 6, 1, 3, 5))[0]
         yield (own, self.world.hostile)
 
     def _refused_by(self) -> list[str]:
-        """Machines that have closed their link with it."""
+        """Machines that have closed their link with the hostile member."""
         world = self.world
         others = (m for m in world.machines.values() if m.up and m is not world.liar)
         return [m.name for m in others if not world.wires.connected(world.hostile, m.name)]
 
     def _redial(self, verb: str) -> Iterator[Action]:
-        """It dials again at once, as any member does."""
+        """The hostile member dials again at once, as any member does."""
         if names := self._refused_by():
             yield ("link", self.world.hostile, self.chance.choice(names))
 
@@ -75,7 +75,7 @@ class HostileScheduler(GroupScheduler):
             yield (verb, *pair, place, self._seed())
 
     def _accuse(self, verb: str) -> Iterator[Action]:
-        """An operator evicts it in the middle of the run; it goes on as if it had not heard of that."""
+        """An operator evicts the hostile member in the middle of the run; it continues as if it did not know."""
         names = [m.name for m in self.world.living() if m.active]
         if names:
             self._accused = True

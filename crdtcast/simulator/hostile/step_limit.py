@@ -1,6 +1,6 @@
-"""A bound on the work of one call, in lines of the engine that it runs, so that a loop without end is found anywhere.
+"""A limit on the work of one call, in executed lines of the engine, so that an endless loop is found on any machine.
 
-The wall clock would find it on some machines, and other things as well.
+A wall clock would find it only on some machines, and would have false alarms.
 """
 
 import inspect
@@ -16,19 +16,22 @@ from crdtcast.engine.group import GroupEngine
 from crdtcast.simulator.failure import Failure
 
 LINES = 100_000
-"""Of one call. An honest step of a small group runs some hundreds, seldom some thousands."""
+"""Limit for one call. An honest step of a small group runs some hundreds of lines, seldom some thousands."""
 _ENGINE = str(Path(crdtcast.engine.__file__).parent)
 
 
 class _TooLong(BaseException):
-    """Not an Exception, so that nothing on its way takes it for a refusal."""
+    """Not an Exception, so that no handler on the way takes it for a refusal."""
 
 
 @contextmanager
 def limited(
     what: str, engine_type: type[GroupEngine] = GroupEngine, lines: int = LINES
 ) -> Iterator[None]:
-    """Raises Failure, of the kind `hang`, in the middle of a call in which the engine runs more lines."""
+    """Limit the lines that the engine may run in this context. Raises Failure of the kind `hang` at the limit.
+
+    what: the call, for the failure's text.
+    """
     left = lines
     watched = (_ENGINE, inspect.getfile(engine_type))
 

@@ -1,19 +1,22 @@
-"""A simulated group with one hostile member: what it tells the others is mutated, and the others are judged.
+"""A simulated group with one hostile member: its frames to the others are mutated, and the others are judged.
 
-Its process is a real engine that takes part, so that it knows what there is to lie about; what it says besides comes
-from `crdtcast.simulator.hostile.mutation`, all of it in its own name. Actions, besides those of `group_world`:
+Its process is a real engine that takes part, so that it knows enough to lie. Its additional frames come from
+`crdtcast.simulator.hostile.mutation`. Actions, in addition to those of `crdtcast.simulator.group.world`:
 
-    issue X n        X sends a message of its own to everybody, with a mutated operation, payload or context
-    frame X Y n      X sends a made-up frame to Y: of views, a digest, an end, a message of nobody, a request to join, …
-    twist X Y p n    packet p in flight from X to Y is changed: mutated if it is a digest or of views, else said again
+    issue X n        X sends a message to all, with a mutated operation, payload or context
+    frame X Y n      X sends an invented frame to Y: of views, a digest, an end, a stranger's message, a join request, …
+    twist X Y p n    packet p in flight from X to Y is mutated if it is a digest or of views; else it is sent twice, or
+                     seldom gets another payload
     flood X Y n      X sends very many frames to Y
-    letter X n       somebody outside is let in by X, and told lies: it must not fail otherwise than by a refusal
+    letter X n       X lets in a joiner, and lies to it: the joiner may fail only by a refusal
 
-n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
-grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
-were given different payloads under one dot of the hostile member, or a message, a record or a decision in another
-member's name, or in which it makes all of them believe that they have ended or been set back, or has all of them
-evicted, as any member may ask: it is *void*.
+n is the seed of the mutation. Judged: every error blames the sender, no call is endless, nothing grows without bound,
+and the honest members are judged as in any other run. A run is *void*, and not judged, if
+
+- two honest members got different payloads under one dot of the hostile member;
+- an honest member got a message, a record or a decision in another member's name;
+- the hostile member makes all honest members believe that they have ended or were set back;
+- it has all of them evicted, which any member may ask for.
 """
 
 import random
@@ -61,18 +64,21 @@ VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
 
 STRANGER = "stranger.00000000000010000"
 FLOOD = 2 * Inbox.most_bytes // 2**20
-"""Messages of a megabyte: twice of what is kept."""
+"""Number of messages of 1 MiB: twice of what a member keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """The body of a frame, as a hostile member sends it."""
+    """The body of a frame that a hostile member sends."""
 
     body: bytes
 
 
 class HostileWorld(GroupWorld):
-    """A group one founder of which is hostile. engine_type is the honest members'."""
+    """A group with one hostile founder.
+
+    engine_type: the class of the honest members' engines.
+    """
 
     may_end = False
     all_honest = False
@@ -88,15 +94,15 @@ class HostileWorld(GroupWorld):
         super().__init__(founders, (), engine_type, observer)
         self.hostile = hostile
         self.void: bool = False
-        """Whether what no check can tell has happened: see the head of this file."""
-        self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
+        """Whether the run is void: see the head of this file."""
+        self._heard: dict[Dot, Message] = {}  # the first variant of each of the liar's messages
         self._told_of_end: set[str] = set()
-        """Incarnations that somebody has told that they have ended."""
+        """Incarnations that were notified of their end."""
         # Machine -> its last process that was started from a journal.
         self._from_journal: dict[str, int] = {}
         liar = self.liar
         self.observer.stopped(liar, cleanly=True)
-        liar.ghost = True  # nothing of it is judged, nobody asks it to be let in
+        liar.ghost = True  # it is not judged, and no joiner asks it
         self.checker: HonestChecker = HonestChecker(m.me for m in self.living())
         self.disconnect_all(liar)
         bases = [m.me for m in self.machines.values()]
@@ -109,7 +115,7 @@ class HostileWorld(GroupWorld):
         return self.machines[self.hostile]
 
     def is_honest(self, incarnation: str) -> bool:
-        """Whether an honest machine has ever been this incarnation."""
+        """Whether this incarnation is, or was, that of an honest machine."""
         return incarnation in self.checker.members
 
     def new_drain(self) -> HostileDrain:
@@ -119,7 +125,7 @@ class HostileWorld(GroupWorld):
     # Actions
 
     def apply(self, action: Action) -> bool:
-        """See `GroupWorld`; after a void message only what nothing excuses is a failure."""
+        """See `GroupWorld`. In a void run only failures that nothing excuses count."""
         if self.void:
             self.checker.findings.clear()
         try:
@@ -131,7 +137,7 @@ class HostileWorld(GroupWorld):
             raise
 
     def excuses(self, failure: Failure) -> bool:
-        """Whether a failure may come of what no check can tell."""
+        """Whether a failure may follow from a lie that no check can detect."""
         if failure.kind == "all-ended":
             believed = self.counts["believed_ends"] or self.counts["rolled_back"]
             if believed or self._all_are_put_out():
@@ -139,7 +145,7 @@ class HostileWorld(GroupWorld):
         return self.void and failure.kind in _OF_THE_ORACLE
 
     def _all_are_put_out(self) -> bool:
-        """Whether a decision has put out all honest members that hold data."""
+        """Whether a decision has removed all honest members that hold data."""
         honest = [m for m in self.living() if not m.witness]
         return bool(honest) and all(m.me in m.running.cut_short() for m in honest)
 
@@ -158,7 +164,7 @@ class HostileWorld(GroupWorld):
         return done
 
     def of_the_liar(self, act: Callable[[], object]) -> bool:
-        """What happens to a liar in its own process is its own affair."""
+        """Run what happens in the liar's process, and tolerate errors there. Returns False if it was impossible."""
         try:
             return act() is not False
         except Failure:
@@ -180,7 +186,7 @@ class HostileWorld(GroupWorld):
         return True
 
     def after(self, machine: Machine) -> None:
-        """See `GroupWorld`. What turned out to be a lie when it was delivered closes the link, too."""
+        """See `GroupWorld`. A message that shows at its delivery to be a lie also closes the link."""
         super().after(machine)
         if machine.ghost:
             return
@@ -203,7 +209,7 @@ class HostileWorld(GroupWorld):
                 raise Failure("doubted", f"{machine.me} takes for wrong what is honest: {text}")
 
     def deliver(self, machine: Machine, payload: bytes, tag: Tag) -> None:
-        """Of others' operations an application notes that it has them: they mean nothing."""
+        """See `GroupWorld`. Of other members' operations an application only notes that it has them."""
         if self.is_honest(tag.dot.origin):
             super().deliver(machine, payload, tag)
             return
@@ -223,7 +229,7 @@ class HostileWorld(GroupWorld):
                 and isinstance(flight[place].content, Ended)
                 and not self.settling
             ):
-                verb = "drop"  # it does not want to know
+                verb = "drop"  # it ignores its end
             return self.of_the_liar(
                 lambda: super(HostileWorld, self)._packet(verb, sender, receiver, place)
             )
@@ -251,7 +257,7 @@ class HostileWorld(GroupWorld):
         except RemoteProtocolError as error:
             self._refused(machine, str(error))
         except RolledBackError:
-            # It may have lost something: it goes on as a new one, which sends again what it has.
+            # It may have lost something: it continues as a new incarnation, which sends again what it has.
             if self._from_journal.get(machine.name) != machine.number:
                 raise
             crashes.torn(self, machine, 0)
@@ -261,7 +267,7 @@ class HostileWorld(GroupWorld):
             self._bounded(machine)
 
     def _decoded(self, body: bytes) -> object:
-        """What is in the bytes; None if the codec refuses them, as the link does, which names the peer itself."""
+        """The frame in these bytes; None if the codec refuses them. (A link then names the peer itself.)"""
         try:
             frame = frames.decode(body)
         except RemoteProtocolError:
@@ -296,20 +302,20 @@ class HostileWorld(GroupWorld):
             self.counts["believed_ends"] += believed
 
     def _note(self, message: Message) -> None:
-        """Two variants of a message in its name, or a message in another's: what comes of that is not judged."""
+        """Note a message of the hostile member. Two variants of one message make the run void."""
         if self.is_honest(message.dot.origin):
             return
         if self._heard.setdefault(message.dot, message) != message:
             self.become_void()
 
     def become_void(self) -> None:
-        """The rest of this run is not judged, but for crashes, hangs and memory."""
+        """Judge only crashes, hangs and memory for the rest of this run."""
         if not self.void:
             self.void = True
             self.counts["void"] += 1
 
     def _refused(self, machine: Machine, text: str) -> None:
-        """The text says who is to blame, and the link with that one is closed."""
+        """A machine has refused a frame: the text must name the liar, and the link with it closes."""
         if self.liar.me not in text:
             raise Failure(
                 "unnamed", f"{machine.me} refuses a frame without the name of its sender: {text}"
@@ -318,7 +324,7 @@ class HostileWorld(GroupWorld):
         self.disconnect(machine.name, self.hostile)
 
     def _bounded(self, machine: Machine) -> None:
-        """What a member holds does not grow with what the hostile one sends."""
+        """Check that what a member holds does not grow with what the liar sends. Raises Failure if it does."""
         engine = machine.running
         for origin, waiting in engine.waiting.items():
             if waiting.bytes > Inbox.most_bytes + 2**21:
@@ -362,7 +368,7 @@ class HostileWorld(GroupWorld):
         self.wires.post(liar.name, receiver.name, Parcel(liar.me, receiver.number, Bytes(body)))
 
     def _issue(self, liar: Machine, mutation: Mutation, seed: int) -> bool:
-        """A message to everybody, like any other but for what it says. Half of the evictions it means itself."""
+        """Send a false message to all, like any other message."""
         engine = liar.running
         assert isinstance(engine, LyingEngine)
         if not liar.active:
@@ -376,7 +382,7 @@ class HostileWorld(GroupWorld):
         return True
 
     def _overrules(self, kind: int, payload: bytes) -> None:
-        """In the name of its operator it may part those who are honest: what is lost by force is not judged."""
+        """Count joins that replace others, as an operator's override: what is then lost is not judged."""
         try:
             operation = decode(kind, payload)
         except CrdtcastError:
@@ -404,7 +410,7 @@ class HostileWorld(GroupWorld):
         return True
 
     def _flood(self, liar: Machine, receiver: Machine, mutation: Mutation) -> bool:
-        """They are taken at once; what is held of them is counted."""
+        """Let the receiver take many long messages at once, and check what it holds."""
         self.counts["floods"] += 1
         for number in range(FLOOD):
             parcel = Parcel(liar.me, receiver.number, mutation.big(number))
@@ -414,7 +420,7 @@ class HostileWorld(GroupWorld):
         return True
 
     def _letter(self, liar: Machine, mutation: Mutation) -> bool:
-        """An admission that lies is refused, or makes an engine; neither fails otherwise."""
+        """A false admission is refused, or makes an engine; anything else is a failure."""
         state = liar.running.state()
         incarnation = joined_id(mutation.fake(), liar.me, max(state.counter, 1))
         joined = replace(
@@ -442,12 +448,12 @@ class HostileWorld(GroupWorld):
 
     @property
     def by_word(self) -> bool:
-        """Whether an operator has overruled the members' majority, or somebody in an operator's name."""
+        """Whether an operator has overruled the majority of the members, or the liar in an operator's name."""
         forged = self.counts["forced_by_liar"] or self.counts["replaced_by_liar"]
         return bool(forged) or super().by_word
 
     def judge(self) -> None:
-        """Let everything settle, then judge. Raises Failure."""
+        """Let everything settle, then judge. Raises Failure if something is wrong."""
         if self.counts["forced_by_liar"]:
             for issued in self.ledger.issued.values():
                 self.ledger.loose.update(issued)
@@ -462,10 +468,10 @@ class HostileWorld(GroupWorld):
                 raise
 
     def _hear_a_stranger(self) -> None:
-        """Nobody stops by the word of one that was never known."""
+        """Check that no member believes an unknown peer that it has ended. Raises Failure if one does."""
         living = self.living()
         if len(living) == 1:
-            return  # nobody is left who could say otherwise
+            return  # no member is left that could contradict
         for machine in living:
             for cut in (None, 0):
                 with suppress(RemoteProtocolError):
@@ -475,7 +481,7 @@ class HostileWorld(GroupWorld):
 
 
 def _forces(record: Record) -> bool:
-    """Whether a record is about a change by force: any member may say that its operator wants one."""
+    """Whether a record asks for a change by force: any member may say that its operator wants one."""
     words = [each.word for each in (record.proposal, record.accepted) if each is not None]
     return any(word.forced for word in words)
 
@@ -490,4 +496,4 @@ _OF_THE_ORACLE = frozenset(
         *("RolledBackError", "RemoteProtocolError", "blamed", "doubted", "cut-off"),
     }
 )
-"""Kinds of failures that say something about what members agree on."""
+"""Kinds of failures of the agreement between members: those that a void run excuses."""
