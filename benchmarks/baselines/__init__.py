@@ -1,7 +1,7 @@
-"""The literature's causal broadcast engines, repaired where they fail as printed, to compare ours with.
+"""The literature's causal broadcast engines, repaired where they fail as printed, for comparison with ours.
 
-All offer `benchmarks.baselines.interface.CausalEngine`, over reliable links: messages may be reordered and duplicated,
-not lost. What had to be repaired in each, and the runs that show it: docs/baselines.md.
+All implement `benchmarks.baselines.interface.CausalEngine`, over reliable links: messages may be reordered and
+duplicated, but not lost. The repairs, and the runs that show why they are needed: docs/baselines.md.
 """
 
 from benchmarks.baselines.cbcast import CbcastEngine

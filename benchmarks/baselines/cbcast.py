@@ -1,4 +1,4 @@
-"""CBCAST: vector timestamps, a delay queue, and stability that each sender finds out for its own messages.
+"""CBCAST: vector timestamps, a delay queue, and stability that each sender determines for its own messages.
 
 K. Birman, A. Schiper, P. Stephenson, *Lightweight Causal and Atomic Group Multicast*, ACM TOCS 9(3), 1991; Younes 2023,
 Algorithm 1. Repaired: docs/baselines.md, *CBCAST*.
@@ -17,7 +17,7 @@ from crdtcast.exceptions import RemoteProtocolError
 
 @dataclass(frozen=True, slots=True)
 class CbcastMessage:
-    """One multicast. `vector` is its timestamp; the sender knew its messages up to `stable` to be so."""
+    """One multicast. `vector` is its timestamp. The sender's messages up to `stable` are stable."""
 
     dot: Dot
     vector: tuple[int, ...]
@@ -25,13 +25,13 @@ class CbcastMessage:
     payload: bytes
 
     def wire_fields(self) -> list[Any]:
-        """What has to travel; the counter of the dot is in the vector."""
+        """The fields on the wire; the counter of the dot is in the vector."""
         return [0, self.dot.origin, self.payload, self.stable, list(self.vector)]
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """To one member: its messages up to `counter` are delivered here; before this, `sent` messages were sent here."""
+    """To one member: the sender has delivered its messages up to `counter`, and had sent `sent` messages before."""
 
     counter: int
     sent: int
@@ -43,7 +43,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class StabilityNotice:
-    """The sender's messages up to `stable` are stable for whoever has delivered `vector`."""
+    """The sender's messages up to `stable` are stable at each member that has delivered `vector`."""
 
     stable: int
     vector: tuple[int, ...]
@@ -54,20 +54,20 @@ class StabilityNotice:
 
 
 class CbcastEngine(DelayQueueEngine[CbcastMessage]):
-    """CBCAST whose timestamps are the application's, so that they are exact end-to-end tags."""
+    """CBCAST with the application's vector as timestamp, so that timestamps are exact end-to-end tags."""
 
     message_type = CbcastMessage
 
     def __init__(self, me: str, members: Sequence[str], *, stability: bool = True) -> None:
         super().__init__(me, members, stability=stability)
-        self._told = [0] * self._size  # by origin: up to where its messages were acknowledged
+        self._told = [0] * self._size  # by origin: the last acknowledged message
         self._untold = False
         self._acknowledged = [0] * self._size  # by member: own messages known to be delivered there
         self._early_acknowledgements: dict[int, Acknowledgement] = {}
         self._own_stable = self._announced = 0
-        self._stable = [0] * self._size  # by origin, what is released
+        self._stable = [0] * self._size  # by origin: the last released message
         self._early_notices: dict[int, StabilityNotice] = {}
-        self._held_up: dict[int, set[int]] = {}  # origin that lacks messages -> whose notices wait
+        self._held_up: dict[int, set[int]] = {}  # missing origin -> members whose notices wait
         self._entries = 0
 
     def _fits(self, position: int, message: CbcastMessage) -> bool:
@@ -80,7 +80,7 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
         return Tag(message.dot, (), VectorView(self._positions, message.vector, position))
 
     def _note_sent(self, message: CbcastMessage, tag: Tag) -> None:
-        # The timestamp acknowledges to every member what of its messages is delivered here.
+        # The timestamp acknowledges to every member its messages that this member has delivered.
         self._unstable.remember(tag)
         self._acknowledged[self._own] = message.dot.counter
         self._told = list(message.vector)
@@ -101,7 +101,7 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
                 self._take_notice(member, self._early_notices.pop(member))
 
     def tick(self) -> None:
-        """The timer: acknowledge what was delivered to who sent it, and announce what is stable of the own."""
+        """The timer: acknowledge deliveries to their senders, and announce which own messages are stable."""
         if self._untold:
             self._untold = False
             sent = self._delivered[self._own]
@@ -137,9 +137,9 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
             )
 
     def _take_acknowledgement(self, position: int, acknowledgement: Acknowledgement) -> None:
-        """It counts once all that its sender had sent before it has been delivered here; until then the newest waits.
+        """It counts when all that its sender had sent before it is delivered; until then the newest one waits.
 
-        What of that is concurrent with the acknowledged message would come after it was taken for stable.
+        Otherwise a message sent before it, concurrent with the acknowledged one, could be delivered after the notice.
         """
         if acknowledgement.sent <= self._delivered[position]:
             self._acknowledge(position, acknowledgement.counter)
@@ -163,11 +163,11 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
             self._announce(self._own, least)
 
     def _take_notice(self, position: int, notice: StabilityNotice) -> None:
-        """It counts once all that its sender had delivered has been delivered here; until then the newest waits."""
+        """It counts when all that its sender had delivered is delivered here; until then the newest one waits."""
         early = self._early_notices.get(position)
         if early is not None:
             if early.stable < notice.stable:
-                self._early_notices[position] = notice  # lacks at least what the older one lacks
+                self._early_notices[position] = notice  # it lacks at least what the older one lacks
             return
         for origin, counter in enumerate(notice.vector):
             if counter > self._delivered[origin]:
@@ -179,7 +179,7 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
         self._announce(position, notice.stable)
 
     def _announce(self, position: int, counter: int) -> None:
-        """The member's message is stable here, and so is its past: whatever comes is after both."""
+        """The member's message is stable here, and so is its past: all later deliveries come after both."""
         if counter <= self._stable[position]:
             return
         tag = self._unstable.get(self._positions.members[position], counter)

@@ -1,8 +1,9 @@
-"""The causal graph of dependency dots: who waits for whom until delivery, who still has to acknowledge until stability.
+"""The causal graph of dependency dots: missing predecessors until delivery, missing acknowledgements until stability.
 
 G. Younes, *Dynamic End-to-End Reliable Causal Delivery Middleware for Geo-Replicated Services*, 2023, 4.4 and 5.1.2.
-One bit string serves both: bits of undelivered predecessors' origins first, then bits of members not known to have
-delivered it. The published recursions are loops here: a chain of dependencies may be as long as it likes.
+One bit string serves both: before delivery it has bits of the origins of undelivered predecessors, after delivery bits
+of members not known to have delivered the message. The published recursions are loops in this module, since a chain of
+dependencies may have any length.
 """
 
 import enum
@@ -17,7 +18,11 @@ WORD = 64
 
 
 class Stage(enum.Enum):
-    """SLOT: only named by others so far. STABLE: decided, not taken by the application yet."""
+    """The stage of a message.
+
+    SLOT: only named by other messages so far.
+    STABLE: stable, but not yet reported to the application.
+    """
 
     SLOT = enum.auto()
     RECEIVED = enum.auto()
@@ -26,7 +31,7 @@ class Stage(enum.Enum):
 
 
 class Vertex:
-    """One message in the graph. `message` is there until delivery; stable messages have no bits."""
+    """One message in the graph. `message` is None after delivery; stable messages have no bits."""
 
     __slots__ = ("bits", "dot", "message", "pred", "stage", "succ")
 
@@ -40,7 +45,7 @@ class Vertex:
 
 
 class CausalDag:
-    """Vertices by dot. `ripe` are the stable ones that wait to be handed over, in an order that respects causality."""
+    """Vertices by dot. `ripe` has the stable ones that are not reported yet, in an order that respects causality."""
 
     __slots__ = ("bit_operations", "edge_visits", "ripe", "vertices")
 
@@ -76,9 +81,10 @@ class CausalDag:
         return vertex
 
     def deliver(self, vertex: Vertex, sender: int, awaited: int) -> list[Vertex]:
-        """Mark it delivered, to be acknowledged by `awaited`; the successors that wait for nothing more.
+        """Mark a vertex delivered. Returns the successors that wait for nothing more.
 
-        `sender` is the bit of its origin.
+        sender: the bit of its origin.
+        awaited: the bits of members that have to acknowledge it.
         """
         vertex.stage = Stage.DELIVERED
         vertex.message = None
@@ -96,7 +102,7 @@ class CausalDag:
     def acknowledge(self, vertex: Vertex, mask: int) -> None:
         """The members of `mask` have delivered this delivered message, and so everything before it.
 
-        What one of them has acknowledged is not looked behind again: everything before that is acknowledged, too.
+        The walk stops at vertices that they have acknowledged already, since everything before these is acknowledged.
         """
         self.bit_operations += 1
         if not vertex.bits & mask:
@@ -123,7 +129,7 @@ class CausalDag:
         self.bit_operations += visits
 
     def stabilise(self, vertex: Vertex) -> None:
-        """It is stable, and everything before it: those first."""
+        """Mark this vertex stable, after everything before it."""
         stack = [vertex]
         while stack:
             vertex = stack[-1]
@@ -141,14 +147,16 @@ class CausalDag:
                 self.ripe.append(vertex)
 
     def open_position(self, position: int) -> None:
-        """A member takes this place: one bit more in every string, set where delivered messages await it."""
+        """Insert a bit in every string for a new member at this position. It is set for delivered messages, which await
+        the member.
+        """
         low = (1 << position) - 1
         for vertex in self._with_bits():
             high = vertex.bits >> position << 1 | (vertex.stage is Stage.DELIVERED)
             vertex.bits = high << position | vertex.bits & low
 
     def close_position(self, position: int) -> None:
-        """The member of this place is gone: one bit less in every string. `settle` then."""
+        """Remove the bit of the member at this position from every string. Call `settle` afterwards."""
         low = (1 << position) - 1
         for vertex in self._with_bits():
             vertex.bits = vertex.bits >> position + 1 << position | vertex.bits & low
@@ -163,13 +171,13 @@ class CausalDag:
         return found
 
     def settle(self) -> None:
-        """Find what nobody has to acknowledge any more, after bits have gone otherwise than by an acknowledgement."""
+        """Stabilise what no member has to acknowledge any more, after bits were removed without an acknowledgement."""
         for vertex in self._with_bits():
             if vertex.stage is Stage.DELIVERED and not vertex.bits:
                 self.stabilise(vertex)
 
     def delete(self, vertex: Vertex) -> None:
-        """Nothing has to be known of it any more."""
+        """Remove a vertex that is not needed any more."""
         del self.vertices[vertex.dot]
         dot = vertex.dot
         for successor in vertex.succ:

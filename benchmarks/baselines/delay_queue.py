@@ -1,4 +1,4 @@
-"""The delay queue: messages that came before their causes, scanned again whenever something was delivered.
+"""The delay queue: messages that arrived before their causes, scanned again after each delivery.
 
 As in CBCAST (Birman, Schiper, Stephenson 1991) and `deliver` of Younes 2023, Algorithms 3 and 7.
 """
@@ -10,7 +10,7 @@ from crdtcast.causality.tags import Dot
 
 
 class Timestamped(Protocol):
-    """A message with the vector by which it is ordered."""
+    """A message with the vector that orders it."""
 
     @property
     def dot(self) -> Dot: ...
@@ -23,9 +23,9 @@ M = TypeVar("M", bound=Timestamped)
 
 
 def advance(ordered: list[int], position: int, vector: tuple[int, ...]) -> bool:
-    """The delivery condition: the sender's next message, and nothing else in its vector is missing from `ordered`.
+    """Whether a message can be delivered: it is the sender's next one, and `ordered` covers the rest of its vector.
 
-    If it holds, `ordered` covers the message afterwards.
+    If so, `ordered` covers the message afterwards.
     """
     if vector[position] != ordered[position] + 1:
         return False
@@ -37,7 +37,7 @@ def advance(ordered: list[int], position: int, vector: tuple[int, ...]) -> bool:
 
 
 class DelayQueue(Generic[M]):
-    """Messages by arrival, each once. `scans` counts entries looked at, `compared` full comparisons of vectors."""
+    """Messages in order of arrival, each once. `scans` counts visited entries, `compared` full vector comparisons."""
 
     __slots__ = ("compared", "dots", "entries", "scans")
 
@@ -53,9 +53,9 @@ class DelayQueue(Generic[M]):
         self.dots.add(message.dot)
 
     def release(self, ordered: list[int]) -> list[tuple[int, M]]:
-        """Take out what can be delivered after `ordered`, which is raised by it: pass after pass, until one is idle.
+        """Take out what can be delivered after `ordered`, which rises: pass after pass, until one finds nothing.
 
-        What stays is moved to the left within a pass, so that a pass costs one look at each entry and no shifting.
+        Entries that stay move to the left within the pass, so that a pass visits each entry once and shifts nothing.
         """
         entries = self.entries
         released: list[tuple[int, M]] = []

@@ -1,8 +1,8 @@
 """Graph-based tagged causal delivery with dots, bit strings and phantoms, for a fixed group over reliable links.
 
 G. Younes, *Dynamic End-to-End Reliable Causal Delivery Middleware for Geo-Replicated Services*, 2023: Algorithms 10 and
-11 with stability, 4 and 5 without; repaired as docs/baselines.md lists. Its client and middleware have two notions of
-delivered; here there is one, what `poll` handed over.
+11 with stability, 4 and 5 without; repaired as docs/baselines.md lists. The printed client and middleware have two
+notions of delivered; this engine has one: what `poll` has returned.
 """
 
 from collections import deque
@@ -22,20 +22,23 @@ from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 
 @dataclass(frozen=True, slots=True)
 class Phantom:
-    """What its sender has delivered, without a message (5.4): the dot of its next message, and its reduced context."""
+    """What its sender has delivered, sent without a message (5.4): its next dot, and its reduced context."""
 
     dot: Dot
     context: tuple[Dot, ...]
 
     def wire_fields(self) -> list[Any]:
-        """What travels."""
+        """The fields on the wire."""
         return [1, *self.dot, [list(dot) for dot in self.context]]
 
 
 class GraphEngine:
-    """One member. `members` are the ids of all; those of its peers need no introduction, links no attention.
+    """One member. Links may reorder and duplicate messages, but must not lose them; they are taken to be always up.
 
-    Links may reorder and duplicate, and must not lose. Without `stability` a message is forgotten when delivered.
+    me: own id.
+    members: ids of all members, the own one included.
+    stability: whether to determine stability; if not, a message is dropped from the graph when it is delivered.
+    Raises ConfigurationError if `me` is not one of the members, or a member is given twice.
     """
 
     dag_type: type[CausalDag] = CausalDag
@@ -57,28 +60,28 @@ class GraphEngine:
         self._outbox: list[Transmit] = []
         self._news = False
         self._early: dict[Dot, dict[Dot, None]] = {}
-        """Phantoms that came before their sender's last message of then: that message -> the dots they name."""
+        """Phantoms that arrived before a message that was sent earlier: that message -> the dots that they name."""
         self._owed: dict[Dot, dict[str, None]] = {}
-        """Members whose phantoms name a dot that is not delivered here yet."""
+        """Dot that is not delivered here yet -> members whose phantoms name it."""
         self._tags = Store()
         self._floor: dict[str, int] = {}
         self._pasts = Pasts(self._tags, self._floor)
 
     def _set_positions(self, members: Sequence[str] | Vector) -> None:
-        """The bit of a member is its place among all, in order of their ids (4.4.3)."""
+        """Set the bit of each member by its position in the order of ids (4.4.3)."""
         self._bit = {member: 1 << place for place, member in enumerate(sorted(members))}
         self._everyone = (1 << len(self._bit)) - 1
 
     # Links and the timer
 
     def connected(self, peer: str) -> None:
-        """Links are taken to be there always."""
+        """Nothing to do: links are taken to be always up."""
 
     def disconnected(self, peer: str) -> None:
-        """What a link loses is lost here: nothing repairs it."""
+        """Nothing to do: this engine repairs no loss."""
 
     def tick(self) -> None:
-        """Broadcast a phantom, if something was delivered since the last message or phantom of this member."""
+        """Broadcast a phantom, if this member has delivered something since its last message or phantom."""
         if self._news and self._stability:
             self._news = False
             self._send_phantom(self._phantom())
@@ -112,13 +115,13 @@ class GraphEngine:
         vertex = self._dag.insert(message, self.vector, self._bit)
         tag = self._remember(message, self._pasts.everything(), self._pasts.full)
         self._deliver(vertex, message)
-        self._news = False  # the message tells it all
+        self._news = False  # the message has all news
         return tag
 
     # Receiving
 
     def receive(self, sender: str, message: Any) -> None:
-        """Take a message or a phantom. Raises RemoteProtocolError, the state unchanged, for what names strangers."""
+        """Take a message or a phantom. Raises RemoteProtocolError, with the state unchanged, if an id is unknown."""
         if type(message) is Message:
             self._receive_message(sender, message)
         elif type(message) is Phantom:
@@ -155,7 +158,7 @@ class GraphEngine:
         if not vertex.bits:
             self._ready.append(vertex)
         elif self._stability and dot.counter == self.vector[dot.origin] + 1:
-            # It has to wait. That its sender has delivered what it depends on is known already.
+            # It has to wait. Already now it tells that its sender has delivered what it depends on.
             mask = self._bit[dot.origin]
             for pred in vertex.pred.values():
                 if pred.stage is Stage.DELIVERED:
@@ -172,10 +175,10 @@ class GraphEngine:
             early.update(dict.fromkeys(phantom.context))
         elif counter == delivered + 1:
             self._take_phantom(origin, phantom.context)
-        # An earlier one says less than what was delivered of its sender since.
+        # An earlier phantom tells less than the messages of its sender that were delivered since.
 
     def _take_phantom(self, member: str, context: Sequence[Dot] | dict[Dot, None]) -> None:
-        """`member` has delivered these, and all it had sent before is delivered here."""
+        """Note that `member` has delivered these dots. All that it had sent before is delivered here."""
         vertices, vector = self._dag.vertices, self.vector
         mask = self._bit.get(member, 0)  # none: it has left
         if not mask:
@@ -204,7 +207,7 @@ class GraphEngine:
         return self._pasts.of(context, self._pasts.known(context), self._floor)
 
     def _remember(self, message: Message, past: Past, known: int | None) -> Tag:
-        """Keep what the tags of later messages need: the published algorithm tells no more than the context."""
+        """Keep what the tags of later messages need: the published tags have only the context."""
         tag = Tag(message.dot, message.context, past)
         if not self._stability:
             message = Message(message.dot, message.context, b"")
@@ -214,7 +217,7 @@ class GraphEngine:
         return tag
 
     def _deliver(self, vertex: Vertex, message: Message) -> None:
-        """It counts as delivered from here on, and its sender, like this member, has acknowledged what it follows."""
+        """Note the delivery. The sender, like this member, has acknowledged all that the message depends on."""
         dot = vertex.dot
         self.vector[dot.origin] = dot.counter
         self._advance_context(dot, message.context)
@@ -230,12 +233,12 @@ class GraphEngine:
         self._take_early(dot)
 
     def _take_early(self, dot: Dot) -> None:
-        """Phantoms that came too early, by what they had to wait for."""
+        """Take the phantoms that waited for this dot."""
         if self._early and (context := self._early.pop(dot, None)) is not None:
             self._take_phantom(dot.origin, context)
 
     def _advance_context(self, dot: Dot, context: tuple[Dot, ...]) -> None:
-        """The maximal delivered dots: this one instead of those that it follows."""
+        """Update the maximal delivered dots: this one replaces those that it depends on."""
         maximal = self._context
         for depended in context:
             if maximal.get(depended.origin) == depended:
@@ -246,7 +249,7 @@ class GraphEngine:
         self._dag.acknowledge(vertex, self._bit[self.me] | self._bit[message.dot.origin])
 
     def has_stable(self) -> bool:
-        """Whether `poll_stable` would return something."""
+        """Whether `poll_stable` would return a tag."""
         return bool(self._dag.ripe)
 
     def poll_stable(self, limit: int = 1000) -> list[Tag]:
@@ -276,7 +279,7 @@ class GraphEngine:
 
     @property
     def context(self) -> tuple[Dot, ...]:
-        """The reduced context, which the next message will carry."""
+        """The reduced context that the next message will carry."""
         return tuple(self._context.values())
 
     @property
@@ -285,9 +288,9 @@ class GraphEngine:
         return not self._dag.vertices and not self._early
 
     def measures(self) -> Measures:
-        """The graph by the thesis's count of words; in bytes also the vector, contexts and phantoms that wait.
+        """Words of the graph, by the thesis's count; bytes also of the vector, contexts and waiting phantoms.
 
-        What exact pasts of tags need (see `engine.causal_past`) is left out: the published tags have none.
+        What exact pasts of tags need (see `engine.causal_past`) does not count: the published tags have none.
         """
         dag = self._dag
         return Measures(

@@ -1,8 +1,8 @@
 """Graph-based tagged causal delivery with members that come and go, over reliable links and without any crash.
 
 G. Younes, *Dynamic End-to-End Reliable Causal Delivery Middleware for Geo-Replicated Services*, 2023: chapter 6,
-Algorithms 12 and 13; repaired as docs/baselines.md lists. A member that crashes, or a contact that does so while it
-lets somebody in, stops stability (and the joiner) for good: nothing here replaces what only it could send.
+Algorithms 12 and 13; repaired as docs/baselines.md lists. A crash of a member stops stability permanently; a crash of a
+contact during a join also stops the joiner. No other member can send what the crashed one would have sent.
 """
 
 import enum
@@ -20,14 +20,14 @@ from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemotePr
 
 
 class GraphOperation(enum.IntEnum):
-    """Kinds of messages that change the group. The payload of a JOIN is the id of who comes."""
+    """Kinds of messages that change the group. The payload of a JOIN is the id of the joiner."""
 
     JOIN = 1
     LEAVE = 2
 
 
 class GraphStanding(enum.Enum):
-    """Where a member is on its way: JOINING delivers already, and may send when ACTIVE."""
+    """The progress of a member's join or leave. A member in JOINING delivers already; it may send when it is ACTIVE."""
 
     OUTSIDE = enum.auto()
     ASKING = enum.auto()
@@ -44,26 +44,26 @@ class JoinRequest:
     joiner: str
 
     def wire_fields(self) -> list[Any]:
-        """What travels."""
+        """The fields on the wire."""
         return [2, self.joiner]
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRefused:
-    """Who leaves, or is no member itself, lets nobody in: ask one of the `members`."""
+    """The sender leaves, or is not a member, so it lets no joiner in: ask one of the `members`."""
 
     members: tuple[str, ...]
 
     def wire_fields(self) -> list[Any]:
-        """What travels."""
+        """The fields on the wire."""
         return [3, list(self.members)]
 
 
 @dataclass(frozen=True, slots=True)
 class GraphSnapshot:
-    """What a contact holds when it has just let somebody in: all of one instant.
+    """The state of a contact at the instant at which it has let a joiner in.
 
-    unstable: delivered messages in order of delivery, each with its bit string over `members`, which has the joiner.
+    unstable: delivered messages in order of delivery, each with its bit string over `members`, the joiner included.
     """
 
     entry: Dot
@@ -74,7 +74,7 @@ class GraphSnapshot:
     application: bytes
 
     def wire_fields(self) -> list[Any]:
-        """What travels."""
+        """The fields on the wire."""
         unstable = [
             [*m.dot, [list(dot) for dot in m.context], m.payload, m.kind, _string(bits)]
             for m, bits in self.unstable
@@ -90,10 +90,12 @@ def _string(bits: int) -> bytes:
 
 
 class DynamicGraphEngine(GraphEngine):
-    """One member of a group that changes. A founder is among `members`; any other is outside until it has joined.
+    """One member of a group that changes. Ids are never used again.
 
-    `application` gives the state for a joiner, at the instant of its join operation; the joiner finds it in
-    `application_state`. Ids are never used again. Stability cannot be switched off: joins and leaves rest on it.
+    members: ids of the founders; a member that is not one of them is outside until it has joined.
+    stability: must be True, since joins and leaves need it.
+    application: returns the state for a joiner, at the instant of its join; the joiner has it in `application_state`.
+    Raises ConfigurationError without stability.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class DynamicGraphEngine(GraphEngine):
         self._application = application
         self.application_state: bytes = b""
         self.entry: Dot | None = None
-        """The join operation that let this member in."""
+        """The dot of the join operation that let this member in."""
         self._own_join: Vertex | None = None
         self._own_leave: Vertex | None = None
         self._contact = ""
@@ -120,16 +122,16 @@ class DynamicGraphEngine(GraphEngine):
         self._too_early: list[tuple[str, Any]] = []
         self._requests: deque[str] = deque()
         self._joiners: dict[str, Vertex] = {}
-        """Whom this member has let in and still forwards to: joiner -> join operation."""
+        """Joiner that this member has let in and still forwards to -> its join operation."""
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Who counts as a member here, this one included."""
+        """The members that this member knows, itself included."""
         return tuple(self._bit)
 
     @property
     def standing(self) -> GraphStanding:
-        """A join, or a leave, is complete when its operation is stable at who joins, or leaves."""
+        """A join or leave is complete when its operation is stable at the member that joins or leaves."""
         if self._standing is GraphStanding.JOINING and _is_stable(self._own_join):
             self._standing = GraphStanding.ACTIVE
         elif self._standing is GraphStanding.LEAVING and _is_stable(self._own_leave):
@@ -142,12 +144,12 @@ class DynamicGraphEngine(GraphEngine):
                 self._outbox.append(Transmit(member, message))
 
     def tick(self) -> None:
-        """Broadcast a phantom if something is new. A leaver's would be of no use to anybody."""
+        """Broadcast a phantom if there is news. A leaver sends none, since no member would need it."""
         if self.standing in (GraphStanding.JOINING, GraphStanding.ACTIVE):
             super().tick()
 
     def send(self, payload: bytes) -> Tag:
-        """tcbroadcast. Raises LocalProtocolError before the join is stable here, and after `leave`."""
+        """tcbroadcast. Raises LocalProtocolError if the join is not stable here yet, or after `leave`."""
         if self.standing is not GraphStanding.ACTIVE:
             raise LocalProtocolError(
                 f"{self.me} is {self._standing.name.lower()}: only an active member may send"
@@ -157,7 +159,10 @@ class DynamicGraphEngine(GraphEngine):
     # Joining
 
     def join(self, contact: str) -> None:
-        """Ask a member to be let in. One that leaves names others, to be asked then; OUTSIDE again if none is left."""
+        """Ask a member to be let in. If it refuses, ask those that it names; after the last refusal OUTSIDE again.
+
+        Raises LocalProtocolError if this member is not outside.
+        """
         if self._standing is not GraphStanding.OUTSIDE:
             raise LocalProtocolError(
                 f"{self.me} is {self.standing.name.lower()}: use a new id to join again"
@@ -196,13 +201,13 @@ class DynamicGraphEngine(GraphEngine):
             self._refuse(self._requests.popleft())
 
     def poll(self) -> Delivery | None:
-        """tcdeliver. A join that this member has to issue is a `local` delivery: it follows what was delivered here."""
+        """tcdeliver. A join that this member issues is a `local` delivery, after what was delivered before."""
         if self._requests and self.standing is GraphStanding.ACTIVE:
             return self._admit(self._requests.popleft())
         return super().poll()
 
     def _admit(self, joiner: str) -> Delivery:
-        """Let it in: the operation for all others, a snapshot for the joiner, and what is not delivered here yet."""
+        """Let a joiner in: send the operation to the others, and to the joiner a snapshot and undelivered messages."""
         pending = [v for v in self._dag.vertices.values() if v.stage is Stage.RECEIVED]
         tag = self._send(joiner.encode(), GraphOperation.JOIN)
         self._joiners[joiner] = self._dag.vertices[tag.dot]
@@ -224,7 +229,7 @@ class DynamicGraphEngine(GraphEngine):
         )
 
     def _forward(self, message: Message, joiner: str) -> None:
-        """With its whole context: what is stable here need not be so at the joiner."""
+        """Forward a message with its whole context, since what is stable here may not be stable at the joiner."""
         if message.dot.origin != joiner:
             self._outbox.append(Transmit(joiner, message))
 
@@ -253,13 +258,16 @@ class DynamicGraphEngine(GraphEngine):
             self.receive(sender, content)
 
     def _settle_copied(self) -> None:
-        """What was stable at the contact, though not taken yet by its application, is so here."""
+        """Mark as stable what was stable at the contact, but not yet reported to its application."""
         self._dag.settle()
 
     # Leaving
 
     def leave(self) -> Tag:
-        """Issue the last message of this member. It may stop when its `standing` is LEFT and its outbox empty."""
+        """Issue the last message of this member. It may stop when its `standing` is LEFT and its outbox is empty.
+
+        Raises LocalProtocolError if this member is not active.
+        """
         if self.standing is not GraphStanding.ACTIVE:
             raise LocalProtocolError(
                 f"{self.me} is {self._standing.name.lower()}: only an active member can leave"
@@ -271,7 +279,7 @@ class DynamicGraphEngine(GraphEngine):
     # Receiving
 
     def receive(self, sender: str, message: Any) -> None:
-        """Take what somebody sent. Raises RemoteProtocolError, the state unchanged, for what names strangers."""
+        """Take what a peer sent. Raises RemoteProtocolError, with the state unchanged, if it names an unknown id."""
         if type(message) is JoinRequest:
             self._requested(message.joiner)
         elif type(message) is JoinRefused:
@@ -284,7 +292,7 @@ class DynamicGraphEngine(GraphEngine):
             super().receive(sender, message)
 
     def _check(self, sender: str, message: Message | Phantom) -> None:
-        """A phantom may come from, or name, a member whose join is still on its way here; a message may not."""
+        """A phantom may come from, or name, a member whose join has not arrived yet; a message may not."""
         if type(message) is Phantom:
             return
         origins, vector = self._bit, self.vector
@@ -298,7 +306,7 @@ class DynamicGraphEngine(GraphEngine):
         super()._receive_new(message)
         for joiner, operation in list(self._joiners.items()):
             if operation.stage is Stage.STABLE:
-                del self._joiners[joiner]  # everybody sends to it by now
+                del self._joiners[joiner]  # all members send to it by now
             else:
                 self._forward(message, joiner)
 
@@ -316,7 +324,7 @@ class DynamicGraphEngine(GraphEngine):
     def _await_acknowledgements(self, vertex: Vertex, message: Message) -> None:
         super()._await_acknowledgements(vertex, message)
         if message.kind == GraphOperation.JOIN:
-            # Whatever the joiner will send comes after this.
+            # All that the joiner will send comes after this.
             self._dag.acknowledge(vertex, self._bit[message.payload.decode()])
 
     def _deliver_leave(self, vertex: Vertex) -> None:
@@ -325,7 +333,7 @@ class DynamicGraphEngine(GraphEngine):
             self._own_leave = vertex
             return
         if self.standing in (GraphStanding.JOINING, GraphStanding.ACTIVE):
-            # Its acknowledgement, while the leaver has everything that was sent before.
+            # It acknowledges the leave, after everything that was sent to the leaver before.
             self._outbox.append(Transmit(leaver, self._phantom()))
         self._remove(leaver)
 
@@ -337,7 +345,7 @@ class DynamicGraphEngine(GraphEngine):
         self._dag.open_position(self._position(joiner))
 
     def _remove(self, leaver: str) -> None:
-        """Nothing more can come of it. What waited for it alone is stable now."""
+        """Remove a leaver, since nothing more can come from it. What waited only for it is stable now."""
         position = self._position(leaver)
         self._set_positions([member for member in self._bit if member != leaver])
         self._dag.close_position(position)

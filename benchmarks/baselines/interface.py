@@ -1,7 +1,7 @@
-"""What every causal broadcast engine offers: ours, the literature's in `benchmarks.baselines`, and one of your own.
+"""The interface of causal broadcast engines: ours, the literature's in `benchmarks.baselines`, and your own.
 
 A runtime gives it messages and ticks, lets its application take deliveries and notices, and sends what
-`take_outbox` returns. The experiments know no more of an engine than this.
+`take_outbox` returns. The experiments use only this interface.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ class Measures:
     """What an engine has done and what it holds, for comparisons.
 
     work: running totals by name, such as `edge_visits` or `queue_scans`.
-    metadata_words: held now, counted as the thesis does (an identifier, a counter, an edge, a word of bits: one each).
-    metadata_bytes: held now, in real memory, without payloads.
+    metadata_words: words held now, as the thesis counts (one each for an identifier, counter, edge, word of bits).
+    metadata_bytes: bytes held now, in real memory, without payloads.
     """
 
     work: Mapping[str, int]
@@ -27,7 +27,7 @@ class Measures:
 
 
 class CausalEngine(Protocol):
-    """One member as a state machine: tcbroadcast, tcdeliver and tcstable, and what the network brings."""
+    """One member as a state machine: tcbroadcast, tcdeliver, tcstable, and input from the network."""
 
     me: str
 
@@ -38,7 +38,7 @@ class CausalEngine(Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Nothing waits here and nothing is unstable."""
+        """Whether nothing waits and nothing is unstable at this member."""
         ...
 
     def connected(self, peer: str) -> None:
@@ -46,7 +46,7 @@ class CausalEngine(Protocol):
         ...
 
     def disconnected(self, peer: str) -> None:
-        """The link is gone; what was sent on it may be lost."""
+        """The link with this peer is down; what was sent on it may be lost."""
         ...
 
     def send(self, payload: bytes) -> Tag:
@@ -62,7 +62,7 @@ class CausalEngine(Protocol):
         ...
 
     def has_stable(self) -> bool:
-        """Whether `poll_stable` would return something."""
+        """Whether `poll_stable` would return a tag."""
         ...
 
     def poll_stable(self, limit: int = 1000) -> list[Tag]:
@@ -78,5 +78,5 @@ class CausalEngine(Protocol):
         ...
 
     def measures(self) -> Measures:
-        """For comparisons; may walk everything that is held."""
+        """Work and metadata, for comparisons. May walk everything that the engine holds."""
         ...

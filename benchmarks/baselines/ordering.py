@@ -1,7 +1,7 @@
-"""What the engines with vectors and a delay queue share: everything but stability and what is in a message.
+"""What the engines with vectors and a delay queue share: everything except stability and the content of messages.
 
-The order of delivery is fixed when messages arrive (V of the middleware in Younes 2023, Algorithms 3 and 7; `_ordered`
-here). Delivered is what the application has taken (V of its client; `_delivered`): tags and stability know no other.
+The order of delivery is fixed when messages arrive: `_ordered`, V of the middleware in Younes 2023, Algorithms 3 and 7.
+Delivered is what the application has taken: `_delivered`, V of the client. Tags and stability use only `_delivered`.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from crdtcast.exceptions import RemoteProtocolError
 
 
 class VectorStamped(Protocol):
-    """A broadcast with the vector by which it is ordered."""
+    """A broadcast with the vector that orders it."""
 
     @property
     def dot(self) -> Dot: ...
@@ -36,12 +36,13 @@ M = TypeVar("M", bound=VectorStamped)
 
 
 class DelayQueueEngine(ABC, Generic[M]):
-    """Causal order by vector and delay queue. Subclasses make messages and tags, and find out what is stable.
+    """Causal order by vector and delay queue. Subclasses make messages and tags, and determine what is stable.
 
-    me: own id. members: ids of all members, the own one included; the same at every member.
-    stability: whether to find out what is stable, at its cost in messages and memory; if not, nothing is reported.
+    me: own id.
+    members: ids of all members, the own one included; the same at every member.
+    stability: whether to determine stability, at its cost in messages and memory; if not, nothing is reported.
 
-    Raises ConfigurationError for members that do not fit.
+    Raises ConfigurationError unless `members` are two or more different ids with `me` among them.
     """
 
     message_type: ClassVar[type]
@@ -64,12 +65,12 @@ class DelayQueueEngine(ABC, Generic[M]):
 
     @property
     def delivered(self) -> Vector:
-        """Origin -> highest counter delivered here. A view: it changes with the engine."""
+        """Origin -> highest counter delivered here. It is a view, and changes with the engine."""
         return VectorView(self._positions, self._delivered)
 
     @property
     def quiet(self) -> bool:
-        """Nothing waits here, nothing is unstable, and there is nothing left to tell."""
+        """Whether nothing waits, nothing is unstable, and nothing is left to send."""
         waiting = self._ready or self._queue.entries or self._unstable.ready
         return not (waiting or self._unstable or self._owes())
 
@@ -91,9 +92,9 @@ class DelayQueueEngine(ABC, Generic[M]):
         return tag
 
     def receive(self, sender: str, message: Any) -> None:
-        """Take what `sender` sent; what was received before is ignored.
+        """Take what `sender` sent; duplicates are ignored.
 
-        Raises RemoteProtocolError for what no member sends; the state is unchanged then.
+        Raises RemoteProtocolError, with the state unchanged, if no member can send this.
         """
         position = self._positions.of.get(sender, self._own)
         if position == self._own:
@@ -109,12 +110,12 @@ class DelayQueueEngine(ABC, Generic[M]):
         self._arrived(position, message)
 
     def _fits(self, position: int, message: M) -> bool:
-        """Whether the message is well-formed, as one of the member at `position`."""
+        """Whether this is a well-formed message of the member at `position`."""
         vector = message.vector
         return len(vector) == self._size and message.dot.counter == vector[position] > 0
 
     def _arrived(self, position: int, message: M) -> None:
-        """Order it, and what has waited for it; or let it wait. Duplicates are known by their dot."""
+        """Order a message, and those that waited for it; or let it wait. Duplicates are recognised by their dot."""
         vector, ordered = message.vector, self._ordered
         if vector[position] <= ordered[position] or message.dot in self._queue.dots:
             return
@@ -127,7 +128,7 @@ class DelayQueueEngine(ABC, Generic[M]):
             self._queue.add(position, message)
 
     def poll(self) -> Delivery | None:
-        """tcdeliver: the next message in the order fixed here."""
+        """tcdeliver: the next message in the order that was fixed on arrival."""
         if not self._ready:
             return None
         position, message = self._ready.popleft()
@@ -138,16 +139,16 @@ class DelayQueueEngine(ABC, Generic[M]):
         return Delivery(message.payload, tag)
 
     def has_stable(self) -> bool:
-        """Whether `poll_stable` would return something."""
+        """Whether `poll_stable` would return a tag."""
         return bool(self._unstable.ready)
 
     def poll_stable(self, limit: int = 1000) -> list[Tag]:
-        """tcstable: tags that have become stable, each once, in the order in which they were delivered here."""
+        """tcstable: tags that have become stable, each once, in the order of their delivery."""
         return self._unstable.take(limit)
 
     @abstractmethod
     def tick(self) -> None:
-        """The timer: tell the others what they need to find out what is stable, if it has changed."""
+        """The timer: send what others need to determine stability, if it has changed."""
 
     def take_outbox(self) -> list[Transmit]:
         """What to send, in order."""
@@ -155,7 +156,7 @@ class DelayQueueEngine(ABC, Generic[M]):
         return outbox
 
     def measures(self) -> Measures:
-        """Work: `queue_scans` (entries of the delay queue looked at) and `vector_entries` (of any vector)."""
+        """Work: `queue_scans` (visited entries of the delay queue) and `vector_entries` (of any vector)."""
         words = 2 * self._size  # delivered, ordered
         words += self._message_words() * (len(self._ready) + len(self._queue.entries))
         structures: list[object] = [self._delivered, self._ordered, self._ready, self._queue]
@@ -176,7 +177,7 @@ class DelayQueueEngine(ABC, Generic[M]):
         )
 
     def _message_words(self) -> int:
-        """Of a message that waits: its sender and its vector."""
+        """Words of a waiting message: its sender and its vector."""
         return 1 + self._size
 
     @abstractmethod
@@ -185,7 +186,7 @@ class DelayQueueEngine(ABC, Generic[M]):
 
     @abstractmethod
     def _tag(self, position: int, message: M) -> Tag:
-        """Its end-to-end tag."""
+        """The end-to-end tag of a message."""
 
     @abstractmethod
     def _receive_control(self, position: int, message: Any) -> None:
@@ -199,7 +200,7 @@ class DelayQueueEngine(ABC, Generic[M]):
 
     @abstractmethod
     def _owes(self) -> bool:
-        """Whether `tick` has something to tell."""
+        """Whether `tick` has something to send."""
 
     @abstractmethod
     def _stability_words(self) -> int: ...

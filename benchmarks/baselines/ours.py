@@ -1,4 +1,4 @@
-"""Our engine for comparisons: what it holds and has done, in the measures of all engines (Younes 2023, 8.3.1)."""
+"""Our engine with the measures of all engines (Younes 2023, 8.3.1), for comparisons."""
 
 from benchmarks.baselines.interface import Measures
 from benchmarks.baselines.sizes import metadata_bytes
@@ -10,10 +10,10 @@ WORD = 64
 
 
 class MeasuredEngine(Engine):
-    """`Engine` as it is, with `CausalEngine.measures`. It reads what the engine keeps to itself."""
+    """`Engine` with `CausalEngine.measures`, which reads its private state."""
 
     def measures(self) -> Measures:
-        """Work and metadata; walks everything that is held."""
+        """Work and metadata. Walks everything that the engine holds."""
         vectors = (self.vector, self.stable, self._acknowledged)
         parts = (self._peers, self._store, self._inbox, self._stability, self._pasts)
         entries = self._stability.entries + self._digests_in * len(self._stability.stable)
@@ -31,7 +31,7 @@ class MeasuredEngine(Engine):
             words += 2 * (len(peer.sent) + len(peer.sent_before))
         for stored in self._store.in_order():
             words += 2 + _message_words(stored.message)  # its place, its tick
-        # Of what tags share, the published counts know the bits only.
+        # Of what tags share, the published counts include only the bits.
         for bits in self._pasts.covers.values():
             words += 2 + (bits or 0).bit_length() // WORD + 1
         for message in self._inbox.messages():

@@ -1,4 +1,4 @@
-"""Vectors as the literature has them: one counter for each member of a fixed group, at the position all agree on."""
+"""Vectors as in the literature: one counter for each member of a fixed group, at the same position everywhere."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -6,7 +6,7 @@ from crdtcast.exceptions import ConfigurationError
 
 
 class BaselinePositions:
-    """The members in the order of their ids, and where each one's counter is. `own` is the position of `me`.
+    """The members in the order of their ids, and the position of each. `own` is the position of `me`.
 
     Raises ConfigurationError unless `members` are two or more different ids with `me` among them.
     """
@@ -25,9 +25,9 @@ class BaselinePositions:
 
 
 class VectorView(Mapping[str, int]):
-    """Counters by position, looked at as a vector by origin, without a copy.
+    """Counters by position as a vector by origin, without a copy.
 
-    less: the position whose counter counts one less (the message itself is not in its past), or -1.
+    less: the position whose counter is reduced by one, since a message is not in its own past; or -1.
     """
 
     __slots__ = ("_less", "_positions", "counters")

@@ -1,7 +1,7 @@
 """Runs of groups of fixed members, by seed or by schedule: of a published engine, or of `Engine`, ours for such groups.
 
-A schedule names the class of its engine, `benchmarks.baselines.cbcast:CbcastEngine`. `crdtcast.simulator.shrink` cuts
-a failing run down, with `run_schedule`.
+A schedule names the class of its engine, such as `benchmarks.baselines.cbcast:CbcastEngine`.
+`crdtcast.simulator.shrink` shrinks a failing run, with `run_schedule`.
 """
 
 import random
@@ -22,7 +22,10 @@ NAMES = tuple("abcdefghijkl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedSchedule(Schedule):
-    """declares: whether members declare later what is durable. (The published engines keep no journals.)"""
+    """One run of a fixed group.
+
+    declares: whether members declare later what is durable. (The published engines have no journals.)
+    """
 
     declares: bool = False
 
@@ -37,8 +40,9 @@ def run_schedule(schedule: FixedSchedule) -> FixedOutcome:
 
 
 def run_seed(seed: int, members: int, faults: Faults, *, engine: str | None = None) -> FixedOutcome:
-    """One random run. engine: `module:Class`; None: `Engine`, with journals that declare durability later in half of
-    the runs.
+    """One random run.
+
+    engine: `module:Class`; None: `Engine`, whose journals declare durability later in half of the runs.
     """
     chance = random.Random(seed)
     declares = issubclass(_engine(engine), Engine) and chance.choice((False, True))

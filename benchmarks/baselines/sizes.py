@@ -1,6 +1,6 @@
-"""How much memory an engine's metadata really takes: a walk over the objects, each counted once.
+"""The real memory of an engine's metadata: a walk over the objects, each counted once.
 
-The word counts of the thesis (Younes 2023, 8.3.1) are formulas and live with each engine; this is the real figure.
+The word counts of the thesis (Younes 2023, 8.3.1) are formulas in each engine.
 """
 
 import sys
@@ -13,10 +13,10 @@ _CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
 def metadata_bytes(*structures: object) -> int:
-    """Bytes that `structures` and all they refer to take, payloads (`bytes`) excluded.
+    """The bytes of `structures` and all that they refer to, without payloads (`bytes`).
 
-    An object that is shared, such as a member's name or a vector that two tables hold, counts once. What the
-    interpreter holds anyway counts nothing: None, booleans, small integers, enum members, classes and functions.
+    A shared object, such as a member's name or a vector in two tables, counts once. Objects that the interpreter holds
+    anyway do not count: None, booleans, small integers, enum members, classes and functions.
     """
     total = 0
     seen: set[int] = set()

@@ -9,7 +9,7 @@ from crdtcast.causality.tags import Dot, Tag
 class StableMap:
     """Tags of delivered, unstable messages by dot, each with its place in the order of delivery.
 
-    `ready` are the tags that were released and not yet reported.
+    `ready` has the tags that were released but not yet reported.
     """
 
     __slots__ = ("_counter", "_members", "_waiting", "ready")
@@ -24,20 +24,19 @@ class StableMap:
         return len(self._waiting)
 
     def remember(self, tag: Tag) -> None:
-        """This message has just been delivered here, or sent."""
+        """Add a message that was just delivered or sent."""
         self._counter += 1
         self._waiting[tag.dot] = (self._counter, tag)
 
     def get(self, origin: str, counter: int) -> Tag | None:
-        """The tag of a message that is not stable yet."""
+        """The tag of a message that is not stable yet, or None."""
         entry = self._waiting.get(Dot(origin, counter))
         return None if entry is None else entry[1]
 
     def release(self, rose: Iterable[tuple[int, int, int]]) -> None:
-        """For each (position, old, new): the member's messages beyond `old` up to `new` are stable.
+        """Release all messages after `old` up to `new` of each (position, old, new), since they are stable.
 
-        All of them, not only the last one of a jump, and in the order in which they were delivered here, which
-        respects causality.
+        They are released in the order of their delivery, which respects causality.
         """
         found = [
             self._waiting.pop((self._members[position], counter))

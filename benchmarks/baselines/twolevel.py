@@ -1,7 +1,7 @@
-"""Classical two-level tagging: a middleware that delivers with its own vector, an application that adds its own.
+"""Classical two-level tagging: the middleware delivers with its vector, and the application adds a second vector.
 
-The "classical end-to-end VV" of Younes 2023 (3.6 and 8.4.1), and what an application on CBCAST or JGroups has to do to
-know what is concurrent. Repaired: docs/baselines.md, *Two-level*.
+This is the "classical end-to-end VV" of Younes 2023 (3.6 and 8.4.1). An application on CBCAST or JGroups has to do this
+to know what is concurrent. Repaired: docs/baselines.md, *Two-level*.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,10 @@ from crdtcast.causality.tags import Dot
 
 @dataclass(frozen=True, slots=True)
 class TwoLevelMessage:
-    """One broadcast. `vector` is what its sender's middleware had ordered for delivery, so it may order too much;
-    `application_vector` what the sender's application had sent or delivered. Both include this message.
+    """One broadcast. Both vectors include this message.
+
+    vector: what its sender's middleware had ordered for delivery, so it may order too much.
+    application_vector: what the sender's application had sent or delivered.
     """
 
     dot: Dot
@@ -23,14 +25,14 @@ class TwoLevelMessage:
     payload: bytes
 
     def wire_fields(self) -> list[Any]:
-        """What has to travel: the middleware knows nothing of the application's vector, so it is not left out."""
+        """The fields on the wire. Both vectors go in full, since the middleware knows only its own."""
         return [0, self.dot.origin, self.payload, list(self.vector), list(self.application_vector)]
 
 
 class TwoLevelEngine(MatrixEngine[TwoLevelMessage]):
-    """Both levels of one member: the middleware runs ahead of the application, which has its own vector for tags.
+    """Both levels of one member: the middleware is ahead of the application, which has its own vector for tags.
 
-    Stability is of the application's level, too: what a middleware acknowledges its application may not have seen.
+    Stability also uses the application's vectors: a middleware may acknowledge what its application has not seen.
     """
 
     message_type = TwoLevelMessage

@@ -18,20 +18,23 @@ from crdtcast.exceptions import RemoteProtocolError
 
 @dataclass(frozen=True, slots=True)
 class VectorMessage:
-    """One broadcast. `vector` is what its sender's application had sent or delivered, this message included."""
+    """One broadcast.
+
+    vector: what its sender's application had sent or delivered, this message included.
+    """
 
     dot: Dot
     vector: tuple[int, ...]
     payload: bytes
 
     def wire_fields(self) -> list[Any]:
-        """What has to travel; the counter of the dot is in the vector."""
+        """The fields on the wire; the counter of the dot is in the vector."""
         return [0, self.dot.origin, self.payload, list(self.vector)]
 
 
 @dataclass(frozen=True, slots=True)
 class VectorNotice:
-    """What its sender's application has sent or delivered, told without a message."""
+    """What its sender's application has sent or delivered, sent without a message."""
 
     vector: tuple[int, ...]
 
@@ -41,7 +44,7 @@ class VectorNotice:
 
 
 class MatrixEngine(DelayQueueEngine[M]):
-    """Stability from the vectors that the others' applications had when they last sent or ticked."""
+    """Stability from the vectors that the other members' applications had when they last sent or ticked."""
 
     matrix_type: ClassVar[type[StabilityMatrix]] = StabilityMatrix
 
@@ -52,7 +55,7 @@ class MatrixEngine(DelayQueueEngine[M]):
         self._untold = False
 
     def _application_vector(self, message: M) -> tuple[int, ...]:
-        """What the sender's application had sent or delivered, the message included."""
+        """What the sender's application had sent or delivered, this message included."""
         return message.vector
 
     def _tag(self, position: int, message: M) -> Tag:
@@ -60,7 +63,7 @@ class MatrixEngine(DelayQueueEngine[M]):
         return Tag(message.dot, (), VectorView(self._positions, vector, position))
 
     def tick(self) -> None:
-        """The timer: tell the own vector, unless it is what the last message or notice told."""
+        """The timer: send the own vector, unless the last message or notice had the same."""
         if self._untold:
             self._untold = False
             self._outbox.append(Transmit(None, VectorNotice(tuple(self._delivered))))
@@ -82,10 +85,10 @@ class MatrixEngine(DelayQueueEngine[M]):
         self._adopt(position, row)
 
     def _receive_control(self, position: int, message: Any) -> None:
-        """A vector counts once all that its sender had sent before it has been delivered here.
+        """A vector counts when all that its sender had sent before it is delivered here.
 
-        Else a message that was sent before its sender had delivered something can still come after that was taken for
-        stable. The vectors of one member are all comparable, so the greatest of tuples is the newest.
+        Otherwise a concurrent message that its sender had sent before could be delivered after the stable notice. All
+        vectors of one member are comparable, so the greatest tuple is the newest.
         """
         if type(message) is not VectorNotice or len(message.vector) != self._size:
             raise RemoteProtocolError(
@@ -116,7 +119,7 @@ class MatrixEngine(DelayQueueEngine[M]):
 
 
 class VectorEngine(MatrixEngine[VectorMessage]):
-    """The optimised one of the thesis: one vector orders, tags and acknowledges, since it is the application's."""
+    """The thesis's optimised engine: one vector, the application's, serves for order, tags and acknowledgements."""
 
     message_type = VectorMessage
 

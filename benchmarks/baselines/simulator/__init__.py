@@ -1,1 +1,1 @@
-"""The simulated group of fixed members, in which the published engines run."""
+"""Simulated groups of fixed members, for `Engine` and for the published engines."""

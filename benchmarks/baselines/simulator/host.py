@@ -1,8 +1,8 @@
-"""One simulated member: an engine, its journal, and the rule that decides when its outbox may leave.
+"""One simulated member: an engine, its journal, and the rule for when its outbox may leave.
 
 IMMEDIATE: the outbox is held until `sync`, which saves the state and releases everything. DECLARED: the outbox leaves
-at once; `sync` saves the state as a *commit* and declares the commit before it durable, so that digests lag behind.
-A crash then loses everything since a commit that is at least as new as what was declared.
+at once; `sync` saves the state as a *commit* and declares the previous commit durable, so that digests lag behind.
+A crash then loses everything since some commit that is at least as new as the declared one.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from crdtcast.engine import Durability, Engine, EngineCounters, EngineState
 
 @dataclass(frozen=True, slots=True)
 class BaselineCommit:
-    """A saved state, and how many events the application had had by then."""
+    """A saved state, and the number of the application's events up to it."""
 
     state: EngineState
     position: int
 
 
 class BaselineHost:
-    """A member and its journal. Deterministic: incarnations are numbered, not timed."""
+    """A member and its journal. Incarnations have numbers instead of times, so that runs are deterministic."""
 
     def __init__(
         self, name: str, names: tuple[str, ...], durability: Durability, engine_type: type[Engine]
@@ -38,7 +38,7 @@ class BaselineHost:
         self.ended_counters: list[EngineCounters] = []
 
     def release(self) -> list[Transmit]:
-        """What may leave now."""
+        """The effects that may leave now."""
         effects = self.engine.take_outbox()
         if self.durability is Durability.DECLARED:
             return effects
@@ -46,10 +46,10 @@ class BaselineHost:
         return []
 
     def sync(self, position: int) -> list[Transmit]:
-        """Save the state; what may leave because of that."""
+        """Save the state. Returns the effects that may leave because of that."""
         commit = BaselineCommit(self.engine.state(), position)
         if self.durability is Durability.DECLARED:
-            # Not this commit: the one before. A journal that syncs in the background lags behind.
+            # The previous commit, not this one: a journal that syncs in the background lags behind.
             self.engine.mark_durable(self.commits[-1].state.vector)
             self.commits = [self.commits[-1], commit]
             return self.engine.take_outbox()
@@ -65,14 +65,15 @@ class BaselineHost:
             self.commits = self.commits[-1:]
 
     def intact(self, position: int) -> bool:
-        """Whether the journal holds everything, so that the same incarnation may go on."""
+        """Whether the journal holds everything, so that the same incarnation may continue."""
         last = self.commits[-1]
         return last.position == position and last.state == self.engine.state()
 
     def crash(self, which: int, position: int, *, recover: bool) -> int:
-        """Die and start again from commit number `which` (counted from the durable one); the position gone back to.
+        """Die and restart from a commit. Returns the position of that commit.
 
-        recover: the process outlived its journal's server, and hands over what the server lost.
+        which: the number of the commit, counted from the durable one.
+        recover: whether the process outlived its journal's server, and hands over what the server lost.
         """
         same = self.intact(position)
         commit = self.commits[-1] if same else self.commits[min(which, len(self.commits) - 1)]
@@ -88,6 +89,6 @@ class BaselineHost:
         if recover and not same and self.durability is Durability.DECLARED:
             for message in old.state().unstable:
                 self.engine.receive(old.me, message)
-        # The new incarnation is saved before it says anything; where the outbox is held, nothing else is needed.
+        # The new incarnation is saved before it sends anything. If the outbox is held, nothing else is needed.
         self.commits = [BaselineCommit(self.engine.state(), commit.position)]
         return commit.position

@@ -1,4 +1,4 @@
-"""The simulated network: packets in flight between lives of members, in whatever order the scheduler picks them."""
+"""The simulated network: packets in flight between lives of members, in the order that the scheduler chooses."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,12 +31,12 @@ class BaselineNetwork:
         self._up[a, b] = self._up[b, a] = up
 
     def post(self, a: str, b: str, packet: Packet) -> None:
-        """Put a packet on its way, if there is a link to carry it."""
+        """Put a packet on its way, if there is a link."""
         if self._up[a, b]:
             self.flights[a, b].append(packet)
 
     def take(self, a: str, b: str, place: int, *, keep: bool = False) -> Packet | None:
-        """Remove (or copy) the packet at this place in the order of sending; None if there are not as many."""
+        """Remove (or copy) the packet at this place in the order of sending; None if there is none at that place."""
         flight = self.flights[a, b]
         if not 0 <= place < len(flight):
             return None
@@ -48,7 +48,7 @@ class BaselineNetwork:
         return [pair for pair, flight in self.flights.items() if flight]
 
     def forget(self, receiver: str) -> None:
-        """The receiver has died: what was on its way to it is lost."""
+        """The receiver has died: packets on their way to it are lost."""
         for pair, flight in self.flights.items():
             if pair[1] == receiver:
                 flight.clear()

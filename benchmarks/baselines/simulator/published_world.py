@@ -1,4 +1,4 @@
-"""A simulated group of a published engine (`benchmarks.baselines`): links reorder and duplicate, and lose nothing.
+"""A simulated group of a published engine (`benchmarks.baselines`): links reorder and duplicate, but lose nothing.
 
 Actions are those of `benchmarks.baselines.simulator.world` that fit: send, poll, stable, tick, net and dup.
 """
@@ -22,7 +22,7 @@ _PATIENCE = 8
 
 
 class BaselineWorld:
-    """Engines, network and oracle of one run; members are their own incarnations."""
+    """Engines, network and oracle of one run. A member's name is also its incarnation."""
 
     def __init__(
         self, names: tuple[str, ...], make: Callable[[str, tuple[str, ...]], CausalEngine]
@@ -37,7 +37,9 @@ class BaselineWorld:
             self.engines[a].connected(b)
 
     def apply(self, action: Action) -> bool:
-        """Carry out one action. False: it was impossible, and nothing has happened. Raises Failure."""
+        """Carry out one action. Returns False, without any effect, if it is impossible. Raises Failure if something is
+        wrong.
+        """
         try:
             done = self._do(str(action[0]), str(action[1]), action[2:])
         except CrdtcastError as error:
@@ -75,7 +77,7 @@ class BaselineWorld:
             engine.tick()
             done = True
         else:
-            return False  # the published algorithms know no journals, no crashes, no cuts
+            return False  # the published algorithms have no journals, crashes or cuts
         for effect in engine.take_outbox():
             for other in self.names if effect.to is None else (effect.to,):
                 if other != name:
@@ -92,7 +94,7 @@ class BaselineWorld:
         return receiver, True
 
     def drain(self) -> None:
-        """Everything arrives and is taken, until nothing more happens; then the whole run is judged."""
+        """Let everything arrive and be taken, until nothing more happens; then judge. Raises Failure."""
         idle = 0
         while idle < _PATIENCE:
             before = self.counts["delivered"] + self.counts["stable"]
@@ -118,7 +120,7 @@ class BaselineWorld:
                     pass
 
     def totals(self) -> Counter[str]:
-        """What happened in the run, and the engines' work."""
+        """The counters of the run, and the engines' work."""
         totals = Counter(self.counts)
         for engine in self.engines.values():
             totals.update(engine.measures().work)

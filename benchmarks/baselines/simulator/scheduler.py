@@ -1,6 +1,6 @@
 """Chooses the actions of a run at random, from a seed and a fault model. Every run has its own temper.
 
-Lists are walked in a fixed order and `random.Random` is seeded with an integer, so a seed means the same run anywhere.
+Lists are walked in a fixed order and `random.Random` has an integer seed, so a seed gives the same run on any machine.
 """
 
 import random
@@ -13,7 +13,7 @@ from crdtcast.simulator.schedule import Action
 
 
 class Temper:
-    """The weights of one run: how eager each member is to send, to take, to tick and to sync."""
+    """The weights of one run: how often each member sends, takes, ticks and syncs."""
 
     def __init__(self, chance: random.Random, names: tuple[str, ...], faults: Faults) -> None:
         self.steps = chance.choice((60, 120, 200, 300))
@@ -43,7 +43,7 @@ def actions(
     faults: Faults,
     temper: Temper | None = None,
 ) -> Iterator[Action]:
-    """Actions for `world`, each to be applied before the next one is asked for."""
+    """Actions for `world`. Apply each one before you ask for the next."""
     names = world.names
     temper = temper or Temper(chance, names, faults)
     faults = temper.faults

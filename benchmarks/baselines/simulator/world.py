@@ -1,4 +1,4 @@
-"""The whole simulated group: `apply` carries out one action, `drain` lets everything settle, the oracle watches.
+"""A simulated group of `Engine`: `apply` carries out one action, `drain` lets everything settle, the oracle watches.
 
 Actions (members by name):
     send X          X's application broadcasts
@@ -6,7 +6,7 @@ Actions (members by name):
     tick X          X's timer                                 sync X     X's journal (see `BaselineHost`)
     net S D n       packet n in flight from S to D arrives    dup S D n  … and stays in flight    drop S D n  is lost
     link A B        a link comes up (handshake)               cut A B    it goes down
-    crash X n r     X dies and starts again from its n-th commit; r = 1: it remembers what the journal lost
+    crash X n r     X dies and restarts from its n-th commit; r = 1: it remembers what the journal lost
 """
 
 from collections import Counter
@@ -49,7 +49,9 @@ class World:
         self.counts["links"] = 0
 
     def apply(self, action: Action) -> bool:
-        """Carry out one action. False: it was impossible, and nothing has happened. Raises Failure."""
+        """Carry out one action. Returns False, without any effect, if it is impossible. Raises Failure if something is
+        wrong.
+        """
         verb = str(action[0])
         try:
             done = self._do(verb, action[1:])
@@ -168,7 +170,7 @@ class World:
     # Settling
 
     def drain(self) -> None:
-        """All links up, nothing lost any more: everything must arrive, become stable, and fall silent."""
+        """Let all links work: everything must arrive, become stable, and fall silent. Raises Failure if not."""
         for pair in combinations(self.names, 2):
             self.apply(("link", *pair))
         for _ in range(DRAIN_ROUNDS):
@@ -222,7 +224,7 @@ class World:
                 raise Failure("noise", f"{pair} still talk when all is stable: {content}")
 
     def totals(self) -> Counter[str]:
-        """What happened in the run, engines' counters of all lives included."""
+        """The counters of the run, and of the engines of all lives."""
         totals = Counter(self.counts)
         for host in self.hosts.values():
             for counters in (*host.ended_counters, host.engine.counters()):
