@@ -1,4 +1,4 @@
-"""Engines with one rule of the protocol dropped. A campaign that does not catch them all is too weak."""
+"""Engines of fixed members with one rule of the protocol dropped. A campaign must catch them all."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ class _EagerStability(NamedRows):
 
 
 class FixedEagerAdoption(Engine):
-    """Late adoption dropped: a digest counts before all that its sender had sent has been delivered here."""
+    """Late adoption dropped: a digest counts before all that its sender had sent is delivered here."""
 
     stability_type: ClassVar[type[NamedRows]] = _EagerStability
 
@@ -26,7 +26,7 @@ class _UnnamedStability(NamedRows):
 
 
 class UnnamedRows(Engine):
-    """Rows count although their senders may not have turned away from the incarnations that have ended."""
+    """Rows count although their senders may still accept messages of ended incarnations."""
 
     stability_type: ClassVar[type[NamedRows]] = _UnnamedStability
 
@@ -37,20 +37,20 @@ class _ForgetfulStability(NamedRows):
 
 
 class EndedForgotten(Engine):
-    """Rows count before what their senders had taken from ended incarnations has been delivered here."""
+    """Rows count before what their senders had delivered of ended incarnations is delivered here."""
 
     stability_type: ClassVar[type[NamedRows]] = _ForgetfulStability
 
 
 class FixedNoAsking(Engine):
-    """Nobody is asked: one lost last digest leaves a message unstable for ever."""
+    """No member is asked: one lost last digest leaves a message unstable forever."""
 
     def _ask(self) -> None:
         self._evaluate()
 
 
 class FixedNoContext(Engine):
-    """Messages do not say what they depend on, beyond the one before."""
+    """Messages do not name what they depend on, except the previous message of their sender."""
 
     def _take_context(self) -> tuple[Dot, ...]:
         super()._take_context()
@@ -58,7 +58,7 @@ class FixedNoContext(Engine):
 
 
 class FixedSelfishRepair(Engine):
-    """Members repair only what they have sent themselves."""
+    """Members repair only their own messages."""
 
     def _repair(self, peer: Peer, vector: Vector) -> None:
         everything = self._store.by_origin
@@ -68,7 +68,7 @@ class FixedSelfishRepair(Engine):
 
 
 class NoRepair(Engine):
-    """What was lost stays lost."""
+    """Lost messages are not repaired."""
 
     def _repair(self, peer: Peer, vector: Vector) -> None:
         pass
@@ -87,7 +87,7 @@ class TellsUnsynced(Engine):
 
 
 class KeepsUndelivered(Engine):
-    """Undelivered messages of ended incarnations are kept, though nobody may have delivered them in time."""
+    """Undelivered messages of ended incarnations are kept, though no current member may have delivered them in time."""
 
     def _purge_ended(self) -> None:
         pass

@@ -1,5 +1,6 @@
-"""Group engines with one rule of the protocol dropped each, groups whose runtimes break one rule around the engine, and
-founding rounds with one rule dropped each. A campaign that does not catch them is too weak.
+"""Group engines and founding rounds with one rule dropped each, and groups whose runtimes break one rule each.
+
+Each docstring states the rule. A campaign that does not catch its mutants is too weak.
 """
 
 from collections.abc import Collection, Mapping, Set
@@ -38,7 +39,7 @@ class EagerAdoption(GroupEngine):
 
 
 class NoAsking(GroupEngine):
-    """Asking: without it, one lost last digest leaves a message unstable for good."""
+    """Members ask others whose rows hold stability back; otherwise one lost last digest leaves a message unstable."""
 
     def _ask(self) -> None:
         self._evaluate()
@@ -132,7 +133,7 @@ class _NobodyIsPast(Membership):
 
 
 class TakesGhosts(GroupEngine):
-    """A forgotten incarnation is told that it has ended, and its messages are ignored."""
+    """A forgotten incarnation is notified that it has ended, and its messages are ignored."""
 
     membership_type: ClassVar[type[Membership]] = _NobodyIsPast
 
@@ -146,7 +147,7 @@ class Undecided(GroupEngine):
 
 
 class NewRowsBlank(GroupEngine):
-    """A joiner's row is what its contact had delivered (a convenience: its first digest says more)."""
+    """A joiner's row is what its contact had delivered. (This only saves time: its first digest tells more.)"""
 
     def _apply_join(self, join: Join, dot: Dot) -> None:
         super()._apply_join(join, dot)
@@ -176,7 +177,7 @@ class _Unfrozen(Membership):
 
 
 class NoFreezing(GroupEngine):
-    """A member that promises accepts no more messages of the victims; else it may have more than its cut says."""
+    """A member that promises accepts no more messages of the victims; otherwise it may have more than the cut."""
 
     membership_type: ClassVar[type[Membership]] = _Unfrozen
 
@@ -269,13 +270,13 @@ class _FirstCut(Consensus):
 
 
 class FirstCutStays(GroupEngine):
-    """A cut is stated again while a member has not delivered all of it, since all that have may leave meanwhile."""
+    """A cut is stated again until every member has delivered all within it, since those that have it may leave."""
 
     consensus_type: ClassVar[type[Consensus]] = _FirstCut
 
 
 class RowsGoAtOnce(GroupEngine):
-    """The row of a removed member stays, as far as it had acknowledged, until all that counts of it is delivered."""
+    """The last row of a removed member counts until all of its messages within the cut are delivered."""
 
     def decided(self, change: ViewChange) -> None:
         super().decided(change)
@@ -313,7 +314,7 @@ class LeavesUntold(GroupEngine):
 
 
 class GoesUnheard(GroupEngine):
-    """A member that leaves or is evicted stays until a majority knows: perhaps only its vote has decided it."""
+    """A member that leaves or is evicted stays until a majority knows, since its vote may have been decisive."""
 
     def untold_of_view(self) -> Set[str]:
         return set()
@@ -379,7 +380,7 @@ class SpeaksUnheard(GroupEngine):
 
 
 class KeepsWhatWasTold(GroupEngine):
-    """A member that lacks what it has acknowledged is told so, since no other member keeps those messages."""
+    """A member that lacks what it has acknowledged is notified, since no other member keeps those messages."""
 
     def proof_of_loss(self, member: str, vector: Vector) -> Message | Digest | None:
         return self._own_message(member, vector.get(member, 0))
@@ -428,7 +429,7 @@ MUTANTS: dict[str, type[GroupEngine]] = {
 
 
 class SendsUnsynced(GroupWorld):
-    """Write-ahead: a message leaves only after the state that records it is saved."""
+    """A message leaves only after the state that records it is saved (write-ahead)."""
 
     def after(self, machine: Machine) -> None:
         super().after(machine)
@@ -484,7 +485,7 @@ class CopiesToAny(GroupWorld):
 
 
 class TakesLowerIds(FoundingRound):
-    """Of each name the ids only rise: who has confirmed a greater one never confirms a lower one again."""
+    """The ids of each name only rise: a founder that has confirmed a greater one never confirms a lower one again."""
 
     def heard(self, name: str, said: Announcement) -> None:
         if self._founders.get(name) != said.founders[name]:
@@ -494,7 +495,7 @@ class TakesLowerIds(FoundingRound):
 
 
 class KeepsItsId(FoundingRound):
-    """Who hears of a greater id of its own name takes a fresh one above it."""
+    """A founder that hears of a greater id of its own name takes a fresh one above it."""
 
     def _renew(self, name: str, known: str) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Group engines that trust a peer in one thing each. The campaign with a hostile member must catch them."""
+"""Group engines that each trust a peer in one thing. The campaign with a hostile member must catch them."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -22,7 +22,7 @@ Known = Callable[[str], int]
 
 
 class _Trusting(GroupEngine):
-    """With other judges of what operations claim."""
+    """A group engine with another check of claims in operations."""
 
     claims_type: ClassVar[type[Claims]] = Claims
 
@@ -37,7 +37,7 @@ class _AnyCut(Claims):
 
 
 class TrustsCuts(_Trusting):
-    """A sweep or settlement is compared with the past of its message."""
+    """The cuts in a sweep or settlement are compared with the past of its message."""
 
     claims_type: ClassVar[type[Claims]] = _AnyCut
 
@@ -55,7 +55,7 @@ class KeepsAll(GroupEngine):
 
 
 class TrustsEnds(GroupEngine):
-    """A member believes that it has ended only from members it knows, and only with a possible number."""
+    """A member believes that it has ended only if a known member says so, and only with a possible number."""
 
     def _check_ended(self, sender: str, cut: int | None) -> None:
         pass
@@ -148,7 +148,7 @@ class _Unasked(Consensus):
 
 
 class ForcedUnasked(GroupEngine):
-    """A remaining member is forced to nothing that it has not promised."""
+    """A change forces a remaining member only to what it has promised."""
 
     consensus_type: ClassVar[type[Consensus]] = _Unasked
 
@@ -180,7 +180,7 @@ class _OneWord(Forks):
 
 
 class StopsAtOneWord(GroupEngine):
-    """That an epoch has ended in two ways two members have to say, before this one stops changing views."""
+    """A member stops changing views only if two members say that an epoch has ended in two ways."""
 
     forks_type: ClassVar[type[Forks]] = _OneWord
 
