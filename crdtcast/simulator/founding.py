@@ -119,7 +119,7 @@ class FoundingWorld(GroupWorld):
         self._clocks = dict.fromkeys(founders, _CLOCK)
 
     def begin(self) -> None:
-        """Not yet."""
+        """Start nothing: the group begins in its founding round."""
 
     def new_drain(self) -> "FoundingDrain":
         """See `GroupWorld`."""
@@ -128,7 +128,7 @@ class FoundingWorld(GroupWorld):
     # Looking in
 
     def may_found(self, machine: Machine) -> bool:
-        """Whether no process runs on it, and the next one will know nothing."""
+        """Whether no process runs on this founder's machine, and the next one starts without any state."""
         knows = machine.asked or machine.replaces or machine.parked
         return machine.phase is MachinePhase.OUTSIDE and machine.name in self.founders and not knows
 

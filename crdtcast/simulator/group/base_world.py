@@ -193,7 +193,7 @@ class BaseWorld(ABC):
         return False
 
     def _note_votes(self, machine: Machine) -> None:
-        """Whether one whose disk was set back has voted again where it had voted before: it may have done otherwise."""
+        """Note if a machine whose disk was set back votes in an epoch in which it had voted: this vote may differ."""
         lost = machine.lost_votes
         if lost is None or lost.voted:
             return

@@ -11,9 +11,10 @@ Its process is a real engine that takes part, so that it knows enough to lie. It
     letter X n       X lets in a joiner, and lies to it: the joiner may fail only by a refusal
 
 n is the seed of the mutation. Judged: every error blames the sender, no call is endless, nothing grows without bound,
-and the honest members are judged as in any other run. A run is *void*, and not judged, if
+and the honest members are judged as in any other run. A run is *void*, and judged only for crashes, hangs and memory,
+if one of these happens:
 
-- two honest members got different payloads under one dot of the hostile member;
+- honest members got different payloads under one dot of the hostile member;
 - an honest member got a message, a record or a decision in another member's name;
 - the hostile member makes all honest members believe that they have ended or were set back;
 - it has all of them evicted, which any member may ask for.
