@@ -17,6 +17,7 @@ from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple, merge_into
 from crdtcast.engine.blames import Blame, Blames
 from crdtcast.engine.causal_past import Past, Pasts
 from crdtcast.engine.delivery import Inbox, Waiting
+from crdtcast.engine.digest_vector import DigestVector
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, note_progress, repairs, should_ask
 from crdtcast.engine.reservation import Reservation
@@ -29,27 +30,35 @@ _TAG = itemgetter(Stored._fields.index("tag"))
 
 
 class Core:
-    """The common part. Subclasses say who the peers are, what may be received, and what digests tell.
+    """What is common to both kinds of group: each gives it its peers, their rows, and what digests may tell.
 
-    store: an empty one; by default one in memory.
+    state: what was saved, at one point of a history. vector: that of the state, with a key for every incarnation met;
+    it is shared with the other parts. told: what digests may tell of it. store: an empty one; by default one in memory.
     """
 
     inbox_type: ClassVar[type[Inbox]] = Inbox
 
-    def __init__(self, me: str, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        me: str,
+        state: EngineState,
+        vector: dict[str, int],
+        told: DigestVector,
+        peers: dict[str, Peer],
+        stability: Stability,
+        store: Store | None = None,
+    ) -> None:
         self.me = me
-        self.vector: dict[str, int] = {}
+        self.vector = vector
         """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
-        self.stable: dict[str, int] = {}
+        self.stable: dict[str, int] = dict(state.stable)
         """Origin -> highest counter reported by `poll_stable`. To be read only."""
         self.repair_at_once = BATCH_MESSAGES
         """How many messages are sent again at once; less where nobody may wait for long."""
-        self.resumed = False
-        """Whether a former process of this incarnation may have sent more than is known here. Only then is a peer
-        believed that says so.
-        """
         self.blames: Blames = Blames()
-        self._peers: dict[str, Peer] = {}
+        self._told = told
+        self._peers = peers
+        self._stability = stability
         self._outbox: list[Transmit] = []
         self._tick = 0
         self._evaluate_now = True
@@ -59,11 +68,10 @@ class Core:
         self._pasts = Pasts(self._store, self.stable)
         self._seen: tuple[Message | None, int] = (None, 0)  # a ready one, what its context covers
         self._reservation: Reservation | None = None
-        self._inbox = self.inbox_type(self.vector)
-        self._stability: Stability
+        self._inbox = self.inbox_type(vector)
         self._last_news: Vector | None = None
         self._spoke = False  # a message since the last tick has acknowledged all that was delivered
-        self._acknowledged: Vector = {}  # told in some digest, at most
+        self._acknowledged: Vector = dict(vector)  # told in some digest, at most
         self.silent = False
         """While it is set what is delivered becomes not stable, and no digest, nor a message of the engine's own,
         acknowledges it: one that is sent with `after` may have to be concurrent with it. For as long as such a message
@@ -74,13 +82,10 @@ class Core:
         self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
         self._repairs = self._digests_in = self._digests_out = self._asks = 0
         self._purged = 0
+        self._restore(state)
 
     def _restore(self, state: EngineState) -> None:
-        """Take over what was saved: at one point of a history, as `state` returned it."""
-        self.vector.update(state.vector)
-        self.vector.setdefault(self.me, 0)
-        self.stable.update(state.stable)
-        self._pasts = pasts = Pasts(self._store, self.stable)
+        pasts = self._pasts
         for message in state.unstable:
             origin, counter = message.dot
             if not self.stable.get(origin, 0) < counter <= self.vector.get(origin, 0):
@@ -97,20 +102,29 @@ class Core:
             if pasts.overfull:
                 pasts.move(self.stable)
         pasts.restore_heads(state.context)
-        self._acknowledged = dict(self.vector)
 
-    # What differs
+    # What a kind of group adds
 
-    def _to_tell(self) -> Vector:
-        """The vector for digests: never more than a crash leaves. A new one when it has changed."""
+    def _receive_early(self, sender: str, message: Message) -> bool:
+        """Check a message that is not deliverable yet, and let it wait, if there is room; whether it is kept."""
         raise NotImplementedError
 
     def _may_tell(self) -> bool:
         """Whether digests may go out now."""
         return not self.silent
 
+    def _greeting(self, peer: str) -> DigestKind:
+        """The kind of the first digest on a link."""
+        return DigestKind.NEWS
+
+    def _answer(self, to: str, asked: Digest) -> None:
+        self._tell(to, DigestKind.REPLY)
+
+    def _refuse_if_ending(self) -> None:
+        """Raise EndedError if this incarnation sends nothing any more."""
+
     def _digest(self, kind: DigestKind) -> Digest:
-        vector = dict(self._to_tell())
+        vector = dict(self._told.vector())
         for origin, counter in self._pasts.context():
             # The maximal dots go last, where receivers look first: these cover all the others.
             if vector.get(origin) == counter:
@@ -118,17 +132,9 @@ class Core:
         self._acknowledged = vector
         return Digest(kind, vector, self._dropped, self._stability.messages_acknowledge)
 
-    def _vector_changed(self) -> None:
-        """`vector` has risen."""
-
-    @property
-    def _own_row(self) -> Vector:
-        """What this member would acknowledge itself: what no crash takes back."""
-        return self.vector
-
     def _lacking(self, vector: Vector) -> list[str]:
         """Origins of which more is delivered here than a peer with this vector has."""
-        get = vector.get
+        get = self._stability.completed(vector).get
         return [origin for origin, counter in self.vector.items() if counter > get(origin, 0)]
 
     # Links
@@ -178,16 +184,13 @@ class Core:
             self._move_window()
         self._outbox.append(make_tuple(Transmit, (None, message)))
         self._sent += 1
-        self._vector_changed()
+        self._told.cache = None
         if not self._peers:
             self._evaluate_now = True  # nobody else has to acknowledge it
         return tag
 
     def _take_context(self) -> tuple[Dot, ...]:
         return self._pasts.context()
-
-    def _refuse_if_ending(self) -> None:
-        """Raise EndedError if this incarnation sends nothing any more."""
 
     # A message whose payload is known later only
 
@@ -322,10 +325,6 @@ class Core:
                     return True
         return self._receive_early(sender, message)
 
-    def _receive_early(self, sender: str, message: Message) -> bool:
-        """Check a message that is not deliverable yet, and let it wait, if there is room; whether it is kept."""
-        raise NotImplementedError
-
     # Digests
 
     def _take_digest(self, peer: Peer, digest: Digest, weight: int) -> None:
@@ -347,9 +346,6 @@ class Core:
             peer.batches = BATCHES * BATCH_MESSAGES // self.repair_at_once
             self._repair(peer, vector)
 
-    def _answer(self, to: str, asked: Digest) -> None:
-        self._tell(to, DigestKind.REPLY)
-
     def _tell(self, to: str | None, kind: DigestKind) -> None:
         if not self._may_tell():
             return
@@ -357,10 +353,6 @@ class Core:
         self._digests_out += 1
         if kind is DigestKind.ASK:
             self._asks += 1
-
-    def _greeting(self, peer: str) -> DigestKind:
-        """The kind of the first digest on a link."""
-        return DigestKind.NEWS
 
     def _send_greetings(self) -> None:
         if self._greet and self._may_tell():
@@ -412,7 +404,7 @@ class Core:
                 self._repair(peer, peer.repairing)
         self._send_greetings()
         if self._may_tell():
-            told = self._to_tell()
+            told = self._told.vector()
             if told != self._last_news:
                 news = self._last_news
                 if self._spoke and news is not None and len(told) == len(news):
@@ -461,7 +453,7 @@ class Core:
         dot, context = message.dot, message.context
         origin, counter = dot
         self.vector[origin] = counter
-        self._vector_changed()
+        self._told.cache = None
         stability, pasts = self._stability, self._pasts
         seen, known = self._seen
         if seen is message:
@@ -511,7 +503,7 @@ class Core:
         if self.silent:
             return
         risen = self._stability.evaluate(
-            self._own_row, self._store, self._pasts, thoroughly=thoroughly
+            self._told.durable, self._store, self._pasts, thoroughly=thoroughly
         )
         if risen is not None:
             count, stored = risen
@@ -598,6 +590,11 @@ class Core:
     def delivered(self) -> Vector:
         """Origin -> highest counter delivered here."""
         return self.vector
+
+    @property
+    def durable(self) -> Vector:
+        """What no crash takes back: all that is delivered, or with Durability.DECLARED what was declared so."""
+        return self._told.durable
 
     def held_back_by(self) -> list[str]:
         """Who has not acknowledged, as far as is known here, all that is unstable here; and those of whom more waits

@@ -11,22 +11,42 @@ from crdtcast.engine.state import Durability
 from crdtcast.exceptions import LocalProtocolError
 
 
-class Told:
-    """The vector for digests. `vector` and `members` are the engine's, read only."""
+class DigestVector:
+    """All that is delivered, as digests tell it. `vector` is the engine's, read only."""
 
-    __slots__ = ("_declared", "_durability", "_members", "_vector", "cache", "unnamed")
+    __slots__ = ("_vector", "cache")
 
-    def __init__(self, vector: dict[str, int], members: Members, durability: Durability) -> None:
+    def __init__(self, vector: dict[str, int]) -> None:
         self._vector = vector
-        self._members = members
-        self._durability = durability
-        self._declared = dict(vector)
-        self.unnamed: dict[str, dict[str, int]] = {}  # what must be covered before it may be named
         self.cache: dict[str, int] | None = None  # None after any change
 
     @property
     def durable(self) -> dict[str, int]:
         """What no crash can take back, by the time it leaves. To be read only."""
+        return self._vector
+
+    def vector(self) -> dict[str, int]:
+        """What digests tell now. A new one when it changes."""
+        if self.cache is None:
+            self.cache = dict(self.durable)
+        return self.cache
+
+
+class Told(DigestVector):
+    """The same where names stay and processes come back. `members` are the engine's, read only."""
+
+    __slots__ = ("_declared", "_durability", "_members", "unnamed")
+
+    def __init__(self, vector: dict[str, int], members: Members, durability: Durability) -> None:
+        super().__init__(vector)
+        self._members = members
+        self._durability = durability
+        self._declared = dict(vector)
+        self.unnamed: dict[str, dict[str, int]] = {}  # what must be covered before it may be named
+
+    @property
+    def durable(self) -> dict[str, int]:
+        """All that is delivered, or what was declared."""
         return self._vector if self._durability is Durability.IMMEDIATE else self._declared
 
     def vector(self) -> dict[str, int]:

@@ -40,6 +40,9 @@ class Engine(Core):
     stability_type: ClassVar[type[NamedRows]] = NamedRows
     told_type: ClassVar[type[Told]] = Told
 
+    _stability: NamedRows
+    _told: Told
+
     def __init__(
         self,
         me: str,
@@ -48,18 +51,24 @@ class Engine(Core):
         state: EngineState | None = None,
         durable: Durability = Durability.IMMEDIATE,
     ) -> None:
-        super().__init__(me)
+        self._members = members = Members(me, names)
+        self.resumed: bool = state is not None and state.vector.get(me, 0) == state.counter
+        """Whether a former process of this incarnation may have sent more than is known here. Only then is a peer
+        believed that says so.
+        """
+        state = state or EngineState()
+        self._learn_saved(me, state)
+        vector = {**state.vector, me: state.vector.get(me, 0)}
+        peers = {peer: Peer(peer) for peer in members.current.values() if peer != me}
+        told = self.told_type(vector, members, durable)
+        stability = self.stability_type(vector, members, peers, state.stable)
+        stability.messages_acknowledge = durable is Durability.IMMEDIATE
+        super().__init__(me, state, vector, told, peers, stability)
         self.durability = durable
-        self._members = Members(me, names)
         self._recovering = False
         self._superseded = 0
-        self.resumed: bool = state is not None and state.vector.get(me, 0) == state.counter
-        self._resume(state or EngineState())
-        self._told = self.told_type(self.vector, self._members, durable)
-        self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)
-        self._stability.messages_acknowledge = durable is Durability.IMMEDIATE
 
-    def _resume(self, state: EngineState) -> None:
+    def _learn_saved(self, me: str, state: EngineState) -> None:
         members = self._members
         for incarnation in state.vector:
             if name_of(incarnation) not in members.names or not valid_incarnation(incarnation):
@@ -67,22 +76,18 @@ class Engine(Core):
                     f"the saved state has {incarnation}, which is not a member of this group "
                     f"({', '.join(members.names)})"
                 )
-        for incarnation in sorted({*state.vector, self.me}):
+        for incarnation in sorted({*state.vector, me}):
             members.learn(incarnation)
-        if members.current[members.name] != self.me:
+        if members.current[members.name] != me:
             raise ConfigurationError(
                 f"the saved state has {members.current[members.name]}, a later incarnation than "
-                f"{self.me}: start under a new one"
+                f"{me}: start under a new one"
             )
-        if state.vector.get(self.me, state.counter) != state.counter and self.me in state.vector:
+        if state.vector.get(me, state.counter) != state.counter:
             raise ConfigurationError(
-                f"the saved state is inconsistent: it has delivered {state.vector[self.me]} of "
+                f"the saved state is inconsistent: it has delivered {state.vector[me]} of "
                 f"{state.counter} own messages"
             )
-        for incarnation in members.current.values():
-            if incarnation != self.me:
-                self._peers[incarnation] = Peer(incarnation)
-        self._restore(state)
 
     # Members and links
 
@@ -288,21 +293,6 @@ class Engine(Core):
                     self._purged += self._inbox.purge(origin)
                 self._told.give_up(self.me)
         return super()._may_tell()
-
-    def _to_tell(self) -> Vector:
-        return self._told.vector()
-
-    def _vector_changed(self) -> None:
-        self._told.cache = None
-
-    @property
-    def _own_row(self) -> Vector:
-        return self._told.durable
-
-    @property
-    def durable(self) -> Vector:
-        """What is durable here: what was declared so, or all that is delivered with Durability.IMMEDIATE."""
-        return self._told.durable
 
     def mark_durable(self, vector: Vector) -> None:
         """Declare what has been synced: a vector that this engine's `vector` was at some time (DECLARED only).

@@ -45,7 +45,7 @@ def _counter(vector: Vector | None, origin: str) -> int:
 
 
 def _with_own(engine: Core, origin: str, counters: list[int]) -> list[int]:
-    counters.append(engine._own_row.get(origin, 0))
+    counters.append(engine.durable.get(origin, 0))
     counters.sort(reverse=True)
     return counters
 

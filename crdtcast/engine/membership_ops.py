@@ -146,7 +146,7 @@ class MembershipChanges(Reception):
         self._joins += 1
         self._membership.join(incarnation, join)
         self.vector.setdefault(incarnation, 0)
-        self._told = None
+        self._told.cache = None
         if incarnation != self.me:
             peer = self._strangers.pop(incarnation, None) or Peer(incarnation)
             row = {**join.vector, dot.origin: dot.counter}
@@ -388,7 +388,7 @@ class MembershipChanges(Reception):
             self._store.forget(incarnation)
             self._pasts.forget(incarnation)
             self._acknowledged = {o: n for o, n in self._acknowledged.items() if o != incarnation}
-            self._told = None
+            self._told.cache = None
 
     def tick(self) -> None:
         """The timer: digests, questions, stability; ballots that are due, sweeps, and what may be forgotten."""

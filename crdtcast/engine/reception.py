@@ -23,6 +23,7 @@ from crdtcast.engine.checks import (
 )
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.core import Core
+from crdtcast.engine.digest_vector import DigestVector
 from crdtcast.engine.forks import Forks
 from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
@@ -60,15 +61,18 @@ class Reception(Core):
     _forks: Forks
 
     def __init__(self, me: str, state: GroupState, reads: Span, store: Store | None) -> None:
-        super().__init__(me, store)
+        self.me = me
         self._reads = reads
         self._agreed = state.agreed
         self._check_program(state.view.level)
         check_state(me, state)
-        self._membership = membership = self.membership_type(me, self.vector, state)
-        self._restore(state)
+        vector = {**state.vector, me: state.vector.get(me, 0)}
+        peers = {member.incarnation: Peer(member.incarnation) for member in state.members}
+        peers.pop(me, None)
+        self._membership = membership = self.membership_type(me, vector, state)
+        stability = self.stability_type(vector, peers, state.stable, membership)
+        super().__init__(me, state, vector, DigestVector(vector), peers, stability, store)
         self._dropped = state.dropped
-        self._told: Vector | None = None
         self.is_plain: bool = False
         """True: it sends and takes, and nothing has happened that could change that. Looked at for each message."""
         self._strangers: dict[str, Peer] = {}
@@ -86,10 +90,6 @@ class Reception(Core):
         """Victim -> its next message, which is deliverable and beyond its limit."""
         self._limits: dict[str, int] = {}
         self._ghosts = 0
-        for incarnation in membership.members:
-            if incarnation != me:
-                self._peers[incarnation] = Peer(incarnation)
-        self._stability = self.stability_type(self.vector, self._peers, self.stable, membership)
         self._begin_views(state)
         self._limits_changed()
 
@@ -563,19 +563,6 @@ class Reception(Core):
             if message.dot.origin == member and message.dot.counter > sent:
                 return message
         return None
-
-    def _to_tell(self) -> Vector:
-        if self._told is None:
-            self._told = dict(self.vector)
-        return self._told
-
-    def _vector_changed(self) -> None:
-        self._told = None
-
-    def _lacking(self, vector: Vector) -> list[str]:
-        if self._membership.swept:
-            vector = self._stability.completed(vector)
-        return super()._lacking(vector)
 
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""

@@ -52,7 +52,7 @@ class SweptRows(Stability):
         return False
 
     def _adopt(self, peer: Peer, vector: Vector) -> None:
-        super()._adopt(peer, self.completed(vector) if self.swept else vector)
+        super()._adopt(peer, self.completed(vector))
 
     def may_count(self, peer: Peer) -> bool:
         """Nothing that a victim sends does."""
@@ -66,6 +66,8 @@ class SweptRows(Stability):
     def completed(self, vector: Vector) -> Vector:
         """The vector with everything of those incarnations whose sweeps it covers."""
         known, swept = self._vector, self.swept
+        if not swept:
+            return vector
         short = [x for x in swept if vector.get(x, -1) < known[x]]
         if not short:
             return vector

@@ -133,6 +133,10 @@ class Stability:
         """Whether all members are known."""
         return True
 
+    def completed(self, vector: Vector) -> Vector:
+        """The vector with all that its sender has, named in it or not."""
+        return vector
+
     def forget_rows(self) -> None:
         """A new incarnation is current: no row names it yet."""
         for peer in self._peers.values():

@@ -75,7 +75,7 @@ class Holding:
 def _rows(engine: Core) -> dict[str, Vector]:
     """What each member is known to have delivered, this one with what it may tell."""
     rows: dict[str, Vector] = {p.incarnation: p.row or {} for p in engine._peers.values()}
-    rows[engine.me] = engine._own_row
+    rows[engine.me] = engine.durable
     if isinstance(engine, Engine):
         rows |= {name: {} for name in set(engine.names) - engine.members.keys()}
     return rows
