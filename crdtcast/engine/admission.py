@@ -78,15 +78,13 @@ def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -
             )
 
 
-def check_copy(
-    membership: Membership, delivered: Vector, copied: Vector, source: str | None
-) -> None:
+def check_copy(membership: Membership, copied: Vector, source: str | None) -> None:
     """Whether a copy of the application's state with the vector `copied`, from the member `source`, can be completed.
 
     HandshakeError if it may hold what was cut off, NotReadyError if this member has not delivered all of it yet.
     """
     for origin, counter in copied.items():
-        known = delivered.get(origin)
+        known = membership.vector.get(origin)
         forgotten = known is None and membership.is_past(origin)
         if forgotten:
             # All of it is delivered here. That the copy has no more is certain if its source still is a member: it has

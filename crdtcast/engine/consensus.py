@@ -10,12 +10,12 @@ not matter. Beside Paxos there are three rules, which tie a decision to what mem
 docs/protocol.md, *Views*, gives the reasons.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
+from crdtcast.engine.group_knowledge import GroupKnowledge
 from crdtcast.engine.operations import Cut, How
 from crdtcast.engine.view_checks import is_new, is_plausible, may_be
-from crdtcast.engine.view_member import Ground
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
@@ -39,9 +39,21 @@ def _highest(record: Record) -> int:
 
 
 class Consensus:
-    """One member's part. view, own, decided: what it has saved; see `GroupState`."""
+    """One member's part. view, own, decided: what it has saved; see `GroupState`.
 
-    def __init__(self, view: View, own: Record, decided: Iterable[Decided], ground: Ground) -> None:
+    abstains: whether this member must not vote: others may remember that it has voted, or there are two views of one
+        epoch. on_decision: called when the epoch is over.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        own: Record,
+        decided: Iterable[Decided],
+        knowledge: GroupKnowledge,
+        abstains: Callable[[], bool],
+        on_decision: Callable[[ViewChange], None],
+    ) -> None:
         self.view: View = view
         self.own: Record = own
         self.decided: dict[int, Decided] = {each.epoch: each for each in decided}
@@ -49,7 +61,10 @@ class Consensus:
         self.records: dict[str, Record] = {own.member: own}
         """The newest that is known of each member."""
         self._told: list[Decided] = []  # what follows the view of this member
-        self.ground = ground
+        self.knowledge = knowledge
+        self._membership = knowledge.membership
+        self.abstains = abstains
+        self._on_decision = on_decision
 
     # What is known
 
@@ -148,8 +163,17 @@ class Consensus:
         self.records[self.own.member] = self.own
 
     def _takes_part(self) -> bool:
-        ground = self.ground
-        return self.own.member in ground.going_on() and not ground.abstains
+        return self.own.member in self._membership.going_on() and not self.abstains()
+
+    def may_vote(self, learner: str) -> bool:
+        """Whether everybody knows it, and it has been heard of since."""
+        return self.knowledge.is_established(learner) and not self.is_unheard(learner)
+
+    def is_unheard(self, member: str) -> bool:
+        """Whether it was let in, and nothing has come of it: it may have died on its way."""
+        if member in self.view.voters or member in self.records:
+            return False
+        return self.knowledge.is_silent(member)
 
     def _follow(self) -> bool:
         if not self._told:
@@ -167,7 +191,7 @@ class Consensus:
     def _promise(self) -> bool:
         if not self._takes_part():
             return False
-        ground, own, most = self.ground, self.own, self._in_reach()
+        knowledge, own, most = self.knowledge, self.own, self._in_reach()
         asked = [
             record.proposal
             for record in self.current()
@@ -175,18 +199,20 @@ class Consensus:
             and record.proposal.ballot > own.promised
             and record.proposal.ballot.proposer == record.member
             and record.proposal.ballot.number <= most
-            and (record.proposal.level is None or ground.reads_level(record.proposal.level))
+            and (record.proposal.level is None or record.proposal.level in knowledge.reads)
         ]
         if not asked:
             return False
         proposal = max(asked, key=lambda each: each.ballot)
         report = Promise(proposal.ballot)
         if proposal.needs_all:
-            taken = {*proposal.victims, *ground.cut_short()} - {own.member}
-            ground.freeze(taken)
-            ground.agree(proposal.level)
-            delivered = {incarnation: ground.counted(incarnation) for incarnation in sorted(taken)}
-            report = Promise(proposal.ballot, delivered, tuple(sorted(ground.going_on())))
+            taken = {*proposal.victims, *self._membership.cuts} - {own.member}
+            knowledge.limits.freeze(taken)
+            knowledge.agreed = max(knowledge.agreed, proposal.level or 0)
+            delivered = {
+                incarnation: knowledge.counted(incarnation) for incarnation in sorted(taken)
+            }
+            report = Promise(proposal.ballot, delivered, tuple(sorted(self._membership.going_on())))
         self._note(promised=proposal.ballot, promise=report)
         return True
 
@@ -214,7 +240,7 @@ class Consensus:
         """Whether its proposer may ask to accept that, as far as can be told here: what its terms say, or what was
         accepted before.
         """
-        if not (is_plausible(change, self.ground) and self._can_go_on(change)):
+        if not (is_plausible(change, self.knowledge) and self._can_go_on(change)):
             return False
         if proposal.ballot.number > self._in_reach():
             return False
@@ -239,7 +265,7 @@ class Consensus:
     def _can_go_on(self, change: ViewChange) -> bool:
         """Whether this member goes, or reads the level: otherwise nobody had its promise for that."""
         level = change.level
-        return level is None or self.ground.reads_level(level) or self.own.member in change.out
+        return level is None or level in self.knowledge.reads or self.own.member in change.out
 
     def _conclude(self) -> bool:
         """What a quorum has accepted is decided. And the proposer's part: it has the promises that it needs."""
@@ -305,10 +331,10 @@ class Consensus:
         """Who goes on: those whom this member knows, and whom those know, by their promises. Of these, who has not
         promised. What a victim knows does not count: whom it has let in beyond its cut never was a member.
         """
-        ground, gone = self.ground, set(proposal.victims)
+        gone = set(proposal.victims)
         found: set[str] = set()
         missing: set[str] = set()
-        unseen = set(ground.going_on()) - gone
+        unseen = set(self._membership.going_on()) - gone
         while unseen:
             member = unseen.pop()
             found.add(member)
@@ -317,7 +343,7 @@ class Consensus:
                 missing.add(member)
                 continue
             known = set(record.promise.members) - gone - found
-            unseen |= {each for each in known if not ground.is_over(each)}
+            unseen |= {each for each in known if not self._membership.is_over(each)}
         return found, missing
 
     def _accepted_before(
@@ -335,7 +361,7 @@ class Consensus:
         return [
             each
             for each in accepted
-            if may_be(each.change, self.ground) and self._can_go_on(each.change)
+            if may_be(each.change, self.knowledge) and self._can_go_on(each.change)
         ]
 
     def _value(self, proposal: Proposal) -> ViewChange | None:
@@ -347,7 +373,7 @@ class Consensus:
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:
-            return ViewChange(votes=self._votes(self.ground.going_on(), ()))
+            return ViewChange(votes=self._votes(self._membership.going_on(), ()))
         on, missing = self._going_on(proposal, promises)
         if missing or not (on or proposal.victims == (self.own.member,)):
             return None  # nobody puts everybody out
@@ -366,7 +392,7 @@ class Consensus:
 
         All who have the last messages of these may go with this change.
         """
-        ground = self.ground
+        knowledge = self.knowledge
         told = [record.promise.delivered for m in on if (record := promises[m]).promise is not None]
         cuts = {}
         for victim in proposal.victims:
@@ -374,10 +400,10 @@ class Consensus:
             if proposal.leaves and victim == proposal.ballot.proposer:
                 how = How.LEFT
             # If nobody goes on, the last one says itself how much it has sent.
-            counters = [each.get(victim, 0) for each in told] or [ground.counted(victim)]
+            counters = [each.get(victim, 0) for each in told] or [knowledge.counted(victim)]
             cuts[victim] = Cut(max(counters), how)
         for incarnation in {x for each in told for x in each} - cuts.keys():
-            known = ground.end_of(incarnation)
+            known = self._membership.cut(incarnation)
             if known is not None:
                 most = max(each.get(incarnation, known.counter) for each in told)
                 cuts[incarnation] = Cut(min(most, known.counter), known.how)
@@ -385,11 +411,11 @@ class Consensus:
 
     def _votes(self, on: Collection[str], gone: Collection[str]) -> tuple[str, ...]:
         """Who gets a vote: only those who go on may. A view has a voter that holds data while anybody does."""
-        ground, voters = self.ground, self.view.voters
+        knowledge, voters = self.knowledge, self.view.voters
         learners = [member for member in sorted(on) if member not in voters and member not in gone]
-        learners = [member for member in learners if ground.end_of(member) is None]
-        votes = [member for member in learners if ground.may_vote(member)]
-        if not any(map(ground.holds_data, [*(voters - set(gone)), *votes])):
+        learners = [member for member in learners if self._membership.cut(member) is None]
+        votes = [member for member in learners if self.may_vote(member)]
+        if not any(map(knowledge.holds_data, [*(voters - set(gone)), *votes])):
             votes = learners
         return tuple(votes)
 
@@ -402,23 +428,23 @@ class Consensus:
         self._note(
             epoch=view.epoch,
             name=view.name,
-            sent=self.ground.counted(self.own.member),
+            sent=self.knowledge.counted(self.own.member),
             promised=NO_BALLOT,
             promise=None,
             accepted=None,
             proposal=None,
         )
-        self.ground.decided(change)
+        self._on_decision(change)
 
     def prune(self) -> None:
         """Forget the decisions of epochs that all members have passed, those included whom they let in before that."""
-        ground = self.ground
+        knowledge = self.knowledge
         least = self.view.epoch
         if not self._takes_part():
             return
-        for member in ground.going_on():
+        for member in self._membership.going_on():
             record = self.records.get(member)
-            if record is None or ground.counted(member) < record.sent:
+            if record is None or knowledge.counted(member) < record.sent:
                 return
             if record.epoch > self.view.epoch or self.contradicts(record.epoch, record.name):
                 return

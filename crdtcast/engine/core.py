@@ -47,8 +47,14 @@ class Core:
         peers: dict[str, Peer],
         stability: Stability,
         store: Store | None = None,
+        *,
+        resumed: bool,
     ) -> None:
         self.me = me
+        self.resumed = resumed
+        """Whether a former process of this incarnation may have sent more than is known here. Only then is a peer
+        believed that says so.
+        """
         self.vector = vector
         """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
         self.stable: dict[str, int] = dict(state.stable)
@@ -131,11 +137,6 @@ class Core:
                 vector[origin] = vector.pop(origin)
         self._acknowledged = vector
         return Digest(kind, vector, self._dropped, self._stability.messages_acknowledge)
-
-    def _lacking(self, vector: Vector) -> list[str]:
-        """Origins of which more is delivered here than a peer with this vector has."""
-        get = self._stability.completed(vector).get
-        return [origin for origin, counter in self.vector.items() if counter > get(origin, 0)]
 
     # Links
 
@@ -368,7 +369,7 @@ class Core:
             return
         if self._tick - oldest.born < peer.hold and oldest.sequence > peer.mark:
             return
-        lacking = self._lacking(vector)
+        lacking = self._stability.lacking(vector)
         if is_news:
             note_progress(peer, lacking, self.vector, vector, self._tick)
         if not lacking:
@@ -440,8 +441,6 @@ class Core:
 
     def poll(self) -> Delivery | None:
         """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
-        if self._reservation is not None:
-            return None
         return self.poll_upcoming() if self.has_deliverable() else None
 
     def poll_upcoming(self) -> Delivery:

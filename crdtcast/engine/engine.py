@@ -52,10 +52,7 @@ class Engine(Core):
         durable: Durability = Durability.IMMEDIATE,
     ) -> None:
         self._members = members = Members(me, names)
-        self.resumed: bool = state is not None and state.vector.get(me, 0) == state.counter
-        """Whether a former process of this incarnation may have sent more than is known here. Only then is a peer
-        believed that says so.
-        """
+        resumed = state is not None and state.vector.get(me, 0) == state.counter
         state = state or EngineState()
         self._learn_saved(me, state)
         vector = {**state.vector, me: state.vector.get(me, 0)}
@@ -63,7 +60,7 @@ class Engine(Core):
         told = self.told_type(vector, members, durable)
         stability = self.stability_type(vector, members, peers, state.stable)
         stability.messages_acknowledge = durable is Durability.IMMEDIATE
-        super().__init__(me, state, vector, told, peers, stability)
+        super().__init__(me, state, vector, told, peers, stability, resumed=resumed)
         self.durability = durable
         self._recovering = False
         self._superseded = 0

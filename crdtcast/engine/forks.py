@@ -5,7 +5,7 @@ member stops nobody: it lies, or it is alone on its side, where it hears of two 
 this member begins no ballot and promises and accepts nothing more, until those of one side have ended. Data goes on.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.views import Decided
@@ -15,12 +15,13 @@ ENOUGH = 2
 
 
 class Forks:
-    """Of one member, about what others say themselves."""
+    """Of one member, about what others say themselves. others: who they are now."""
 
     enough = ENOUGH
 
-    def __init__(self, consensus: Consensus) -> None:
+    def __init__(self, consensus: Consensus, others: Callable[[], Set[str]]) -> None:
         self._consensus = consensus
+        self._others = others
         self._epochs: dict[str, int] = {}
 
     def note(self, member: str, epoch: int, name: str, decided: Iterable[Decided]) -> int | None:
@@ -41,14 +42,12 @@ class Forks:
         return None
 
     @property
-    def has_any(self) -> bool:
-        """Whether anybody says so, member or not."""
-        return bool(self._epochs)
+    def apart(self) -> dict[str, int]:
+        """The members that follow another change than this one, and of which epoch: see `Standing.SPLIT`."""
+        others = self._others() if self._epochs else ()
+        return {who: epoch for who, epoch in self._epochs.items() if who in others}
 
-    def apart(self, members: Collection[str]) -> dict[str, int]:
-        """Those of these members who follow another change than this one, and of which epoch."""
-        return {who: epoch for who, epoch in self._epochs.items() if who in members}
-
-    def is_split(self, members: Collection[str]) -> bool:
+    @property
+    def is_split(self) -> bool:
         """Whether enough of them say so."""
-        return len(self.apart(members)) >= self.enough
+        return len(self.apart) >= self.enough

@@ -5,13 +5,13 @@ the same and are in the same view.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from crdtcast.causality.member_id import base_of, joined_by
 from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.level import PROGRAM, Span
-from crdtcast.engine.operations import Cut, How, Join
+from crdtcast.engine.operations import Cut, How, Join, Operation, Reads, Settled, Sweep
 from crdtcast.engine.state import EngineState
 from crdtcast.engine.views import NO_VIEW, NO_WANTS, Decided, Record, View, Wants
 
@@ -129,6 +129,8 @@ class Membership:
         }
         self.tombs: dict[str, Cut] = dict(state.tombs)
         self._by_base = {base_of(i): i for i in (*self.members, *self.ended)}
+        self.joins = self.leaves = self.evictions = self.sweeps = 0
+        """Since the process started, here."""
 
     def incarnation(self, base: str) -> str | None:
         """The id of a member, or of one that has ended and was not dropped, by its base."""
@@ -179,10 +181,6 @@ class Membership:
         """Those that delivered joins replace."""
         return set(filter(self.is_replaced, incarnations)) if self.replaced else set()
 
-    def established(self, stable: Vector) -> frozenset[str]:
-        """The members whose join is stable here."""
-        return frozenset(i for i in self.members if self.is_established(i, stable))
-
     def is_established(self, incarnation: str, stable: Vector) -> bool:
         """Whether the join of a member is stable here, so that everybody knows it. Founders: always."""
         join = joined_by(incarnation)
@@ -195,9 +193,30 @@ class Membership:
         """The members but those who went."""
         return [member for member in self.members if member not in self.cuts]
 
+    def others(self) -> Set[str]:
+        """The members but this one, those who went, and those whose successor has joined."""
+        others = set(self.going_on()) - {self.me}
+        return others - self.replaced_among(others)
+
     def cut(self, incarnation: str) -> Cut | None:
         """Where one that went ends, whether or not it has ended here. None also of what is forgotten."""
         return self.cuts.get(incarnation) or self.ended.get(incarnation)
+
+    def is_over(self, incarnation: str) -> bool:
+        """Whether it went, or has ended, or can never be a member."""
+        return self.cut(incarnation) is not None or self.is_past(incarnation)
+
+    def may_be_a_member(self, incarnation: str) -> bool:
+        """Whether it is or was a member that is known here; or was let in by a message that is not delivered here, or
+        by somebody who was.
+        """
+        if incarnation in self.vector or incarnation in self.tombs:
+            return True
+        join = joined_by(incarnation)
+        if join is None:
+            return False
+        contact = self.incarnation(join[0])
+        return contact is None or self.vector[contact] < join[1]
 
     def limit(self, incarnation: str) -> int | None:
         """How many messages of a victim, or of one that went, may be delivered here. None: of others, all."""
@@ -212,22 +231,36 @@ class Membership:
 
     # Changes
 
+    def apply(self, operation: Operation, dot: Dot) -> None:
+        """What an operation but a join does where it is delivered, its sender included."""
+        match operation:
+            case Sweep(ended):
+                self.sweeps += 1
+                for incarnation, cut in ended:
+                    if incarnation in self.ended:
+                        self.swept.setdefault(incarnation, dot)
+                    else:
+                        self._note_early(incarnation, Early(cut.counter, swept=dot))
+            case Settled(incarnation, counter):
+                self._note_early(incarnation, Early(counter, settled=True))
+                self.tombs.pop(incarnation, None)
+            case Reads(span) if (member := self.members.get(dot.origin)) is not None:
+                # A member has announced the format levels that its program reads.
+                self.members[dot.origin] = replace(member, reads=span, said_at=dot.counter)
+
     def join(self, incarnation: str, join: Join) -> None:
         """It is a member."""
+        self.joins += 1
         self.members[incarnation] = MemberInfo(incarnation, join.witness, join.reads)
         # Two contacts that know nothing of each other may have let one base in; then all take the same one.
         self._by_base[join.base] = min(incarnation, self._by_base.get(join.base, incarnation))
         for base in join.replaces:
             self.replaced[base] = incarnation
 
-    def reads(self, dot: Dot, span: Span) -> None:
-        """A member has announced the format levels that its program reads, in this message."""
-        member = self.members.get(dot.origin)
-        if member is not None:
-            self.members[dot.origin] = replace(member, reads=span, said_at=dot.counter)
-
-    def note_early(self, incarnation: str, early: Early) -> None:
+    def _note_early(self, incarnation: str, early: Early) -> None:
         """Somebody knows that it has ended, and this member does not yet. The last word of each sender counts."""
+        if incarnation not in self.members or incarnation == self.me:
+            return
         known = self.early.get(incarnation, ())
         kept = [each for each in known if not each.is_outdated_by(early)]
         self.early[incarnation] = [*kept, early]
@@ -248,6 +281,10 @@ class Membership:
 
     def end(self, incarnation: str, cut: Cut) -> None:
         """It has ended: all of it that counts is delivered here."""
+        if cut.how.is_eviction:
+            self.evictions += 1
+        else:
+            self.leaves += 1
         del self.members[incarnation]
         self.cuts.pop(incarnation, None)
         self.ended[incarnation] = cut

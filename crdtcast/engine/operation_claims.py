@@ -13,9 +13,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from crdtcast.causality.member_id import base_of, joined_by, name_of
+from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Vector
+from crdtcast.engine.blames import Blames
 from crdtcast.engine.membership import Membership
-from crdtcast.engine.operations import Cut, How, Join, Operation, Settled, Sweep
+from crdtcast.engine.operations import Cut, How, Join, Operation, Settled, Sweep, decode
+from crdtcast.exceptions import RemoteProtocolError
 
 Known = Callable[[str], int]
 """Origin -> how many of its messages the past of a message covers."""
@@ -34,11 +37,62 @@ Judged = tuple[Operation | None, Wrong | None]
 
 
 class Claims:
-    """Judges for one member. membership, vector: its engine's, read only."""
+    """Judges for one member. membership, vector: its engine's, read only. past_of: the past of a message that could be
+    delivered now. blames: where what is wrong is noted.
+    """
 
-    def __init__(self, membership: Membership, vector: Vector) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        vector: Vector,
+        past_of: Callable[[Message], Vector],
+        blames: Blames,
+    ) -> None:
         self._membership = membership
         self._vector = vector
+        self._past_of = past_of
+        self._blames = blames
+        self.senders: dict[Dot, str] = {}
+        """Who has sent a membership operation that waits."""
+
+    def check(self, sender: str, message: Message) -> None:
+        """Refuse a membership operation that cannot be, as far as that can be told by now.
+
+        One that another member hands on is judged when it is delivered: that one may have taken it in good faith.
+        """
+        try:
+            operation = decode(message.kind, message.payload)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{sender} sent {message.dot}: {error}") from error
+        if operation is None or sender != message.dot.origin:
+            return
+        vector = self._vector
+        origin, counter = message.dot
+        if vector.get(origin) != counter - 1:
+            return
+        if any(vector.get(depended, 0) < n for depended, n in message.context):
+            return
+        _, wrong = self.judge(operation, message.dot, self._past_of(message))
+        if wrong is not None and wrong.proven:
+            raise RemoteProtocolError(f"{sender} {wrong.text} (its message {counter:,})")
+
+    def counts(self, message: Message) -> Operation | None:
+        """What counts of the operation in a message that is about to be delivered. The rest is noted."""
+        origin, counter = dot = message.dot
+        sender = self.senders.pop(dot, origin)
+        operation = decode(message.kind, message.payload)
+        if operation is None:
+            return None
+        operation, wrong = self.judge(operation, dot, self._past_of(message))
+        if wrong is not None:
+            text = f"{origin} {wrong.text} (its message {counter:,}"
+            if not wrong.proven:
+                self._blames.doubt(origin, f"{text}): it has no effect at this member")
+            elif sender == origin:
+                self._blames.note_late(origin, f"{text})")
+            else:
+                self._blames.note(origin, f"{text}, forwarded by {sender})")
+        return operation
 
     def judge(self, operation: Operation, dot: Dot, past: Vector) -> Judged:
         """What is left of an operation, None if nothing is; and what is wrong with it, None if nothing is.

@@ -7,8 +7,9 @@ has more of it says so in the answer, or before that, and the incarnation is ove
 It cannot wait for those who are away: after `LISTEN` ticks it goes on without them.
 """
 
-from collections.abc import Collection, Set
+from collections.abc import Callable, Set
 
+from crdtcast.causality.messages import Message
 from crdtcast.engine.peer import BACKOFF_MAX
 
 LISTEN = 8
@@ -16,42 +17,68 @@ LISTEN = 8
 
 
 class Probation:
-    """Of one member. sent: how many messages of its own its disk has. is_over: whether it does everything by now."""
+    """Of one member. sent: how many messages of its own it has. others: who the others are now. resumed: whether it has
+    started from a disk; without that there is no probation.
+    """
 
-    def __init__(self, sent: int) -> None:
-        self.sent = sent
-        self.is_over: bool = False
+    def __init__(
+        self, me: str, sent: int, others: Callable[[], Set[str]], *, resumed: bool
+    ) -> None:
+        self._me = me
+        self._sent = sent
+        self._others = others
+        self._resumed = resumed
+        self._is_over = not resumed
         self._answered: set[str] = set()
+        self._tick = 0
         self._until: int | None = None
         self._ask_at = 0
         self._delay = LISTEN
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there was a link."""
-        return self._until is not None
+    def is_on(self) -> bool:
+        """Whether this member only listens."""
+        return not self._is_over and bool(self._others())
 
-    def linked(self, tick: int) -> None:
+    @property
+    def is_listening(self) -> bool:
+        """The same, and somebody may be heard soon: there was a link, or it has only just started."""
+        return self.is_on and (self._tick < LISTEN or self._until is not None)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether not all others have said that they have no more of this member than it has itself."""
+        return self._resumed and bool(self._others() - self._answered)
+
+    def asks(self, member: str) -> bool:
+        """Whether the first digest on a link is a question."""
+        return self._resumed and member not in self._answered
+
+    def linked(self) -> None:
         """There is a link: who is there is about to be heard."""
         if self._until is None:
-            self._until = tick + LISTEN
-            self._ask_at = tick + LISTEN
+            self._until = self._ask_at = self._tick + LISTEN
 
     def answered(self, member: str) -> None:
         """It has compared what it has of this member with what that has itself."""
         self._answered.add(member)
 
-    def unasked(self, others: Collection[str]) -> Set[str]:
-        """Those of them who may still have more of this member."""
-        return set(others) - self._answered
-
-    def look(self, tick: int, others: Collection[str]) -> Set[str]:
+    def look(self, tick: int) -> Set[str]:
         """Whether it is over. Who is to be asked now."""
-        unasked = self.unasked(others)
+        self._tick = tick
+        if not self._resumed:
+            return frozenset()
+        unasked = self._others() - self._answered
         if not unasked or (self._until is not None and tick >= self._until):
-            self.is_over = True
+            self._is_over = True
         if not unasked or tick < self._ask_at:
-            return set()
+            return frozenset()
         self._ask_at = tick + self._delay
         self._delay = min(2 * self._delay, BACKOFF_MAX)
         return unasked
+
+    def holds_back(self, content: object) -> bool:
+        """Whether this is a new message of this member, whose number may have been used before."""
+        if not isinstance(content, Message) or content.dot.origin != self._me:
+            return False
+        return content.dot.counter > self._sent

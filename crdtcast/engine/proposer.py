@@ -8,7 +8,6 @@ clock.
 
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.view_exchange import Exchange
-from crdtcast.engine.view_member import Ground
 from crdtcast.engine.views import NO_BALLOT, Proposal, Wants, Word
 
 PACE = 4
@@ -30,13 +29,12 @@ MOST_PATIENCE = 4
 class Proposer:
     """Of one member. wants: what it has saved."""
 
-    def __init__(
-        self, me: str, consensus: Consensus, exchange: Exchange, ground: Ground, wants: Wants
-    ) -> None:
-        self._me = me
+    def __init__(self, consensus: Consensus, exchange: Exchange, wants: Wants) -> None:
+        self._me = consensus.own.member
         self._consensus = consensus
         self._exchange = exchange
-        self._ground = ground
+        self._knowledge = consensus.knowledge
+        self._membership = consensus.knowledge.membership
         self.wants: Wants = wants
         self.waits_for: tuple[str, ...] = ()
         """Whom the own want waits for."""
@@ -52,14 +50,20 @@ class Proposer:
         self.named: set[str] = set()
         """Members of which only others know, and that have not promised."""
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this member has asked the group to let it leave."""
+        proposal = self._consensus.own.proposal
+        return proposal is not None and proposal.leaves
+
     def look(self, tick: int) -> None:
         """Begin a ballot if it is time to."""
         self._note_time(tick)
         consensus = self._consensus
-        if self._me not in self._ground.going_on():
+        if self._me not in self._membership.going_on():
             self.waits_for = ()
             return
-        if self._ground.abstains:
+        if consensus.abstains():
             return
         if consensus.own.promised != NO_BALLOT:
             self._look_at_open(tick)
@@ -83,7 +87,7 @@ class Proposer:
             self._tries = 0
             self.named = set()
             self.wants = self.wants.without(
-                filter(self._ground.is_over, self.wants.victims),
+                filter(self._membership.is_over, self.wants.victims),
                 consensus.view.level,
             )
         if (progress := consensus.progress()) != self._progress:
@@ -131,33 +135,34 @@ class Proposer:
 
     def _names_more(self, own: Proposal) -> bool:
         """Whether others know members of whom nobody will hear, and who have to go, too, for this to be decided."""
-        ground = self._ground
-        strange = self._consensus.without_promise(own).difference(ground.going_on())
+        strange = self._consensus.without_promise(own).difference(self._membership.going_on())
         self.named |= strange
-        if strange & self.wants.victims.keys() or ground.replaced(strange):
+        if strange & self.wants.victims.keys() or self._membership.replaced_among(strange):
             return True
-        return any(map(ground.is_unheard, strange))
+        return any(map(self._consensus.is_unheard, strange))
 
     def _still_wanted(self, own: Proposal) -> bool:
-        ground, wanted = self._ground, set(self.wants.victims)
+        wanted = set(self.wants.victims)
         if self.wants.leaves:
             wanted.add(self._me)
         victims = set(own.victims) - wanted
-        return all(map(ground.is_unheard, victims - ground.replaced(victims)))
+        return all(
+            map(self._consensus.is_unheard, victims - self._membership.replaced_among(victims))
+        )
 
     # Terms
 
     def _terms(self) -> Proposal | None:
         """What this member would ask for now; None: nothing."""
-        ground, wants = self._ground, self.wants
-        members = set(ground.going_on())
-        replaced = ground.replaced(members | self.named) - {self._me}
+        knowledge, wants = self._knowledge, self.wants
+        members = set(self._membership.going_on())
+        replaced = self._membership.replaced_among(members | self.named) - {self._me}
         victims = (wants.victims.keys() & (members | self.named)) | replaced
         leaves = wants.leaves
         if leaves:
             # Whom it still has to evict goes first, if nobody else is left who could let them in again.
             is_last = members <= victims | {self._me}
-            self.waits_for = tuple(sorted(ground.untold(victims)))
+            self.waits_for = tuple(sorted(knowledge.untold(victims, self._consensus.view.voters)))
             leaves = not self.waits_for and not (victims and is_last)
         if leaves:
             victims.add(self._me)
@@ -170,7 +175,7 @@ class Proposer:
                 leaves,
                 Word(tuple(sorted(replaced))),
             )
-        if any(map(ground.may_vote, members - self._consensus.view.voters)):
+        if any(map(self._consensus.may_vote, members - self._consensus.view.voters)):
             return Proposal(NO_BALLOT)
         return None
 
@@ -180,7 +185,7 @@ class Proposer:
         Members of which nothing has ever come may have died on their way, and go, too, if they do not answer. By the
         operator's word, `force` or a replacement, the members that are left do without a quorum of the voters.
         """
-        ground, view = self._ground, self._consensus.view
+        knowledge, view = self._knowledge, self._consensus.view
         if self._asked_at is None:
             self._asked_at = tick
             self._ask(tick)  # who has answered an earlier question may be gone by now
@@ -189,15 +194,15 @@ class Proposer:
         given_up = {who for who, force in self.wants.victims.items() if force}
         if self._tries:
             answered -= given_up  # they answer, and do not vote
-        going_on = {*ground.going_on(), *self.named} - set(terms.victims)
+        going_on = {*self._membership.going_on(), *self.named} - set(terms.victims)
         missing = going_on - answered
         if terms.level is not None:
-            missing |= going_on.intersection(ground.lacking_level(terms.level))
-        if waited >= GIVE_UP and (unheard := set(filter(ground.is_unheard, missing))):
+            missing |= going_on.intersection(knowledge.lacking_level(terms.level))
+        if waited >= GIVE_UP and (unheard := set(filter(self._consensus.is_unheard, missing))):
             terms = terms._replace(victims=tuple(sorted({*terms.victims, *unheard})))
             missing -= unheard
         # Who is about to go may be the only one to have what others lack of those who went before.
-        if not missing and ground.cut_short() and waited < PATIENCE:
+        if not missing and self._membership.cuts and waited < PATIENCE:
             return None
         if not missing:
             if view.is_quorum(answered, terms.word):
@@ -233,5 +238,5 @@ class Proposer:
     def _rank(self) -> int:
         voters = self._consensus.view.voters
         mine = self._me in voters
-        before = [m for m in self._ground.linked() if (m in voters) == mine and m < self._me]
+        before = [m for m in self._knowledge.linked() if (m in voters) == mine and m < self._me]
         return len(before) if mine else len(voters) + len(before)

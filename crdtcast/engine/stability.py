@@ -137,6 +137,11 @@ class Stability:
         """The vector with all that its sender has, named in it or not."""
         return vector
 
+    def lacking(self, vector: Vector) -> list[str]:
+        """Origins of which more is delivered here than a peer with this vector has."""
+        get = self.completed(vector).get
+        return [origin for origin, counter in self._vector.items() if counter > get(origin, 0)]
+
     def forget_rows(self) -> None:
         """A new incarnation is current: no row names it yet."""
         for peer in self._peers.values():

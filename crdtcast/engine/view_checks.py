@@ -4,14 +4,13 @@ What holds for a record wherever it is met is checked whoever passes it on: an h
 What depends on who knows what by now is checked at the link with the record's own member only.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator
 
 from crdtcast.causality.member_id import base_of, joined_by, valid_incarnation
 from crdtcast.causality.tags import Vector
 from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way, remembers_more
+from crdtcast.engine.group_knowledge import GroupKnowledge
 from crdtcast.engine.operations import How
-from crdtcast.engine.view_member import Ground
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
@@ -51,7 +50,7 @@ def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
             )
 
 
-def check_own_record(record: Record, view: View, here: Ground, *, resumed: bool) -> None:
+def check_own_record(record: Record, view: View, here: GroupKnowledge) -> None:
     """Raise RemoteProtocolError if its member cannot have noted this, as far as the receiver can tell; and what
     `remembers_more` says if it counts on more messages of the receiver than that has sent.
 
@@ -61,21 +60,21 @@ def check_own_record(record: Record, view: View, here: Ground, *, resumed: bool)
         return
     for what, incarnations in _named(record):
         for incarnation in incarnations:
-            if here.is_over(incarnation):
+            if here.membership.is_over(incarnation):
                 raise RemoteProtocolError(
                     f"{record.member} {what} {incarnation}, which can no longer be a member"
                 )
             join = joined_by(incarnation)
             if join is not None and join[0] == base_of(here.me):
-                _check_sent(record, join[1], here, resumed=resumed)
+                _check_sent(record, join[1], here)
     if record.promise is not None:
-        _check_sent(record, record.promise.delivered.get(here.me, 0), here, resumed=resumed)
+        _check_sent(record, record.promise.delivered.get(here.me, 0), here)
 
 
-def _check_sent(record: Record, told: int, here: Ground, *, resumed: bool) -> None:
+def _check_sent(record: Record, told: int, here: GroupKnowledge) -> None:
     known = here.counted(here.me)
     if told > known:
-        raise remembers_more(record.member, here.me, told, known, resumed=resumed)
+        raise remembers_more(record.member, here.me, told, known, resumed=here.resumed)
 
 
 def _named(record: Record) -> Iterator[tuple[str, Iterable[str]]]:
@@ -195,7 +194,7 @@ def _is_sorted(ids: Collection[str]) -> bool:
 # A change, for whoever is asked to accept it
 
 
-def may_be(change: ViewChange, here: Ground) -> bool:
+def may_be(change: ViewChange, here: GroupKnowledge) -> bool:
     """Whether this may have been asked for, by what is certain here: otherwise nobody honest has accepted it.
 
     Not if it cuts what is delivered here, or says of somebody who went how else it did.
@@ -206,13 +205,13 @@ def may_be(change: ViewChange, here: Ground) -> bool:
     if me in cuts or any(cut.counter < here.counted(who) for who, cut in change.cuts):
         return False
     for who, cut in change.cuts:
-        known = here.end_of(who)
+        known = here.membership.cut(who)
         if known is not None and (who in change.out or known.how is not cut.how):
             return False
     return True
 
 
-def is_plausible(change: ViewChange, here: Ground) -> bool:
+def is_plausible(change: ViewChange, here: GroupKnowledge) -> bool:
     """Whether this may follow from what members have promised, the receiver among them, by what others say, too.
 
     It may not if a member that stays has delivered more than the cuts allow, or if a new voter is neither a member
@@ -220,12 +219,12 @@ def is_plausible(change: ViewChange, here: Ground) -> bool:
     """
     if not may_be(change, here):
         return False
-    for member in here.going_on():
-        if member != here.me and _is_beyond(change, member, partial(here.acknowledged, member)):
+    for member in here.membership.going_on():
+        if member != here.me and _is_beyond(change, member, here.newest(member)):
             return False
     if here.me in change.out:
         return True
-    members = here.going_on()
+    members = here.membership.going_on()
     ends = {base_of(who): cut.counter for who, cut in change.cuts}
     for voter in change.votes:
         join = joined_by(voter)
@@ -247,7 +246,7 @@ def is_new(change: ViewChange, proposal: Proposal) -> bool:
     return proposal.needs_all or not change.cuts
 
 
-def _is_beyond(change: ViewChange, member: str, has: Callable[[str], int]) -> bool:
+def _is_beyond(change: ViewChange, member: str, has: Vector) -> bool:
     """Whether a member that goes on has more than that change would leave. One that was let in beyond a cut does not go
     on.
     """
@@ -257,4 +256,4 @@ def _is_beyond(change: ViewChange, member: str, has: Callable[[str], int]) -> bo
     join = joined_by(member)
     if join is not None and cuts.get(join[0], join[1]) < join[1]:
         return False
-    return any(has(who) > cut.counter for who, cut in change.cuts)
+    return any(has.get(who, 0) > cut.counter for who, cut in change.cuts)

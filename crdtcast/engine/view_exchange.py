@@ -1,17 +1,22 @@
-"""Who is told which records and decisions, on which link; and who answers when a member asks whether it is there.
+"""What members tell each other of views: what this one takes, whom it tells which records and decisions, on which link;
+and who answers when a member asks whether it is there.
 
 A member tells its own record to everybody who is linked, at once. What it knows of others it passes on to those who do
 not say soon that they have it: so it gets along where two members have no link with each other. What is not confirmed
 is sent again, later and later. When all have everything, nothing is sent.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from crdtcast.causality.messages import Transmit
+from crdtcast.engine.blames import Blames
+from crdtcast.engine.checks import MOST_STRANGE, remembers_more
 from crdtcast.engine.consensus import Consensus
+from crdtcast.engine.forks import Forks
 from crdtcast.engine.peer import BACKOFF_MAX
-from crdtcast.engine.views import Asked, Views
+from crdtcast.engine.view_checks import check_own_record, check_views
+from crdtcast.engine.views import Asked, Record, Views
 
 PASS_ON = 2
 """Ticks for which others may still say that they have a record before it is passed on to them."""
@@ -43,9 +48,11 @@ class _Link:
 class Exchange:
     """Of one member, about its `consensus`."""
 
-    def __init__(self, me: str, consensus: Consensus) -> None:
-        self._me = me
+    def __init__(self, consensus: Consensus, forks: Forks, blames: Blames) -> None:
+        self._me = consensus.own.member
         self._consensus = consensus
+        self._forks = forks
+        self._blames = blames
         self._links: dict[str, _Link] = {}
         self.asks: dict[str, Asked] = {}
         """The newest question of each member that asks, with those who have answered it."""
@@ -77,9 +84,54 @@ class Exchange:
         self._links.pop(peer, None)
         self._unsure.discard(peer)
 
-    def take(self, sender: str, frame: Views, *, answers: bool) -> bool:
-        """Take what a peer has passed on. Whether anything of it is news. answers: whether this member goes on."""
+    def check_serial(self, sender: str, frame: Views) -> None:
+        """Whether a peer has seen more records of this member than it has noted."""
+        own = [record.serial for record in frame.records if record.member == self._me]
+        told, serial = max(frame.has.get(self._me, 0), *own, 0), self._consensus.own.serial
+        if told > serial:
+            resumed = self._consensus.knowledge.resumed
+            raise remembers_more(sender, self._me, told, serial, resumed=resumed, what="records")
+
+    def receive(self, sender: str, frame: Views) -> bool:
+        """Records of members, decisions, and questions whether this member is there. Whether anything of it is news."""
+        self._check(sender, frame)
+        for record in frame.records:
+            if record.member == sender:
+                self._check_own(record)
+        return self._take(
+            sender, frame, answers=self._me in self._consensus.knowledge.membership.going_on()
+        )
+
+    def pass_on(self, sender: str, frame: Views) -> None:
+        """This member is out; others may still learn from it what it is told."""
+        self._check(sender, frame)
+        self._take(sender, frame, answers=False)
+
+    def _check(self, sender: str, frame: Views) -> None:
+        knowledge = self._consensus.knowledge
+        check_views(sender, frame, knowledge.vector, knowledge.newest(sender))
+
+    def _check_own(self, record: Record) -> None:
+        """Whether its member can have noted this, and have delivered so much of this one."""
         consensus = self._consensus
+        check_own_record(record, consensus.view, consensus.knowledge)
+
+    def _take(self, sender: str, frame: Views, *, answers: bool) -> bool:
+        """Keep what is of use in a frame that is right. Whether anything of it is news."""
+        consensus = self._consensus
+        members = self._of_use((record.member for record in frame.records), consensus.records)
+        askers = self._of_use((asked.asker for asked in frame.asks), self.asks)
+        frame = frame._replace(
+            records=tuple(record for record in frame.records if record.member in members),
+            asks=tuple(asked for asked in frame.asks if asked.asker in askers),
+        )
+        epoch = self._forks.note(sender, frame.epoch, frame.name, frame.decided)
+        if epoch is not None and not self._forks.is_split:
+            self._blames.doubt(
+                sender,
+                f"{sender} and {self._me} follow different changes of epoch {epoch:,}: a disk was "
+                f"set back, or {sender} lies: if only {sender} does so, evict it; it joins again",
+            )
         link = self._links.get(sender)
         if link is not None:
             link.epoch, link.name, link.has = frame.epoch, frame.name, frame.has
@@ -93,6 +145,17 @@ class Exchange:
             self._has_more = True
         news += [self._hear_asked(sender, each, answers=answers) for each in frame.asks]
         return any(news)
+
+    def _of_use(self, incarnations: Iterable[str], known: Iterable[str]) -> set[str]:
+        """Those of which something may be kept: not of who is forgotten; of few that are still to come. known: of whom
+        something is kept.
+        """
+        membership = self._consensus.knowledge.membership
+        strange = set(known) - membership.vector.keys()
+        for incarnation in set(incarnations) - membership.vector.keys():
+            if len(strange) < MOST_STRANGE and not membership.is_past(incarnation):
+                strange.add(incarnation)
+        return strange.union(membership.vector)
 
     def _hear_asked(self, sender: str, asked: Asked, *, answers: bool) -> bool:
         known = self.asks.get(asked.asker)
@@ -141,10 +204,6 @@ class Exchange:
         self._unsure.update(self._links)
         self._news = True
 
-    def linked(self) -> Iterable[str]:
-        """All processes that can be told something."""
-        return tuple(self._links)
-
     def is_in(self, peer: str, epoch: int) -> bool:
         """Whether a member is known to have come as far as that epoch."""
         record = self._consensus.records.get(peer)
@@ -152,6 +211,26 @@ class Exchange:
         return (record is not None and record.epoch >= epoch) or (
             link is not None and link.epoch >= epoch
         )
+
+    def untold(self) -> Set[str]:
+        """Once this member has left: the voters that do not know it yet; empty if enough of them do.
+
+        If nobody votes any more: all who have gone before, since they may wait for what only this member knows.
+        """
+        view = self._consensus.view
+        if not view.voters:
+            return self.unaware()
+        told = {voter for voter in view.voters if self.is_in(voter, view.epoch)}
+        return set() if 2 * len(told) > len(view.voters) else view.voters - told
+
+    def unaware(self) -> Set[str]:
+        """Who has gone, is linked, and does not know it yet."""
+        return {
+            who
+            for each in self._consensus.decided.values()
+            for who in each.change.out
+            if who in self._links and not self.is_in(who, each.epoch + 1)
+        }
 
     def _relevant(self) -> dict[str, int]:
         consensus = self._consensus

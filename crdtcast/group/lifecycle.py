@@ -217,9 +217,8 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     def _begin_as(self, begun: Begun) -> None:
         self.channel.group_id = begun.group_id
-        engine = self._new_engine(begun.me, GroupEngine.first_state(begun.members, begun.level))
-        engine.resumed = False
-        self.application.follow(engine)
+        state = GroupEngine.first_state(begun.members, begun.level)
+        self.application.follow(self._new_engine(begun.me, state))
         self._begin(MemberEvent.BEGIN)
 
     async def join(

@@ -107,14 +107,18 @@ def test_who_comes_over_counts_no_more() -> None:
     town = Town("abc")
     town.run()
     a = town.engines["a"]
-    forks = Forks(a._consensus)
+    others = {"b", "c"}
+    forks = Forks(a._consensus, lambda: others)
     a._consensus._decide(EMPTY, forced=False)
     name = a._consensus.decided[0].name
     other = Decided(0, name, OTHER)
     for _ in range(2):
         forks.note("b", 1, "other", [other])
-    assert forks.apart(["b", "c"]) == {"b": 0} and not forks.is_split(["b", "c"])
+    assert forks.apart == {"b": 0} and not forks.is_split
     forks.note("c", 2, "others", [other])
-    assert forks.is_split(["b", "c"]) and not forks.is_split(["b"])
+    assert forks.is_split
+    others.remove("c")
+    assert not forks.is_split
+    others.add("c")
     forks.note("b", 1, a.view.name, [])
-    assert forks.apart(["b", "c"]) == {"c": 0}
+    assert forks.apart == {"c": 0}

@@ -554,7 +554,7 @@ def test_of_a_sweep_that_comes_early_one_word_of_each_sender_is_kept() -> None:
     town.send("d", *(b"%d" % n for n in range(20)))
     town.run()
     town.cut("d", "ac")
-    a.freeze([d.me])
+    a._limits.freeze([d.me])
     for n in range(1, 21):
         claim = following(c, Sweep(((d.me, Cut(n, How.EVICTED)),)))
         past = (*(x for x in c.context if x.origin != d.me), Dot(d.me, n))
@@ -753,7 +753,7 @@ def test_one_that_tells_of_another_change_stops_nobody() -> None:
     for engine in (a, b):
         for epoch in (1, 2, 7):
             engine.receive(c.me, Views(epoch, "0" * 16, {}, decided=(lie,)))
-        assert engine.standing is Standing.MEMBER and engine.apart == {c.me: 0}
+        assert engine.standing is Standing.MEMBER and engine._forks.apart == {c.me: 0}
         assert c.me in engine.blames.take_doubts()
     assert_go_on_without(town, "c")
 

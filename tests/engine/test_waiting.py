@@ -120,7 +120,7 @@ def test_what_comes_of_a_victim_waits_within_the_same_bounds(few: int) -> None:
     town.run()
     a, d = town.engines["a"], town.engines["d"]
     town.cut("b", "acd")
-    a.freeze([d.me])
+    a._limits.freeze([d.me])
     for message in [Message(Dot(d.me, n), (), b"x") for n in range(1, 2000) if n != 3]:
         a.receive(d.me, message)
     assert a.poll() is None

@@ -16,9 +16,9 @@ async def test_level_waits_for_who_does_not_read_it_and_nobody_stops_writing() -
         with pytest.raises(LocalProtocolError, match="not all members read it"):
             a.raise_level(2)
         for member in (a, b):
-            member.engine._reads = Span(1, 2)
+            member.engine._knowledge.reads = Span(1, 2)
         await eventually(lambda: a.engine.raisable == 2)
-        b.engine._reads = Span(1, 1)  # b goes back just when it is asked for
+        b.engine._knowledge.reads = Span(1, 1)  # b goes back just when it is asked for
         a.raise_level(2)
         await trio.sleep(60)
         assert a.engine.waits_for() == [b.engine.me]
@@ -26,6 +26,6 @@ async def test_level_waits_for_who_does_not_read_it_and_nobody_stops_writing() -
         for member in (a, b):
             tag = member.tcbroadcast(b"x")
             await member.wait_stable(tag)
-        b.engine._reads = Span(1, 2)
+        b.engine._knowledge.reads = Span(1, 2)
         await eventually(lambda: a.engine.level == b.engine.level == 2)
         assert not a.engine.wants

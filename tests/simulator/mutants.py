@@ -13,13 +13,16 @@ from crdtcast.causality.tags import Dot, Vector
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.founding import Announcement, FoundingRound
 from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.group_knowledge import GroupKnowledge
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Membership
 from crdtcast.engine.operations import Cut, Join, OperationKind
 from crdtcast.engine.peer import Peer
+from crdtcast.engine.probation import Probation
 from crdtcast.engine.proposer import Proposer
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.removed_rows import SweptRows
+from crdtcast.engine.view_exchange import Exchange
 from crdtcast.engine.views import Proposal, Record, ViewChange, Views, Word
 from crdtcast.exceptions import RolledBackError
 from crdtcast.simulator.group.machine import Machine
@@ -166,7 +169,7 @@ class AnyProgram(GroupEngine):
 class GoesBack(GroupEngine):
     """An older program refuses the state of a member that has agreed to read more."""
 
-    def _check_program(self, in_force: int) -> None:
+    def _check_program(self, me: str, state: GroupState, reads: Span) -> None:
         pass
 
 
@@ -188,9 +191,8 @@ class _Thawing(Consensus):
         done = super()._promise()
         proposal = self.open_proposal()
         if done and before != self.own.promised and proposal is not None and not proposal.needs_all:
-            assert isinstance(self.ground, GroupEngine)
-            self.ground._membership.frozen.clear()
-            self.ground._limits_changed()
+            self.knowledge.membership.frozen.clear()
+            self.knowledge.limits.update()
         return done
 
 
@@ -230,7 +232,7 @@ class _Known(Consensus):
     def _going_on(
         self, proposal: Proposal, promises: Mapping[str, Record]
     ) -> tuple[set[str], set[str]]:
-        on = set(self.ground.going_on()) - set(proposal.victims)
+        on = set(self.knowledge.membership.going_on()) - set(proposal.victims)
         return on, on - promises.keys()
 
 
@@ -278,25 +280,29 @@ class FirstCutStays(GroupEngine):
 class RowsGoAtOnce(GroupEngine):
     """The last row of a removed member counts until all of its messages within the cut are delivered."""
 
-    def decided(self, change: ViewChange) -> None:
-        super().decided(change)
+    def _decided(self, change: ViewChange) -> None:
+        super()._decided(change)
         for incarnation in self._membership.cuts:
             self._peers.pop(incarnation, None)
         self._evaluate_now = True
 
 
-class NobodyVotes(GroupEngine):
-    """A member that has joined gets a vote."""
-
+class _NoVotes(Consensus):
     def may_vote(self, learner: str) -> bool:
         return False
 
 
+class NobodyVotes(GroupEngine):
+    """A member that has joined gets a vote."""
+
+    consensus_type: ClassVar[type[Consensus]] = _NoVotes
+
+
 class _NoHeirs(Consensus):
     def _votes(self, on: Collection[str], gone: Collection[str]) -> tuple[str, ...]:
-        ground, voters = self.ground, self.view.voters
+        voters = self.view.voters
         return tuple(
-            x for x in sorted(on) if x not in voters and x not in gone and ground.may_vote(x)
+            x for x in sorted(on) if x not in voters and x not in gone and self.may_vote(x)
         )
 
 
@@ -306,18 +312,26 @@ class LeavesNoVote(GroupEngine):
     consensus_type: ClassVar[type[Consensus]] = _NoHeirs
 
 
+class _NobodyLacks(GroupKnowledge):
+    def untold(self, gone: Set[str], voters: Set[str]) -> Set[str]:
+        return set()
+
+
 class LeavesUntold(GroupEngine):
     """A leaver stops only after others have all that it has."""
 
-    def untold(self, gone: Set[str]) -> Set[str]:
+    knowledge_type: ClassVar[type[GroupKnowledge]] = _NobodyLacks
+
+
+class _AllKnow(Exchange):
+    def untold(self) -> Set[str]:
         return set()
 
 
 class GoesUnheard(GroupEngine):
     """A member that leaves or is evicted stays until a majority knows, since its vote may have been decisive."""
 
-    def untold_of_view(self) -> Set[str]:
-        return set()
+    exchange_type: ClassVar[type[Exchange]] = _AllKnow
 
 
 class _Careless(Consensus):
@@ -360,23 +374,21 @@ class BelievesItsDisk(GroupEngine):
         with suppress(RolledBackError):
             super().receive(sender, message)
 
-    def _was_set_back(self) -> None:
+    def renounce(self) -> None:
         pass
+
+
+class _Acquitted(Probation):
+    is_on = is_listening = is_unsure = False
+
+    def look(self, tick: int) -> Set[str]:
+        return set()
 
 
 class SpeaksUnheard(GroupEngine):
     """A member that starts from a disk first asks the others for newer messages of itself, and sends nothing before."""
 
-    @property
-    def is_on_probation(self) -> bool:
-        return False
-
-    @property
-    def is_unsure(self) -> bool:
-        return False
-
-    def _look_at_probation(self) -> None:
-        pass
+    probation_type: ClassVar[type[Probation]] = _Acquitted
 
 
 class KeepsWhatWasTold(GroupEngine):

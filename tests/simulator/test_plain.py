@@ -1,4 +1,4 @@
-"""`GroupEngine.is_plain` spares what is looked at for each message: it is never true where that would say no."""
+"""`OwnStanding.is_plain` spares what is looked at for each message: it is never true where that would say no."""
 
 from collections.abc import Callable
 
@@ -20,9 +20,10 @@ class Checked(GroupEngine):
     plain = 0
 
     def _check(self) -> None:
-        if self.is_plain:
-            assert not self._over and not self._pauses and not self._has_said_all
-            assert not self._is_ending and not self.is_on_probation
+        own = self._own
+        if own.is_plain:
+            assert not own.is_over and not own._pauses and not own.has_said_all
+            assert not own.is_ending and not self.is_on_probation
             Checked.plain += 1
 
     def has_deliverable(self) -> bool:
@@ -49,7 +50,7 @@ def plain() -> GroupEngine:
     """One that has looked, and has found nothing against sending and taking."""
     engine = GroupEngine.found("a.1", ["b.1"])
     engine.receive("b.1", Message(Dot("b.1", 1), (), b"x"))
-    assert engine.has_deliverable() and engine.is_plain
+    assert engine.has_deliverable() and engine._own.is_plain
     return engine
 
 
@@ -71,7 +72,7 @@ def test_one_that_ends_sends_nothing_more(end: Callable[[GroupEngine], None]) ->
 
 def test_one_that_lets_somebody_in_may_be_on_probation() -> None:
     alone = GroupEngine("a.1", GroupEngine.found("a.1", []).state())  # it goes on from its disk
-    alone._takes_nothing()
-    assert alone.is_plain
+    alone._own.takes_nothing()
+    assert alone._own.is_plain
     alone.admit(new_incarnation("b", 1, 0))
-    assert alone.is_on_probation and not alone.is_plain
+    assert alone.is_on_probation and not alone._own.is_plain

@@ -15,20 +15,12 @@ from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.operation_claims import Claims, Wrong
 from crdtcast.engine.operations import Cut, OperationKind
+from crdtcast.engine.own_standing import OwnStanding
+from crdtcast.engine.view_exchange import Exchange
 from crdtcast.engine.views import Accepted, Proposal, Record, ViewChange, Views
 from crdtcast.exceptions import RemoteProtocolError
 
 Known = Callable[[str], int]
-
-
-class _Trusting(GroupEngine):
-    """A group engine with another check of claims in operations."""
-
-    claims_type: ClassVar[type[Claims]] = Claims
-
-    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
-        super().__init__(me, state, reads)
-        self._claims = self.claims_type(self._membership, self.vector)
 
 
 class _AnyCut(Claims):
@@ -36,7 +28,7 @@ class _AnyCut(Claims):
         return None
 
 
-class TrustsCuts(_Trusting):
+class TrustsCuts(GroupEngine):
     """The cuts in a sweep or settlement are compared with the past of its message."""
 
     claims_type: ClassVar[type[Claims]] = _AnyCut
@@ -54,21 +46,29 @@ class KeepsAll(GroupEngine):
     inbox_type: ClassVar[type[Inbox]] = _Endless
 
 
+class _Gullible(OwnStanding):
+    def _check_ended(self, sender: str, cut: int | None) -> None:
+        pass
+
+
 class TrustsEnds(GroupEngine):
     """A member believes that it has ended only if a known member says so, and only with a possible number."""
 
-    def _check_ended(self, sender: str, cut: int | None) -> None:
-        pass
+    standing_type: ClassVar[type[OwnStanding]] = _Gullible
+
+
+class _Careless(Claims):
+    def check(self, sender: str, message: Message) -> None:
+        if message.kind == OperationKind.SETTLED:
+            incarnation, _ = msgpack.unpackb(message.payload)
+            incarnation.partition("+")
+        super().check(sender, message)
 
 
 class LetsErrorsThrough(GroupEngine):
     """Each error in an operation blames its sender."""
 
-    def _check_operation(self, sender: str, message: Message) -> None:
-        if message.kind == OperationKind.SETTLED:
-            incarnation, _ = msgpack.unpackb(message.payload)
-            incarnation.partition("+")
-        super()._check_operation(sender, message)
+    claims_type: ClassVar[type[Claims]] = _Careless
 
 
 class BlamesNobody(GroupEngine):
@@ -92,18 +92,26 @@ class TrustsMemories(GroupEngine):
         super().__setattr__(name, True if name == "resumed" else value)
 
 
+class _AnyFrame(Exchange):
+    def _check(self, sender: str, frame: Views) -> None:
+        pass
+
+
 class TrustsFrames(GroupEngine):
     """A record or change that no member can have made is refused, also if an honest member relays it."""
 
-    def _check_views(self, sender: str, frame: Views) -> None:
+    exchange_type: ClassVar[type[Exchange]] = _AnyFrame
+
+
+class _AnyRecord(Exchange):
+    def _check_own(self, record: Record) -> None:
         pass
 
 
 class TrustsRecords(GroupEngine):
     """A record names no incarnation that cannot be a member any more, nor more of its receiver than it has sent."""
 
-    def _check_own_record(self, record: Record) -> None:
-        pass
+    exchange_type: ClassVar[type[Exchange]] = _AnyRecord
 
 
 class _Reaching(Consensus):

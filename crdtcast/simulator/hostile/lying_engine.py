@@ -8,6 +8,7 @@ from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import Operation, encode
 from crdtcast.engine.view_checks import contradicts_itself
@@ -40,8 +41,8 @@ class LyingEngine(GroupEngine):
 
     _consensus: LyingConsensus
 
-    def _begin_views(self, state: GroupState) -> None:
-        super()._begin_views(state)
+    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
+        super().__init__(me, state, reads)
         self._consensus.lore = lambda: Lore.of(self)
 
     _claimed: tuple[Dot, ...] | None = None
