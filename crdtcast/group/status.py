@@ -5,7 +5,8 @@ Durations are seconds, sizes bytes, everything as of now.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from crdtcast.causality.member_id import name_of
@@ -352,18 +353,29 @@ def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:
 
 def as_json(value: Any) -> dict[str, Any]:
     """A status, or a similar value, in the form for `json`; fractions to the millisecond."""
-    shown: dict[str, Any] = _rounded(asdict(value))
+    shown: dict[str, Any] = _shown(value)
     return shown
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
+def _shown(value: Any) -> Any:
+    # Operators ask often, and `dataclasses.asdict` copies each text and number by itself.
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is float:
         return round(value, 3)
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: _shown(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
+        return [_shown(item) for item in value]
+    if is_dataclass(kind):
+        return {name: _shown(getattr(value, name)) for name in _names_of(kind)}
     return value
+
+
+@cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
 
 def _place(runtime: "Node | Channel") -> "tuple[Endpoint, str]":
