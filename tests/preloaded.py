@@ -6,6 +6,7 @@ Run as a program this is that process: it takes requests on its standard input, 
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -176,6 +177,8 @@ def _serve() -> None:
     import crdtcast.cli
     import crdtcast.service.admin.cli  # noqa: F401
 
+    gc.collect()
+    gc.freeze()  # no collection of a child writes to what it shares with us
     requests = socket.socket(fileno=os.dup(0))
     wake, woken = socket.socketpair()
     woken.setblocking(False)
