@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer
-from tests import preloaded, servers
+from tests import pieces, preloaded, servers
 from tests.effort import EFFORT, Seeds, examples
 from tests.scheduling import ByFile, place_of, workers
 
@@ -46,6 +46,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_watch)
+pieces.use()
 preloaded.use()
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from crdtcast.adapters.redis import cluster
+from tests import pieces
 from tests.servers import AUDIT_EVENT
 
 _LARGEST = 1 << 20
@@ -173,6 +174,7 @@ def _serve() -> None:
     """Fork whatever is asked for, tell who has ended, until the socket is closed."""
     import ctypes
 
+    pieces.use()
     import crdtcast.adapters.redis.cli
     import crdtcast.cli
     import crdtcast.service.admin.cli  # noqa: F401

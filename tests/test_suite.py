@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import servers
+from crdtcast.adapters.redis.store import effects, many_slots
+from crdtcast.adapters.redis.types import native, strings
+from tests import pieces, servers
 from tests.effort import EFFORT, Effort, Seeds, chosen, examples, first_seed, seeds, size
 from tests.scheduling import LONGEST, ByFile, place_of, workers
 
@@ -52,6 +54,12 @@ def test_the_seed_that_a_loop_has_taken_is_known() -> None:
 
 def test_a_size_is_the_small_one_unless_slow_tests_run() -> None:
     assert size(ci=3, release=40) == (40 if EFFORT.runs_slow else 3)
+
+
+@pytest.mark.skipif(not pieces.MAY_DIFFER, reason="gateways are not forked")
+def test_pieces_and_pages_are_the_same_wherever_a_module_has_them() -> None:
+    assert many_slots.PIECE == effects.PIECE == pieces.PIECE
+    assert native.PAGE_BYTES == strings.PAGE_BYTES == pieces.PAGE_BYTES
 
 
 def test_without_the_mark_no_test_starts_a_process() -> None:

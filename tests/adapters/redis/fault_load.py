@@ -23,7 +23,7 @@ from crdtcast.exceptions import ServerError
 from tests.effort import size
 
 PATIENCE = 60.0
-LARGE = PIECE + 2_000
+LARGE = PIECE + PIECE // 16
 """Members of a large set: they are encoded and decoded in two steps, and travel in sections."""
 _PART = 1_000
 """Members of a set in a transaction."""

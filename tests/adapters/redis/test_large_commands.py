@@ -36,10 +36,11 @@ from crdtcast.adapters.redis.store.effects import (
 )
 from crdtcast.adapters.redis.store.many_slots import PIECE, command_of
 from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.effort import size
 
 pytestmark = pytest.mark.process
 
-MANY = 300_000
+MANY = size(ci=100_000, release=300_000)
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +190,8 @@ def test_others_are_answered_while_a_large_request_comes_in(cluster: LocalCluste
         socket.create_connection(("127.0.0.1", a.gateway.port), PATIENCE) as client,
         RawClient(a.gateway.port) as near,
     ):
-        for first in range(0, len(request), 1 << 20):
-            client.sendall(request[first : first + (1 << 20)])
+        for first in range(0, len(request), 1 << 18):
+            client.sendall(request[first : first + (1 << 18)])
             assert near.call("INCR", "beside") is not None
         assert client.recv(100) == b":%d\r\n" % MANY
     settled(cluster)

@@ -19,7 +19,7 @@ from tests.effort import size
 
 pytestmark = pytest.mark.process
 
-SLOTS = 30_000
+SLOTS = size(ci=6_000, release=30_000)
 LONG = "x" * 90
 FIELDS = 6
 STRANGE = b"\xffhash"
@@ -38,7 +38,7 @@ def fill(client: RawClient, hash_: str | bytes = "hash") -> None:
     client.call("SADD", "small", "x")
 
 
-_PAUSE_SECONDS = size(ci=2, release=0) / 1000
+_PAUSE_SECONDS = size(ci=4, release=0) / 1000
 """Between two writes of a `HotWriter`, so that it leaves the processor to those who copy."""
 
 
@@ -162,7 +162,7 @@ def test_a_large_key_that_is_replaced_all_the_time_is_copied_too(tmp_path: Path)
     with Town(tmp_path) as town:
         town.start("a")
         with town.running["a"].client() as client:
-            slots = [f"{n:06}" for n in range(15_000)]
+            slots = [f"{n:06}" for n in range(SLOTS // 2)]
             for start in range(0, len(slots), 1000):
                 client.call("SADD", "set", *(s + LONG for s in slots[start : start + 1000]))
         thread = threading.Thread(target=replace, args=(town.running["a"].port,))

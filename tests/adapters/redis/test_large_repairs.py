@@ -21,7 +21,7 @@ from tests.effort import size
 pytestmark = pytest.mark.process
 
 SLOTS = size(ci=2_000, release=8_000)
-MANY = 20_000
+MANY = size(ci=5_000, release=20_000)
 """Slots that are more than a page of a gateway that is a process of its own."""
 LONG = "x" * 90
 MEMBERS = [f"{n:06}{LONG}" for n in range(MANY)]
