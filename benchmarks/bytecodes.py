@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -330,12 +330,17 @@ def measure(
 
 
 def measured(
-    command: str, writes: int, *, alone: bool = False, other: bool = False
+    command: str,
+    writes: int,
+    *,
+    alone: bool = False,
+    other: bool = False,
+    patterns: Iterable[str] = PATTERNS,
 ) -> list[Result]:
-    """All patterns. other: count the other region, too."""
+    """All patterns, or these. other: count the other region, too."""
     counts = [Counted(), Counted()] if other else [Counted()]
     with regions(counts[0], alone=alone, elsewhere=counts[1] if other else None) as running:
-        return [measure(counts, running, command, pattern, writes) for pattern in PATTERNS]
+        return [measure(counts, running, command, pattern, writes) for pattern in patterns]
 
 
 def main() -> None:
