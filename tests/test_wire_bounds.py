@@ -28,7 +28,7 @@ from crdtcast.wire.frames import MAX_FRAME, decode, framed
 from crdtcast.wire.group_frames import Admit, Grouped, InGroup, Known
 from crdtcast.wire.sections import SECTION_BYTES
 from crdtcast.wire.state import unpack_entry
-from tests.effort import examples
+from tests.effort import examples, size
 
 MEGABYTE = 2**20
 ID = "a.00000000000010000"
@@ -53,7 +53,8 @@ def taken_by(work: Any, *arguments: object) -> int:
     "decoded", [effects.decode, States.decode, Slice.decode, Ending.decode, opened]
 )
 def test_what_a_gateway_is_sent_costs_little_whatever_it_holds(decoded: Any) -> None:
-    for raw in (lists(4 * MEGABYTE), b"\x93\x01\x07" + lists(4 * MEGABYTE)):
+    many = lists(size(ci=MEGABYTE, release=4 * MEGABYTE))
+    for raw in (many, b"\x93\x01\x07" + many):
         assert taken_by(decoded, raw) < 10 * len(
             raw
         )  # a list reserves eight bytes for each element
@@ -84,8 +85,8 @@ def test_sixteen_megabytes_of_empty_lists_are_refused_at_the_first() -> None:
 @pytest.mark.parametrize("fill", [b"\x90", b"\x80", b"\x91\x90", b"\x81\xa0\x90", b"\xc0", b"\x00"])
 def test_some_bytes_of_zstd_become_no_more_than_a_section(fill: bytes) -> None:
     zstandard = pytest.importorskip("zstandard")
-    for size in (MEGABYTE, SECTION_BYTES):
-        number = size // len(fill)
+    for length in (MEGABYTE, SECTION_BYTES):
+        number = length // len(fill)
         raw = b"\x92\x04\xdd" + number.to_bytes(4, "big") + fill * number
         bomb = zstandard.ZstdCompressor(level=3).compress(raw)
         assert len(bomb) < 200
