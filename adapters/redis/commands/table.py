@@ -7,7 +7,8 @@ through, and writes that are refused by name, come from the server's own `COMMAN
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from crdtcast.adapters.redis.commands import WRITES
@@ -286,6 +287,7 @@ class Table:
 
     def __init__(self) -> None:
         self.by_name: dict[bytes, Command] = {}
+        self._every: list[Command] = []
         for row in WRITES.values():
             self._add(Command.of(row))
         for name, kind, arity, keys in _STATIC:
@@ -336,6 +338,7 @@ class Table:
                     for sub in row[9]
                 }
             self._add(command)
+        self._every.clear()
 
     def _refuse_other_subcommands(self, container: Command, row: Sequence[Any]) -> None:
         if container.subcommands is None or len(row) <= 9:
@@ -371,11 +374,12 @@ class Table:
         """Why a refused command is refused, and what to use instead."""
         return ReplyError(refusal(command.name, writes="write" in command.flags))
 
-    def commands(self) -> Iterator[Command]:
-        """Every command and subcommand, each once."""
-        for command in {id(command): command for command in self.by_name.values()}.values():
-            yield command
-            yield from (command.subcommands or {}).values()
+    def commands(self) -> Sequence[Command]:
+        """Every command and subcommand, each once. Their calls are added up each second."""
+        if not self._every:
+            for command in {id(command): command for command in self.by_name.values()}.values():
+                self._every += [command, *(command.subcommands or {}).values()]
+        return self._every
 
     def supported(self) -> list[Command]:
         """All commands that are not refused, by name."""
@@ -447,5 +451,6 @@ def _is_supported(command: Command) -> bool:
     return any(sub.kind is not CommandKind.REFUSED for sub in command.subcommands.values())
 
 
+@cache  # a few hundred words, thousands of times at each start
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value

@@ -29,10 +29,10 @@ def parse_sections(text: bytes) -> Sections:
     sections: Sections = {}
     fields: dict[str, str] = {}
     for line in text.decode("utf-8", "surrogateescape").splitlines():
-        if line.startswith("# "):
+        name, colon, value = line.partition(":")
+        if line[:2] == "# ":
             fields = sections.setdefault(line[2:].strip().lower(), {})
-        elif ":" in line:
-            name, _, value = line.partition(":")
+        elif colon:
             fields[name] = value
     return sections
 
