@@ -38,7 +38,7 @@ def fill(client: RawClient, hash_: str | bytes = "hash") -> None:
     client.call("SADD", "small", "x")
 
 
-_PAUSE_SECONDS = size(ci=4, release=0) / 1000
+_PAUSE_SECONDS = size(ci=10, release=0) / 1000
 """Between two writes of a `HotWriter`, so that it leaves the processor to those who copy."""
 
 
