@@ -173,6 +173,7 @@ def close() -> None:
 def _serve() -> None:
     """Fork whatever is asked for, tell who has ended, until the socket is closed."""
     import ctypes
+    import encodings.idna  # noqa: F401  (each of them would import it when it connects)
 
     pieces.use()
     import crdtcast.adapters.redis.cli

@@ -326,7 +326,7 @@ class LocalCluster:
                     f"{json.dumps(states)}"
                 )
             time.sleep(pause)
-            pause = min(1.2 * pause, LONGEST_PAUSE)
+            pause = min(1.5 * pause, LONGEST_PAUSE)
 
 
 class OpenCluster(LocalCluster):

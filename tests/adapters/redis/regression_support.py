@@ -134,7 +134,7 @@ def until(condition: Callable[[], object]) -> None:
         if condition():
             return
         waiting.wait(pause)
-        waited, pause = waited + pause, min(1.2 * pause, 0.1)
+        waited, pause = waited + pause, min(1.5 * pause, 0.1)
     raise AssertionError("did not come true")
 
 
