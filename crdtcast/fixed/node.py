@@ -18,7 +18,6 @@ from crdtcast.exceptions import (
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, EngineDriver, no_work, runs
 from crdtcast.transport.link import Link
-from crdtcast.transport.link_table import Connect
 from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.frames import Frame, FrameKind, Hello, KeepAlive, Refusal
 from crdtcast.wire.handshake import Reason, admit
@@ -36,7 +35,6 @@ class Node(Endpoint, EngineDriver):
     on_rolled_back: called once when a peer remembers more of this incarnation than the engine does. Then the links are
         closed, and dialled again after `replace_engine`. Without it `run` raises the error.
     clock_ms: wall clock for the handshake's drift check (`NodeOptions.max_drift_ms`).
-    connect: opens a stream to a host and port; tests pass streams in memory.
     """
 
     def __init__(
@@ -49,10 +47,9 @@ class Node(Endpoint, EngineDriver):
         on_work: Callable[[], None] = no_work,
         on_rolled_back: Callable[[RolledBackError], None] | None = None,
         clock_ms: Callable[[], int] | None = None,
-        connect: Connect | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        Endpoint.__init__(self, options, connect, logger or logging.getLogger("crdtcast.node"))
+        Endpoint.__init__(self, options, logger or logging.getLogger("crdtcast.node"))
         EngineDriver.__init__(self, options.digest_interval, on_work)
         self.engine: Engine = engine
         engine.repair_at_once = REPAIR_AT_ONCE

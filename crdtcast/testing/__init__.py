@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crdtcast.testing.group import Call, Group, VisibleOperation
 
 if TYPE_CHECKING:
+    from crdtcast.testing.cluster import Cluster, open_cluster
     from crdtcast.testing.disk import Crash, Disk
     from crdtcast.testing.harness import check_crdt, run_schedule
     from crdtcast.testing.journals import DiskJournal, check_journal
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
+    "Cluster",
     "Crash",
     "Disk",
     "DiskJournal",
@@ -30,6 +32,7 @@ __all__ = [
     "check_every_order",
     "check_journal",
     "eventually",
+    "open_cluster",
     "run_schedule",
     "schedules",
     "simulated",
@@ -37,6 +40,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Cluster": "crdtcast.testing.cluster",
     "Crash": "crdtcast.testing.disk",
     "Disk": "crdtcast.testing.disk",
     "DiskJournal": "crdtcast.testing.journals",
@@ -44,6 +48,7 @@ _LAZY = {
     "Line": "crdtcast.testing.network",
     "Network": "crdtcast.testing.network",
     "eventually": "crdtcast.testing.network",
+    "open_cluster": "crdtcast.testing.cluster",
     "simulated": "crdtcast.testing.network",
     "Schedule": "crdtcast.testing.schedules",
     "schedules": "crdtcast.testing.schedules",

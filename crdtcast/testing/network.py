@@ -68,6 +68,8 @@ class Line:
         self.holding: bool = False
         self.silent = False
         """Whether everything sent vanishes, without notice to either side."""
+        self.bytes_per_second: float | None = None
+        """How fast it is. None: it takes no time."""
         self._waiting: list[tuple[_SendEnd, bytes]] = []
 
     @property
@@ -107,9 +109,15 @@ class Line:
 
 
 class Network(Transport):
-    """A network in memory: a `with` block in which nodes listen and dial by name."""
+    """A network in memory: a `with` block in which nodes listen and dial by name.
 
-    def __init__(self) -> None:
+    buffer_bytes: most bytes of a connection that were sent and are not read yet; the sender of more waits. None: any.
+    """
+
+    def __init__(self, *, buffer_bytes: int | None = None) -> None:
+        self.dialled: list[tuple[str, str]] = []
+        """Who has connected to whom, in order."""
+        self._buffer_bytes = math.inf if buffer_bytes is None else buffer_bytes
         self._listeners: dict[Address, _Listener] = {}
         self._lines: dict[tuple[str, str], Line] = {}
         self._connections: list[tuple[str, str, _SendEnd, _SendEnd]] = []
@@ -144,13 +152,25 @@ class Network(Transport):
 
     def silence(self, sender: str, receiver: str) -> None:
         """Drop everything that `sender` sends to `receiver`, without notice to either: half a link."""
-        self.line(sender, receiver).silent = True
+        line = self.line(sender, receiver)
+        line.silent = True
+        for _, _, *ends in self._connections:
+            for end in ends:
+                end.lost = end.lost or end.line is line
 
     def heal(self) -> None:
-        """Undo `cut` and `silence`. A connection that has lost data stays dead until a node gives it up."""
+        """Undo `cut` and `silence`. A connection that was silent stays so until a node gives it up."""
         self._parted = frozenset()
         for line in self._lines.values():
             line.silent = False
+
+    def disconnect(self, name: str) -> None:
+        """End all connections of this node, and let nobody reach it any more: its process is dead."""
+        self._listeners = {at: each for at, each in self._listeners.items() if each.name != name}
+        for one, other, *ends in self._connections:
+            if name in (one, other):
+                for end in ends:
+                    end.close()
 
     def _is_parted(self, one: str, other: str) -> bool:
         return (one in self._parted) != (other in self._parted)
@@ -167,10 +187,11 @@ class Network(Transport):
         address = host, port or next(free for free in self._ports if free not in taken)
         if address in self._listeners:
             raise cannot_listen(address, OSError(errno.EADDRINUSE, "address in use"))
-        listener = self._listeners[address] = _Listener(
-            name, lambda: self._listeners.pop(address, None)
-        )
+        listener = self._listeners[address] = _Listener(name, self._closed)
         return address, [listener]
+
+    def _closed(self, listener: "_Listener") -> None:
+        self._listeners = {at: each for at, each in self._listeners.items() if each is not listener}
 
     async def connect(self, name: str, host: str, port: int) -> trio.abc.Stream:
         """See `Transport`."""
@@ -185,16 +206,17 @@ class Network(Transport):
         )
         if listener is None or self._is_parted(name, listener.name):
             raise OSError("connection refused, or the network is cut")
-        out, arrives = _one_way(self.line(name, listener.name))
-        back, comes_back = _one_way(self.line(listener.name, name))
+        self.dialled.append((name, listener.name))
+        out = _SendEnd(self.line(name, listener.name), self._buffer_bytes)
+        back = _SendEnd(self.line(listener.name, name), self._buffer_bytes)
         self._connections = [c for c in self._connections if not (c[2].closed and c[3].closed)]
         self._connections.append((name, listener.name, out, back))
-        listener.give(trio.StapledStream(back, arrives))
-        return trio.StapledStream(out, comes_back)
+        listener.give(trio.StapledStream(back, out.there))
+        return trio.StapledStream(out, back.there)
 
 
 class _Listener(trio.abc.Listener[trio.abc.Stream]):
-    def __init__(self, name: str, on_close: Callable[[], object]) -> None:
+    def __init__(self, name: str, on_close: Callable[["_Listener"], object]) -> None:
         self.name = name
         self._on_close = on_close
         self._put, self._take = trio.open_memory_channel[trio.abc.Stream](math.inf)
@@ -209,19 +231,54 @@ class _Listener(trio.abc.Listener[trio.abc.Stream]):
             raise trio.ClosedResourceError from error
 
     async def aclose(self) -> None:
-        self._on_close()
+        self._on_close(self)
         self._take.close()
         await trio.lowlevel.checkpoint()
+
+
+class _ReceiveEnd(trio.abc.ReceiveStream):
+    """Reads as fast as its line is."""
+
+    def __init__(self, line: Line) -> None:
+        self.unread = 0
+        self.was_read = trio.lowlevel.ParkingLot()
+        self._inner = trio.testing.MemoryReceiveStream()
+        self._line = line
+        self._free_at = -math.inf
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytearray:
+        if trio.current_time() < self._free_at:
+            await trio.sleep_until(self._free_at)
+        data = await self._inner.receive_some(max_bytes)
+        if self._line.bytes_per_second is not None:
+            self._free_at = trio.current_time() + len(data) / self._line.bytes_per_second
+        self.unread -= len(data)
+        self.was_read.unpark_all()
+        return data
+
+    def put(self, data: bytes) -> None:
+        self._inner.put_data(data)
+        self.unread += len(data)
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._inner.put_eof()
+
+    async def aclose(self) -> None:
+        self.was_read.unpark_all()
+        await self._inner.aclose()
 
 
 class _SendEnd(trio.abc.SendStream):
     """Cuts what is written into frames, for its line. If frames cannot be told apart, everything passes."""
 
-    def __init__(self, line: Line, there: trio.testing.MemoryReceiveStream) -> None:
+    def __init__(self, line: Line, buffer_bytes: float) -> None:
         self.closed: bool = False
-        self._line = line
-        self._there = there
-        self._lost = False
+        self.line = line
+        self.there = _ReceiveEnd(line)
+        self.lost: bool = line.silent
+        """Whether nothing more arrives, and nobody is told."""
+        self._buffer_bytes = buffer_bytes
         self._opaque: bool | None = None
         self._buffer = bytearray()
 
@@ -229,19 +286,19 @@ class _SendEnd(trio.abc.SendStream):
         await trio.lowlevel.checkpoint()
         if self.closed:
             raise trio.BrokenResourceError("the connection was cut")
-        self._lost = self._lost or self._line.silent
-        if self._lost:
+        if self.lost:
             return
         if self._opaque is None:
             self._opaque = bytes(data[:1]) in RECORD_TYPES
         if self._opaque:
             self.hand_over(bytes(data))
-            return
-        self._buffer += data
-        while (size := self._first()) and len(self._buffer) >= size:
-            frame = bytes(self._buffer[:size])
-            del self._buffer[:size]
-            self._line.sent(self, frame)
+        else:
+            self._buffer += data
+            while (size := self._first()) and len(self._buffer) >= size:
+                frame = bytes(self._buffer[:size])
+                del self._buffer[:size]
+                self.line.sent(self, frame)
+        await self.wait_send_all_might_not_block()
 
     def _first(self) -> int:
         """Bytes of the first frame with its length, or 0 while that is not known."""
@@ -250,31 +307,29 @@ class _SendEnd(trio.abc.SendStream):
         return _LENGTH + int.from_bytes(self._buffer[:_LENGTH], "big")
 
     def hand_over(self, data: bytes) -> None:
-        if self.closed or self._lost:
+        if self.closed or self.lost:
             return
         try:
-            self._there.put_data(data)
+            self.there.put(data)
         except trio.ClosedResourceError:
             self.close()  # the other end is closed: the next write fails
 
     async def wait_send_all_might_not_block(self) -> None:
         await trio.lowlevel.checkpoint()
+        while self.there.unread > self._buffer_bytes and not self.closed:
+            await self.there.was_read.park()
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._line.ended(self)
-            if not self._line.silent and not self._lost:
-                self._there.put_eof()
+            self.line.ended(self)
+            self.there.was_read.unpark_all()
+            if not self.lost:
+                self.there.end()
 
     async def aclose(self) -> None:
         self.close()
         await trio.lowlevel.checkpoint()
-
-
-def _one_way(line: Line) -> tuple[_SendEnd, trio.testing.MemoryReceiveStream]:
-    arrives = trio.testing.MemoryReceiveStream()
-    return _SendEnd(line, arrives), arrives
 
 
 def _is_driven(frame: bytes) -> bool:

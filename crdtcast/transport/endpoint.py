@@ -12,7 +12,7 @@ from crdtcast.causality.tags import Dot
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.transport.link import Link, LinkHost
-from crdtcast.transport.link_table import Connect, Links
+from crdtcast.transport.link_table import Links
 from crdtcast.transport.log_throttle import Throttle
 from crdtcast.transport.monitor import Monitor
 from crdtcast.transport.options import Address, NodeOptions, format_address
@@ -27,18 +27,12 @@ _LARGE_BYTES = 256 * 1024
 
 
 class Endpoint(LinkHost):
-    """Listens under one name, and keeps links with others. Subclasses decide what is sent on them.
+    """Listens under one name, and keeps links with others. Subclasses decide what is sent on them."""
 
-    connect: opens a stream to a host and port; tests pass streams in memory.
-    """
-
-    def __init__(
-        self, options: NodeOptions, connect: Connect | None, logger: logging.Logger
-    ) -> None:
+    def __init__(self, options: NodeOptions, logger: logging.Logger) -> None:
         self.options = options
         self.process: bytes = secrets.token_bytes(8)
         self._transport = TRANSPORT.get()
-        self._connect = connect or partial(self._transport.connect, options.name)
         self._logger = logger
         self._throttle = Throttle(logger)
         self._failure: BaseException | None = None
@@ -93,7 +87,8 @@ class Endpoint(LinkHost):
         Raises SupersededError if a peer proves that this incarnation has ended, RolledBackError (without
         `on_rolled_back`), and ConfigurationError if it cannot listen. No error of a peer ends it.
         """
-        links = Links(self, self.options, self._connect, self._logger)
+        connect = partial(self._transport.connect, self.name)
+        links = Links(self, self.options, connect, self._logger)
         self._address, listeners = await self._transport.listen(self.name, self.options.listen)
         self._links = links
         try:

@@ -22,7 +22,6 @@ from crdtcast.exceptions import (
 )
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.link import Link
-from crdtcast.transport.link_table import Connect
 from crdtcast.transport.log_throttle import Throttle
 from crdtcast.transport.options import (
     WILDCARDS,
@@ -108,10 +107,9 @@ class SharedLinks(Endpoint):
         options: NodeOptions,
         *,
         advertise: Address | None = None,
-        connect: Connect | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        super().__init__(options, connect, logger or logging.getLogger("crdtcast.links"))
+        super().__init__(options, logger or logging.getLogger("crdtcast.links"))
         if advertise is None and options.listen[0] in WILDCARDS:
             self._logger.warning(
                 "node %s listens on every address of this machine and advertises none, so the "

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from crdtcast.chaos.proxy import ProxyNetwork
+from crdtcast.testing import simulated
 from crdtcast.wire.frames import FrameKind
-from tests.node.network import simulated
 
 
 def hello(name: str) -> bytes:

@@ -18,8 +18,8 @@ from crdtcast.exceptions import JournalError, StoreFullError
 from crdtcast.group.limits import Limits, WhenFull
 from crdtcast.journal import FileJournal
 from crdtcast.journal.spill import Spill, Spilled, SpillingStore
-from tests.node.group_support import SimulatedHost, World, members_are
-from tests.node.network import Network, eventually, simulated
+from crdtcast.testing import Cluster, eventually, open_cluster, simulated
+from tests.node.group_support import LedgerHost, members_are, open_ledger_host, start_member
 
 SIZE = 2000
 
@@ -31,101 +31,92 @@ class Inline(FileJournal):
 
 
 async def start(
-    group: World, directory: Path, name: str, limits: Limits, *, contact: str | None = None
-) -> SimulatedHost:
-    host = await group.start(name, contact)
-    journal = Inline(directory / name)
-    if contact is None:
-        host.member = host.links.found("g", machine=host.ledger, journal=journal, limits=limits)
-    else:
-        host.member = await host.links.join(
-            "g", machine=host.ledger, journal=journal, limits=limits
-        )
-    return host
+    group: Cluster[LedgerHost], directory: Path, name: str, limits: Limits
+) -> LedgerHost:
+    return await start_member(group, name, journal=Inline(directory / name), limits=limits)
 
 
 def in_a_group(
-    test: Callable[[World, Path], Awaitable[None]],
+    test: Callable[[Cluster[LedgerHost], Path], Awaitable[None]],
 ) -> Callable[..., None]:
-    """Run a test with an empty world."""
+    """Run a test with an empty cluster."""
 
     @simulated
     async def run(tmp_path: Path) -> None:
-        async with trio.open_nursery() as nursery:
+        async with open_cluster(open_ledger_host) as cluster:
             with trio.fail_after(3600):
-                await test(World(Network(nursery), nursery), tmp_path)
-            nursery.cancel_scope.cancel()
+                await test(cluster, tmp_path)
 
     return run
 
 
-def has_all(host: SimulatedHost, payloads: list[bytes]) -> bool:
-    return host.up.engine.quiet and host.ledger.payloads == payloads
+def has_all(host: LedgerHost, payloads: list[bytes]) -> bool:
+    return host.member.engine.quiet and host.ledger.payloads == payloads
 
 
 @in_a_group
 async def test_payloads_go_to_disk_beyond_a_limit_and_come_back(
-    group: World, directory: Path
+    group: Cluster[LedgerHost], directory: Path
 ) -> None:
     limits = Limits(memory_bytes=3 * SIZE)
     a = await start(group, directory, "a", limits)
-    b = await start(group, directory, "b", limits, contact="a")
-    await members_are(a.up, "a", "b")
-    group.cut("b")
+    b = await start(group, directory, "b", limits)
+    await members_are(a.member, "a", "b")
+    group.network.cut("b")
     payloads = [b"%04d" % number * (SIZE // 4) for number in range(50)]
     for payload in payloads[:30]:
-        a.up.tcbroadcast(payload)
-    await a.up.wait_durable()
-    assert a.up.engine.spilled_bytes > 25 * SIZE
-    assert a.up.engine.counters().store_bytes < 7 * SIZE
+        a.member.tcbroadcast(payload)
+    await a.member.wait_durable()
+    assert a.member.engine.spilled_bytes > 25 * SIZE
+    assert a.member.engine.counters().store_bytes < 7 * SIZE
     # A restart finds all of it in the journal.
-    a.die()
+    group.crash(a.name)
     a = await start(group, directory, "a", limits)
-    assert a.up.engine.spilled_bytes > 25 * SIZE
+    assert a.member.engine.spilled_bytes > 25 * SIZE
     for payload in payloads[30:]:
-        a.up.tcbroadcast(payload)
-    c = await start(group, directory, "c", limits, contact="a")
-    assert c.up.engine.spilled_bytes > 25 * SIZE
-    group.heal()
+        a.member.tcbroadcast(payload)
+    c = await start(group, directory, "c", limits)
+    assert c.member.engine.spilled_bytes > 25 * SIZE
+    group.network.heal()
     for host in (a, b, c):
         await eventually(partial(has_all, host, payloads))
-        assert host.up.engine.spilled_bytes == 0
+        assert host.member.engine.spilled_bytes == 0
 
 
 @in_a_group
 async def test_full_store_refuses_until_somebody_acknowledges(
-    group: World, directory: Path
+    group: Cluster[LedgerHost], directory: Path
 ) -> None:
     limits = Limits(memory_bytes=0, most_bytes=20 * SIZE)
     a = await start(group, directory, "a", limits)
-    await start(group, directory, "b", limits, contact="a")
-    await members_are(a.up, "a", "b")
-    group.cut("b")
+    await start(group, directory, "b", limits)
+    await members_are(a.member, "a", "b")
+    group.network.cut("b")
     with pytest.raises(StoreFullError, match=r"not acknowledged by b: bring them back, or"):
         for number in range(100):
-            a.up.tcbroadcast(b"%d" % number * SIZE)
+            a.member.tcbroadcast(b"%d" % number * SIZE)
     sent = len(a.ledger.payloads)
     assert 5 < sent < 20
-    group.heal()
-    await eventually(lambda: a.up.engine.quiet)
-    a.up.tcbroadcast(b"on we go")
-    await eventually(lambda: len(group.hosts["b"].ledger.payloads) == sent + 1)
+    group.network.heal()
+    await eventually(lambda: a.member.engine.quiet)
+    a.member.tcbroadcast(b"on we go")
+    await eventually(lambda: len(group.up["b"].ledger.payloads) == sent + 1)
 
 
 def test_warnings_come_long_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     @in_a_group
-    async def run(group: World, directory: Path) -> None:
+    async def run(group: Cluster[LedgerHost], directory: Path) -> None:
         limits = Limits(memory_bytes=0, most_bytes=100 * SIZE)
         a = await start(group, directory, "a", limits)
-        await start(group, directory, "b", limits, contact="a")
-        await members_are(a.up, "a", "b")
+        await start(group, directory, "b", limits)
+        await members_are(a.member, "a", "b")
         for _ in range(2):
-            group.cut("b")
+            group.network.cut("b")
             with pytest.raises(StoreFullError):
                 for _ in range(100):
-                    a.up.tcbroadcast(bytes(SIZE))
-            group.heal()
-            await eventually(lambda: a.up.engine.quiet)
+                    a.member.tcbroadcast(bytes(SIZE))
+            group.network.heal()
+            await eventually(lambda: a.member.engine.quiet)
 
     with caplog.at_level(logging.WARNING):
         run(tmp_path=tmp_path)
@@ -140,27 +131,27 @@ def test_warnings_come_long_before(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 @in_a_group
 async def test_silent_member_is_evicted_if_the_policy_says_so(
-    group: World, directory: Path
+    group: Cluster[LedgerHost], directory: Path
 ) -> None:
     limits = Limits(memory_bytes=0, most_bytes=20 * SIZE, when_full=WhenFull.EVICT)
     a = await start(group, directory, "a", limits)
-    await start(group, directory, "b", limits, contact="a")
-    c = await start(group, directory, "c", limits, contact="a")
-    for host in group.hosts.values():
-        await members_are(host.up, "a", "b", "c")
-        await host.up.wait_established()
-    c.die()
+    await start(group, directory, "b", limits)
+    c = await start(group, directory, "c", limits)
+    for host in group.up.values():
+        await members_are(host.member, "a", "b", "c")
+        await host.member.wait_established()
+    group.crash(c.name)
     sent = 0
-    while "c" in a.up.members:
+    while "c" in a.member.members:
         try:
-            a.up.tcbroadcast(bytes(SIZE))
+            a.member.tcbroadcast(bytes(SIZE))
             sent += 1
         except StoreFullError:
             await trio.sleep(1)
     assert sent < 20
-    await eventually(lambda: a.up.engine.quiet)
-    a.up.tcbroadcast(b"on we go")
-    await eventually(lambda: len(group.hosts["b"].ledger.payloads) == sent + 1)
+    await eventually(lambda: a.member.engine.quiet)
+    a.member.tcbroadcast(b"on we go")
+    await eventually(lambda: len(group.up["b"].ledger.payloads) == sent + 1)
 
 
 def test_spilled_files_go_when_nobody_needs_them(tmp_path: Path) -> None:

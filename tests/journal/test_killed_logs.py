@@ -4,22 +4,23 @@ some. It goes on from the journal, and the logs of all are right.
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from crdtcast import Member
+from crdtcast import EndedError, Member
 from crdtcast.eventlog.check.check import check_logs
 from crdtcast.eventlog.durable_log import DurableLog
 from crdtcast.eventlog.format import Event, EventKind
 from crdtcast.eventlog.writer import Rotation
 from crdtcast.journal.saved import Happened
-from tests.journal.test_members import Country, country
+from crdtcast.testing import Cluster, eventually, simulated
+from tests.journal.test_members import country
 from tests.log_reader import LogReader
-from tests.node.group_support import members_are
-from tests.node.network import eventually, simulated
+from tests.node.group_support import LedgerHost, members_are, start_member
 
 
 class Watched(DurableLog):
@@ -60,7 +61,7 @@ class Watched(DurableLog):
 class Fate:
     """Kills b at its step number `at`, and in its next life at `again`; it has three steps in each sync."""
 
-    def __init__(self, group: Country, at: int, again: int) -> None:
+    def __init__(self, group: Cluster[LedgerHost], at: int, again: int) -> None:
         self._group = group
         self._steps = [at, again]
         self.life = trio.CancelScope()
@@ -74,7 +75,7 @@ class Fate:
 
     def kill(self) -> None:
         self._steps.pop(0)
-        self._group.power_off("b", outcome=-1)
+        self._group.kill("b")
         self.life.cancel()
 
     def spare(self) -> None:
@@ -82,29 +83,29 @@ class Fate:
         self._steps.clear()
 
 
-async def write(group: Country, name: str) -> None:
+async def write(group: Cluster[LedgerHost], name: str) -> None:
     """Ten messages, if it may."""
-    member = group.up(name)
+    member = group.up[name].member
     for number in range(10):
-        if member.standing.value == "member":
+        with suppress(EndedError):
             member.tcbroadcast(b"%d" % number)
         await trio.sleep(0.04)
 
 
-async def lives_of_b(group: Country, fate: Fate, logs: Path, *, evicted: bool) -> int:
+async def lives_of_b(group: Cluster[LedgerHost], fate: Fate, logs: Path, *, evicted: bool) -> int:
     """How many it had, until it was not killed any more."""
     for number in itertools.count(1):
         with trio.CancelScope() as fate.life:
-            await group.power_on("b", event_logs=logs)
+            await start_member(group, "b", event_logs=logs)
             await write(group, "b")
-            await members_are(group.up("b"), *group.hosts)
+            await members_are(group.up["b"].member, *group.up)
             await trio.sleep(1)
         if not fate.life.cancelled_caught:
             fate.spare()
             return number
-        if evicted and "b" in group.up("a").members:
-            group.up("a").evict("b")
-            await members_are(group.up("a"), *(group.hosts.keys() - {"b"}))
+        if evicted and "b" in group.up["a"].member.members:
+            group.up["a"].member.evict("b")
+            await members_are(group.up["a"].member, *(group.up.keys() - {"b"}))
     raise AssertionError
 
 
@@ -119,8 +120,8 @@ def run(logs: Path, at: int, again: int, *, evicted: bool, monkeypatch: pytest.M
             opened = partial(Watched, fate=fate)
             monkeypatch.setattr("crdtcast.group.open.DurableLog", opened)
             for name in "acef":  # b and c may be dead at once, and are outvoted still
-                await group.power_on(name, event_logs=logs)
-            await group.up("a").wait_established()
+                await start_member(group, name, event_logs=logs)
+            await group.up["a"].member.wait_established()
 
             async def b() -> None:
                 nonlocal lives
@@ -130,18 +131,18 @@ def run(logs: Path, at: int, again: int, *, evicted: bool, monkeypatch: pytest.M
                 nursery.start_soon(b)
                 nursery.start_soon(write, group, "a")
                 nursery.start_soon(write, group, "c")
-                await group.power_on("d", event_logs=logs)
-                group.power_off("c", outcome=-1)
-                group.up("a").evict("c")
-                await group.power_on("c", event_logs=logs)
+                await start_member(group, "d", event_logs=logs)
+                group.kill("c")
+                group.up["a"].member.evict("c")
+                await start_member(group, "c", event_logs=logs)
             await eventually(lambda: is_calm(group), 600)
 
     simulated(course)()
     return lives
 
 
-def is_calm(group: Country) -> bool:
-    members = [host.up for host in group.hosts.values()]
+def is_calm(group: Cluster[LedgerHost]) -> bool:
+    members = [host.member for host in group.up.values()]
     return all(
         m.engine.quiet and m.parked is None and len(m.members) == len(members) for m in members
     )

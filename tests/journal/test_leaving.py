@@ -7,22 +7,22 @@ from crdtcast import EndedError, Member
 from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
-from tests.journal.test_members import Country, country
-from tests.node.group_support import members_are
-from tests.node.network import eventually, simulated
+from crdtcast.testing import Cluster, eventually, simulated
+from tests.journal.test_members import calm, country
+from tests.node.group_support import LedgerHost, members_are, start_member
 
 
-async def leave_in_vain(group: Country, payload: bytes) -> None:
+async def leave_in_vain(group: Cluster[LedgerHost], payload: bytes) -> None:
     """b sends this and leaves, and nobody hears of it before its time is up."""
-    b = group.up("b")
-    group.cut("b")
+    b = group.up["b"].member
+    group.network.cut("b")
     b.tcbroadcast(payload)
     with trio.move_on_after(300) as scope:
         await b.leave()
     assert scope.cancelled_caught
     assert b.standing is Standing.LEAVING
-    group.power_off("b")
-    assert group.hosts["a"].ledger.payloads == []
+    group.crash("b")
+    assert group.up["a"].ledger.payloads == []
 
 
 @simulated
@@ -31,32 +31,32 @@ async def test_one_that_is_started_again_is_a_member_again_and_hands_over_what_i
     is_evicted: bool,
 ) -> None:
     async with country("a", "b", "c") as group:
-        await group.up("a").wait_established()
-        old = group.up("b").incarnation
+        await group.up["a"].member.wait_established()
+        old = group.up["b"].member.incarnation
         await leave_in_vain(group, b"x")
         if is_evicted:
-            group.up("a").evict("b")
-            await members_are(group.up("a"), "a", "c")
-        group.heal()
-        await group.power_on("b")
-        assert group.up("b").incarnation != old
-        await group.calm(b"x")
+            group.up["a"].member.evict("b")
+            await members_are(group.up["a"].member, "a", "c")
+        group.network.heal()
+        await start_member(group, "b")
+        assert group.up["b"].member.incarnation != old
+        await calm(group, b"x")
 
 
 @simulated
 async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> None:
     async with country("a", "b", "c") as group:
-        b = group.up("b")
-        await group.up("a").wait_established()
-        group.cut("b")
+        b = group.up["b"].member
+        await group.up["a"].member.wait_established()
+        group.network.cut("b")
         old = b.incarnation
         payloads = [b"%03d" % number for number in range(100)]
         for payload in payloads:
             b.tcbroadcast(payload)
         await b.wait_durable()
-        group.up("a").evict("b")
-        await members_are(group.up("a"), "a", "c")
-        group.heal()
+        group.up["a"].member.evict("b")
+        await members_are(group.up["a"].member, "a", "c")
+        group.network.heal()
         while b.incarnation == old:
             await b.changed()
         assert b.parked is not None
@@ -68,7 +68,7 @@ async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> Non
             with pytest.raises(EndedError, match="is leaving group"):
                 b.tcbroadcast(b"too late")
         assert b.standing is Standing.LEFT
-        assert group.hosts["a"].ledger.payloads == payloads
+        assert group.up["a"].ledger.payloads == payloads
 
 
 def deafen(member: Member) -> None:
@@ -88,21 +88,21 @@ def hears_again(member: Member) -> None:
     del member.engine.receive
 
 
-async def leave_unconfirmed(group: Country) -> str:
+async def leave_unconfirmed(group: Cluster[LedgerHost]) -> str:
     """It is decided that b has left, c does not know, and b's time is up. Who b was."""
-    a, b, c = (group.up(name) for name in "abc")
+    a, b, c = (group.up[name].member for name in "abc")
     await eventually(lambda: len(a.engine.view.voters) == 3)
     b.tcbroadcast(b"x")
-    await group.hosts["c"].ledger.has(b"x")
+    await group.up["c"].ledger.has(b"x")
     deafen(c)
     with trio.move_on_after(5) as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(b.leave)
             await eventually(lambda: b.has_left)
-            group.cut("c")
+            group.network.cut("c")
     assert scope.cancelled_caught and b.has_left
     assert a.engine.view.epoch > c.engine.view.epoch
-    group.power_off("b")
+    group.crash("b")
     return b.incarnation
 
 
@@ -110,18 +110,21 @@ async def leave_unconfirmed(group: Country) -> str:
 async def test_one_that_had_left_unconfirmed_asks_first_and_joins_again_then() -> None:
     async with country("a", "b", "c") as group, trio.open_nursery() as nursery:
         old = await leave_unconfirmed(group)
-        a, c = group.up("a"), group.up("c")
+        a, c = group.up["a"].member, group.up["c"].member
         for _ in range(2):  # it is stopped meanwhile, and still asks
             with trio.move_on_after(5) as scope:
-                await group.power_on("b")
+                await start_member(group, "b")
             assert scope.cancelled_caught
             assert a.channel.here["b"] == old and a.engine.view.epoch > c.engine.view.epoch
-            group.power_off("b")
-        nursery.start_soon(group.power_on, "b")
+            group.crash("b")
+        nursery.start_soon(start_member, group, "b")
         await trio.sleep(1)
         hears_again(c)
-        group.heal()
+        group.network.heal()
         await eventually(lambda: a.channel.here.get("b", old) != old)
         await eventually(lambda: len(a.engine.view.voters) == 3)
-        assert group.up("b").standing is Standing.MEMBER and group.up("b").incarnation != old
-        await group.calm(b"x")
+        assert (
+            group.up["b"].member.standing is Standing.MEMBER
+            and group.up["b"].member.incarnation != old
+        )
+        await calm(group, b"x")

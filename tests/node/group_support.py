@@ -1,18 +1,18 @@
 """A state machine that can be copied, and checks while it runs that nothing comes twice or too early."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgpack
 import trio
 
-from crdtcast import Host, Member, StateMachine, Tag, open_member
+from crdtcast import Host, Member, StateMachine, Tag, open_host, open_member
 from crdtcast.causality.tags import Dot
-from crdtcast.group.running import running
-from crdtcast.lowlevel import NodeOptions
+from crdtcast.journal import Journal
+from crdtcast.testing import Cluster, open_cluster
 from crdtcast.transport.host import SharedLinks
-from tests.node.network import PORTS, Network
+from crdtcast.transport.options import Address
 
 
 class Ledger(StateMachine):
@@ -95,55 +95,43 @@ async def members_are(member: Member, *names: str) -> None:
         await member.changed()
 
 
-class SimulatedHost:
-    """A process of a simulated network: its links, and the member on them."""
+class LedgerHost:
+    """A process of a cluster: its links, and the member on them, whose state machine is a ledger.
 
-    def __init__(self, network: Network, name: str, contact: str | None, **options: Any) -> None:
-        self.name = name
-        self._network = network
+    kept: how the member keeps its state.
+    """
+
+    member: Member
+
+    def __init__(self, links: Host, **kept: Any) -> None:
+        self.links = links
         self.ledger = Ledger()
         self.copied = (0, 0)
         self.on_copied: Callable[[int, int], bool] | None = None
         """Called while this one joins, as long as it returns False."""
-        peers = () if contact is None else [("mem", PORTS[contact])]
-        self.node = SharedLinks(
-            NodeOptions(
-                name=name,
-                listen=("127.0.0.1", 0),
-                group="links",
-                peers=peers,
-                seed=PORTS[name],
-                **options,
-            ),
-            advertise=("mem", PORTS[name]),
-            connect=network.connect_from(name),
-        )
-        self.links = Host(self.node)
-        self.member: Member | None = None
-        network.members[PORTS[name]] = self  # type: ignore[assignment]
-        self._scope = trio.CancelScope()
+        self._kept = kept
 
-    async def live(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Until `die`."""
-        with self._scope:
-            async with running(self.node):
-                task_status.started()
-                await trio.sleep_forever()
+    @property
+    def name(self) -> str:
+        return self.links.name
 
-    def die(self) -> None:
-        """As a process that is killed: nobody is told but by the end of the connections."""
-        self._network.members.pop(PORTS[self.name], None)
-        for link in list(self.node.links().up.values()):
-            link.close("killed")
-        self._scope.cancel()
+    @property
+    def address(self) -> Address:
+        return self.links.address
 
-    async def found(self) -> Member:
-        self.member = self.links.found("g", machine=self.ledger)
+    @property
+    def node(self) -> SharedLinks:
+        return self.links.shared
+
+    def found(self, **more: Any) -> Member:
+        options = {"machine": self.ledger, **self._kept, **more}
+        self.member = self.links.found("g", **options)
         return self.member
 
     async def join(self, **more: Any) -> Member:
         process = None if more.get("witness") else self.ledger
-        self.member = await self.links.join("g", machine=process, progress=self._copied, **more)
+        options = {"machine": process, "progress": self._copied, **self._kept, **more}
+        self.member = await self.links.join("g", **options)
         return self.member
 
     def _copied(self, received: int, size: int) -> None:
@@ -151,53 +139,41 @@ class SimulatedHost:
         if self.on_copied is not None and self.on_copied(received, size):
             self.on_copied = None
 
-    @property
-    def up(self) -> Member:
-        assert self.member is not None
-        return self.member
+
+@asynccontextmanager
+async def open_ledger_host(
+    name: str,
+    *,
+    journal: Journal,
+    join: Sequence[Address] = (),
+    found: bool = False,
+    durable: bool = False,
+    **options: Any,
+) -> AsyncIterator[LedgerHost]:
+    """For clusters. The test says when its member founds or joins the group; durable: whether it has a journal."""
+    kept = {"journal": journal, "compact_bytes": 2000} if durable else {}
+    async with open_host(name, peers=join, network="links", **options) as links:
+        yield LedgerHost(links, **kept)
 
 
-class World:
-    """Processes on one simulated network. options: of all of them."""
-
-    def __init__(self, network: Network, nursery: trio.Nursery, **options: Any) -> None:
-        self.network = network
-        self.options = options
-        self.hosts: dict[str, SimulatedHost] = {}
-        self._nursery = nursery
-
-    async def start(self, name: str, contact: str | None = None, **options: Any) -> SimulatedHost:
-        host = self.hosts[name] = SimulatedHost(
-            self.network, name, contact, **{**self.options, **options}
-        )
-        await self._nursery.start(host.live)
-        return host
-
-    def cut(self, *names: str) -> None:
-        """Part these from all others."""
-        for name, host in self.hosts.items():
-            for other in self.hosts:
-                if (name in names) != (other in names):
-                    host.node.cut(other)
-
-    def heal(self) -> None:
-        for host in self.hosts.values():
-            for other in self.hosts:
-                if other != host.name:
-                    host.node.heal(other)
+async def start_member(cluster: Cluster[LedgerHost], name: str, **more: Any) -> LedgerHost:
+    """Start a host and its member: the first one of all founds the group."""
+    host = await cluster.start(name)
+    if name == next(iter(cluster.disks)):
+        await host.found(**more).ready()
+    else:
+        await host.join(**more)
+    return host
 
 
 @asynccontextmanager
-async def world(*names: str, **options: Any) -> AsyncIterator[World]:
-    """A group of these members, founded by the first. All of them have a vote."""
-    async with trio.open_nursery() as nursery:
-        present = World(Network(nursery), nursery, **options)
-        for number, name in enumerate(names):
-            host = await present.start(name, names[0] if number else None)
-            await (host.join() if number else host.found())
-        for host in present.hosts.values():
-            await members_are(host.up, *names)
-            await host.up.wait_established()
+async def world(*names: str, seed: int = 0, **options: Any) -> AsyncIterator[Cluster[LedgerHost]]:
+    """A group of these members, founded by the first. All of them have a vote. options: see `open_ledger_host`."""
+    async with open_cluster(open_ledger_host, seed=seed, **options) as cluster:
+        for name in names:
+            await start_member(cluster, name)
+        for host in cluster.up.values():
+            await members_are(host.member, *names)
+            await host.member.wait_established()
         with trio.fail_after(3600):
-            yield present
-        nursery.cancel_scope.cancel()
+            yield cluster

@@ -5,12 +5,13 @@ everybody else in between. Counted, not timed; `benchmarks/catchup.py` has the f
 import trio
 import trio.testing
 
+from crdtcast.testing import eventually, simulated
 from crdtcast.transport.endpoint import Endpoint
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, SENT_AT_ONCE
 from crdtcast.transport.link import AT_ONCE
 from crdtcast.wire.frames import FrameKind
 from tests.journal.test_members import country
-from tests.node.network import Member, eventually, group, simulated
+from tests.node.fixed import Member, group
 
 MISSED = 10_000
 AT_MOST = 2 * REPAIR_AT_ONCE
@@ -56,7 +57,7 @@ async def miss(members: dict[str, Member], count: int) -> None:
 
 @simulated
 async def test_what_is_repaired_goes_out_in_small_pieces() -> None:
-    async with group("a", "b", "c", bounded=True) as (_, members):
+    async with group("a", "b", "c", buffer_bytes=0) as (_, members):
         await eventually(lambda: all(len(m.linked()) == 2 for m in members.values()))
         a, b, c = members.values()
         await miss(members, MISSED)
@@ -112,7 +113,7 @@ async def test_what_arrives_is_taken_in_small_pieces() -> None:
 
 @simulated
 async def test_what_is_sent_while_the_links_are_busy_does_not_pile_up() -> None:
-    async with group("a", "b", bounded=True) as (_, members):
+    async with group("a", "b", buffer_bytes=0) as (_, members):
         await eventually(lambda: all(m.linked() for m in members.values()))
         a, b = members.values()
         sent = a.node.links().traffic("b").sent_frames
@@ -126,12 +127,12 @@ async def test_what_is_sent_while_the_links_are_busy_does_not_pile_up() -> None:
 @simulated
 async def test_what_a_sync_releases_goes_out_in_small_pieces() -> None:
     async with country("a", "b") as world:
-        a, b = world.hosts.values()
-        await eventually(lambda: "b" in a.up.channel.here)
+        a, b = world.up.values()
+        await eventually(lambda: "b" in a.member.channel.here)
         steps = Steps(a.node, "b")
         trio.lowlevel.add_instrument(steps)
         for _ in range(1000):
-            a.up.tcbroadcast(b"")
+            a.member.tcbroadcast(b"")
         await eventually(lambda: len(b.ledger.entries) == 1000)
         trio.lowlevel.remove_instrument(steps)
         assert SENT_AT_ONCE // 2 <= steps.queued <= SENT_AT_ONCE

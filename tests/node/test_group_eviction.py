@@ -6,76 +6,76 @@ import trio
 from crdtcast import Delivered, EndedError, Evicted, HandshakeError, Joined
 from crdtcast.engine import Standing
 from crdtcast.group.events import Event
+from crdtcast.testing import eventually, simulated
 from crdtcast.wire.group_frames import Known
 from tests.node.group_support import members_are, world
-from tests.node.network import eventually, simulated
 
 
 @simulated
 async def test_a_dead_member_is_evicted_and_the_others_are_stable_again() -> None:
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
-        c.die()
-        tag = a.up.tcbroadcast(b"x")
+        a, b, c = group.up.values()
+        group.crash(c.name)
+        tag = a.member.tcbroadcast(b"x")
         await b.ledger.has(b"x")
         await trio.sleep(60)
         assert a.ledger.unstable == {tag.dot}, "stable, though c has not got it"
-        b.up.evict("c")
-        await members_are(a.up, "a", "b")
-        await members_are(b.up, "a", "b")
-        await a.up.wait_stable(tag)
+        b.member.evict("c")
+        await members_are(a.member, "a", "b")
+        await members_are(b.member, "a", "b")
+        await a.member.wait_stable(tag)
         await b.ledger.settled()
-        await eventually(lambda: "c" not in a.up.links())
+        await eventually(lambda: "c" not in a.member.links())
 
 
 @simulated
 async def test_an_evicted_member_comes_back_by_itself_and_sends_again_what_is_missing() -> None:
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
-        known = c.up.tcbroadcast(b"known")
-        await c.up.wait_stable(known)
-        old = c.up.incarnation
-        group.cut("c")
-        lost = c.up.tcbroadcast(b"only at c")
-        c.up.tcbroadcast(b"and this")
-        a.up.evict("c")
-        await members_are(a.up, "a", "b")
-        a.up.tcbroadcast(b"meanwhile")
+        a, b, c = group.up.values()
+        known = c.member.tcbroadcast(b"known")
+        await c.member.wait_stable(known)
+        old = c.member.incarnation
+        group.network.cut("c")
+        lost = c.member.tcbroadcast(b"only at c")
+        c.member.tcbroadcast(b"and this")
+        a.member.evict("c")
+        await members_are(a.member, "a", "b")
+        a.member.tcbroadcast(b"meanwhile")
         await b.ledger.has(b"meanwhile")
         await b.ledger.settled()
-        group.heal()
+        group.network.heal()
         for host in (a, b, c):
-            await members_are(host.up, "a", "b", "c")
+            await members_are(host.member, "a", "b", "c")
             await host.ledger.has(b"only at c", b"and this", b"meanwhile", b"known")
             await host.ledger.settled()
             assert len(host.ledger.payloads) == 4
-        assert c.up.incarnation != old
+        assert c.member.incarnation != old
         assert c.ledger.copies == 2
         assert c.ledger.asked_again == [b"only at c", b"and this"]
-        again = [dot for dot, p in a.ledger.entries.items() if dot.origin == c.up.incarnation]
+        again = [dot for dot, p in a.ledger.entries.items() if dot.origin == c.member.incarnation]
         assert [a.ledger.entries[dot] for dot in again] == [b"only at c", b"and this"]
         with pytest.raises(EndedError, match="is sent again"):
-            await c.up.wait_stable(lost)
-        await c.up.wait_stable(known)
-        await eventually(lambda: c.up.parked is None)
+            await c.member.wait_stable(lost)
+        await c.member.wait_stable(known)
+        await eventually(lambda: c.member.parked is None)
         for host in (a, b, c):
-            await eventually(lambda host=host: not host.up.engine.tombs)
-            await eventually(lambda host=host: host.up.engine.quiet)
+            await eventually(lambda host=host: not host.member.engine.tombs)
+            await eventually(lambda host=host: host.member.engine.quiet)
 
 
 @simulated
 async def test_a_process_decides_what_is_sent_again() -> None:
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
+        a, b, c = group.up.values()
         c.ledger.yields = {b"overwrite"}
-        group.cut("c")
-        c.up.tcbroadcast(b"overwrite")
-        c.up.tcbroadcast(b"add")
-        a.up.evict("c")
-        await members_are(a.up, "a", "b")
-        group.heal()
+        group.network.cut("c")
+        c.member.tcbroadcast(b"overwrite")
+        c.member.tcbroadcast(b"add")
+        a.member.evict("c")
+        await members_are(a.member, "a", "b")
+        group.network.heal()
         await a.ledger.has(b"add")
-        await eventually(lambda: c.up.parked is None)
+        await eventually(lambda: c.member.parked is None)
         assert c.ledger.asked_again == [b"overwrite", b"add"]
         for host in (a, b, c):
             await eventually(lambda host=host: host.ledger.payloads == [b"add"])
@@ -84,37 +84,39 @@ async def test_a_process_decides_what_is_sent_again() -> None:
 @simulated
 async def test_while_it_is_away_an_evicted_member_says_so_and_ready_waits() -> None:
     async with world("a", "b", "c") as group:
-        a, _, c = group.hosts.values()
-        group.cut("c")
-        a.up.evict("c")
-        await members_are(a.up, "a", "b")
-        old = c.up.incarnation
-        group.heal()
-        await eventually(lambda: c.up.standing is Standing.EVICTED or c.up.incarnation != old)
-        if c.up.standing is Standing.EVICTED:
+        a, _, c = group.up.values()
+        group.network.cut("c")
+        a.member.evict("c")
+        await members_are(a.member, "a", "b")
+        old = c.member.incarnation
+        group.network.heal()
+        await eventually(
+            lambda: c.member.standing is Standing.EVICTED or c.member.incarnation != old
+        )
+        if c.member.standing is Standing.EVICTED:
             with pytest.raises(EndedError, match="can no longer send"):
-                c.up.tcbroadcast(b"x")
-        await c.up.ready()
-        await eventually(lambda: c.up.incarnation != old)
-        tag = c.up.tcbroadcast(b"back")
+                c.member.tcbroadcast(b"x")
+        await c.member.ready()
+        await eventually(lambda: c.member.incarnation != old)
+        tag = c.member.tcbroadcast(b"back")
         await a.ledger.has(b"back")
-        await c.up.wait_stable(tag)
+        await c.member.wait_stable(tag)
 
 
 @simulated
 async def test_a_process_that_starts_again_takes_the_place_of_its_former_life() -> None:
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
-        c.up.tcbroadcast(b"said before")
+        a, b, c = group.up.values()
+        c.member.tcbroadcast(b"said before")
         await a.ledger.has(b"said before")
-        c.die()
-        await eventually(lambda: "c" not in a.up.links() and "c" not in b.up.links())
+        group.crash(c.name)
+        await eventually(lambda: "c" not in a.member.links() and "c" not in b.member.links())
         again = await group.start("c", "b")
         with pytest.raises(HandshakeError, match="already has a member called c"):
             await again.join()
         await again.join(replace=True)
         for host in (a, b, again):
-            await members_are(host.up, "a", "b", "c")
+            await members_are(host.member, "a", "b", "c")
             await host.ledger.has(b"said before")
             await host.ledger.settled()
 
@@ -122,19 +124,19 @@ async def test_a_process_that_starts_again_takes_the_place_of_its_former_life() 
 @simulated
 async def test_two_regions_and_a_witness_survive_the_loss_of_one() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
+        a, b = group.up.values()
         w = await group.start("c", "a")
         await w.join(witness=True)
         for host in (a, b, w):
-            await members_are(host.up, "a", "b", "c")
-        assert a.up.members["c"].witness
+            await members_are(host.member, "a", "b", "c")
+        assert a.member.members["c"].witness
         # It counts once everybody knows it; from then on either side of a and b may be lost.
-        await a.up.wait_established()
-        b.die()
-        tag = a.up.tcbroadcast(b"x")
-        a.up.evict("b")
-        await members_are(a.up, "a", "c")
-        await a.up.wait_stable(tag)
+        await a.member.wait_established()
+        group.crash(b.name)
+        tag = a.member.tcbroadcast(b"x")
+        a.member.evict("b")
+        await members_are(a.member, "a", "c")
+        await a.member.wait_stable(tag)
         late = await group.start("d", "c", cut=frozenset({"a"}))
         with pytest.raises(HandshakeError, match="is a witness and has no state"):
             await late.join()
@@ -146,42 +148,42 @@ async def test_two_regions_and_a_witness_survive_the_loss_of_one() -> None:
 @simulated
 async def test_a_joiner_whose_contact_dies_on_the_way_asks_another_member() -> None:
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
+        a, b, c = group.up.values()
         for n in range(40):
-            a.up.tcbroadcast(bytes([n]) * 100_000)
+            a.member.tcbroadcast(bytes([n]) * 100_000)
         await eventually(lambda: all(len(h.ledger.entries) == 40 for h in (a, b, c)))
         late = await group.start("d", "a", max_frame=64 * 1024)
 
         def kill(received: int, size: int) -> bool:
             assert 0 < received < size
-            a.die()
+            group.crash(a.name)
             return True
 
         late.on_copied = kill
         await late.join()
-        b.up.evict("a")
+        b.member.evict("a")
         for host in (b, c, late):
-            await members_are(host.up, "b", "c", "d")
+            await members_are(host.member, "b", "c", "d")
             assert len(host.ledger.entries) == 40
-        tag = late.up.tcbroadcast(b"in after all")
+        tag = late.member.tcbroadcast(b"in after all")
         await b.ledger.has(b"in after all")
-        await late.up.wait_stable(tag)
+        await late.member.wait_stable(tag)
 
 
 @simulated
 async def test_what_happens_while_the_state_is_copied_reaches_the_joiner() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
+        a, b = group.up.values()
         for n in range(40):
-            b.up.tcbroadcast(bytes([n]) * 50_000)
+            b.member.tcbroadcast(bytes([n]) * 50_000)
         await eventually(lambda: len(a.ledger.entries) == 40)
         late = await group.start("c", "a", max_frame=64 * 1024)
 
         def go_on(received: int, size: int) -> bool:
             assert 0 < received < size
             for n in range(10):
-                a.up.tcbroadcast(b"by a %d" % n)
-                b.up.tcbroadcast(b"by b %d" % n)
+                a.member.tcbroadcast(b"by a %d" % n)
+                b.member.tcbroadcast(b"by b %d" % n)
             return True
 
         late.on_copied = go_on
@@ -196,43 +198,43 @@ async def test_what_happens_while_the_state_is_copied_reaches_the_joiner() -> No
 async def test_a_contact_that_was_asked_and_is_cut_off_does_not_leave_two_members_behind() -> None:
     """The join goes out, the answer does not come; the second contact replaces the first id."""
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
+        a, b, c = group.up.values()
         late = await group.start("d", "a", max_frame=64 * 1024)
 
         async def cut() -> None:
-            while "d" not in a.up.members:
-                await a.up.changed()
+            while "d" not in a.member.members:
+                await a.member.changed()
             late.node.cut("a")
-            assert late.member is None, "the cut did not come in between"
+            assert not hasattr(late, "member"), "the cut did not come in between"
 
         for n in range(40):
-            a.up.tcbroadcast(bytes([n]) * 50_000)
+            a.member.tcbroadcast(bytes([n]) * 50_000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cut)
             await late.join()
         late.node.heal("a")
         for host in (a, b, c, late):
-            await members_are(host.up, "a", "b", "c", "d")
-        tag = late.up.tcbroadcast(b"one of me")
-        await late.up.wait_stable(tag)
+            await members_are(host.member, "a", "b", "c", "d")
+        tag = late.member.tcbroadcast(b"one of me")
+        await late.member.wait_stable(tag)
 
 
 @simulated
 async def test_a_second_founder_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """Each of the two groups would take the other's members for ended ones, and tell them so."""
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
+        a, b = group.up.values()
         stranger = await group.start("c", "a")
-        await stranger.found()
-        stranger.up.tcbroadcast(b"elsewhere")
-        tag = a.up.tcbroadcast(b"x")
+        stranger.found()
+        stranger.member.tcbroadcast(b"elsewhere")
+        tag = a.member.tcbroadcast(b"x")
         await b.ledger.has(b"x")
-        await a.up.wait_stable(tag)
+        await a.member.wait_stable(tag)
         await trio.sleep(60)
         for host in (a, b, stranger):
-            assert host.up.standing is Standing.MEMBER
+            assert host.member.standing is Standing.MEMBER
             assert (b"elsewhere" in host.ledger.payloads) is (host is stranger)
-        assert set(a.up.members) == set(b.up.members) == {"a", "b"}
+        assert set(a.member.members) == set(b.member.members) == {"a", "b"}
         said = [r.getMessage() for r in caplog.records if "groups are called" in r.getMessage()]
         assert 1 <= len(said) <= 6
 
@@ -241,9 +243,9 @@ async def test_a_second_founder_harms_nobody(caplog: pytest.LogCaptureFixture) -
 async def test_when_the_queue_of_a_link_is_full_a_member_still_finds_its_way_back() -> None:
     """What is said of groups cannot be repaired, so a link that loses it begins anew."""
     async with world("a", "b", queue_bytes=20_000) as group:
-        a, b = group.hosts.values()
+        a, b = group.up.values()
         for n in range(200):
-            a.up.tcbroadcast(bytes([n]) * 1000)
+            a.member.tcbroadcast(bytes([n]) * 1000)
         a.node.tell(a.node.links().up["b"], Known({"x": "mem:1"}))
         for host in (a, b):
             await eventually(lambda host=host: len(host.ledger.entries) == 200)
@@ -255,75 +257,75 @@ async def test_a_leaver_that_is_evicted_before_it_is_heard_comes_back_to_say_its
     None
 ):
     async with world("a", "b", "c") as group, trio.open_nursery() as nursery:
-        a, b, c = group.hosts.values()
-        group.cut("c")
-        c.up.tcbroadcast(b"last words")
-        nursery.start_soon(c.up.leave)
-        a.up.evict("c")
-        await members_are(a.up, "a", "b")
-        group.heal()
+        a, b, c = group.up.values()
+        group.network.cut("c")
+        c.member.tcbroadcast(b"last words")
+        nursery.start_soon(c.member.leave)
+        a.member.evict("c")
+        await members_are(a.member, "a", "b")
+        group.network.heal()
         await a.ledger.has(b"last words")
         for host in (a, b):
-            await members_are(host.up, "a", "b")
+            await members_are(host.member, "a", "b")
             await host.ledger.settled()
-        await eventually(lambda: c.up.standing is Standing.LEFT)
+        await eventually(lambda: c.member.standing is Standing.LEFT)
 
 
 @simulated
 async def test_after_a_mutual_forced_eviction_the_operator_names_the_side_that_goes_on() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
-        group.cut("b")
-        a.up.evict("b", force=True)
-        b.up.evict("a", force=True)
-        a.up.tcbroadcast(b"by a")
-        b.up.tcbroadcast(b"by b")
-        await members_are(a.up, "a")
-        await members_are(b.up, "b")
-        group.heal()
-        await eventually(lambda: a.up.standing is b.up.standing is Standing.DISPUTED)
+        a, b = group.up.values()
+        group.network.cut("b")
+        a.member.evict("b", force=True)
+        b.member.evict("a", force=True)
+        a.member.tcbroadcast(b"by a")
+        b.member.tcbroadcast(b"by b")
+        await members_are(a.member, "a")
+        await members_are(b.member, "b")
+        group.network.heal()
+        await eventually(lambda: a.member.standing is b.member.standing is Standing.DISPUTED)
         await trio.sleep(60)
         assert b.ledger.payloads == [b"by b"], "joined again without being told to"
-        b.up.surrender()
+        b.member.surrender()
         # What was stable on the side that gives up was forgotten there: nothing is sent again.
         for host in (a, b):
-            await members_are(host.up, "a", "b")
+            await members_are(host.member, "a", "b")
             await host.ledger.has(b"by a")
             await host.ledger.settled()
             assert host.ledger.payloads == [b"by a"]
-        assert b.up.standing is Standing.MEMBER
-        tag = b.up.tcbroadcast(b"one group")
-        await a.up.wait_delivered(tag, count=1)
-        await b.up.wait_stable(tag)
+        assert b.member.standing is Standing.MEMBER
+        tag = b.member.tcbroadcast(b"one group")
+        await a.member.wait_delivered(tag, count=1)
+        await b.member.wait_stable(tag)
 
 
 @simulated
 async def test_both_sides_say_that_they_are_in_dispute_also_where_only_one_has_used_force() -> None:
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
-        group.cut("c")
-        a.up.evict("c")
-        c.up.evict("a", "b", force=True)
-        await members_are(a.up, "a", "b")
-        await members_are(c.up, "c")
-        group.heal()
+        a, b, c = group.up.values()
+        group.network.cut("c")
+        a.member.evict("c")
+        c.member.evict("a", "b", force=True)
+        await members_are(a.member, "a", "b")
+        await members_are(c.member, "c")
+        group.network.heal()
         for host in (a, b, c):
-            await eventually(lambda host=host: host.up.standing is Standing.DISPUTED)
-        c.up.surrender()
+            await eventually(lambda host=host: host.member.standing is Standing.DISPUTED)
+        c.member.surrender()
         for host in (a, b, c):
-            await members_are(host.up, "a", "b", "c")
-            await eventually(lambda host=host: host.up.standing is Standing.MEMBER)
+            await members_are(host.member, "a", "b", "c")
+            await eventually(lambda host=host: host.member.standing is Standing.MEMBER)
 
 
 @simulated
 async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
+        a, b = group.up.values()
         c = await group.start("c", "a")
         member = c.member = await c.links.join("g")
         for host in (a, b, c):
-            await members_are(host.up, "a", "b", "c")
-        await a.up.wait_established()
+            await members_are(host.member, "a", "b", "c")
+        await a.member.wait_established()
         events: list[Event] = []
 
         async def take() -> None:
@@ -333,15 +335,15 @@ async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take)
             old = member.incarnation
-            group.cut("c")
+            group.network.cut("c")
             member.tcbroadcast(b"mine")
-            a.up.evict("c")
-            await members_are(a.up, "a", "b")
-            a.up.tcbroadcast(b"not told")
-            group.heal()
+            a.member.evict("c")
+            await members_are(a.member, "a", "b")
+            a.member.tcbroadcast(b"not told")
+            group.network.heal()
             await a.ledger.has(b"mine")
-            tag = b.up.tcbroadcast(b"told")
-            await b.up.wait_stable(tag)
+            tag = b.member.tcbroadcast(b"told")
+            await b.member.wait_stable(tag)
             nursery.cancel_scope.cancel()
         told = [e for e in events if isinstance(e, Evicted | Joined)]
         assert told == [Evicted(old), Joined(member.incarnation)]
@@ -357,15 +359,15 @@ async def test_a_replacement_gets_in_although_the_member_it_asks_has_just_come_b
     was lacking; and c's replacement asked b, and only b.
     """
     async with world("a", "b", "c", "d", "e") as group:
-        a = group.hosts["a"]
-        group.cut("b")
-        a.up.evict("b")
-        await members_are(a.up, "a", "c", "d", "e")
-        group.hosts["c"].die()
-        group.heal()
-        await members_are(a.up, "a", "b", "c", "d", "e")
+        a = group.up["a"]
+        group.network.cut("b")
+        a.member.evict("b")
+        await members_are(a.member, "a", "c", "d", "e")
+        group.crash("c")
+        group.network.heal()
+        await members_are(a.member, "a", "b", "c", "d", "e")
         new = await group.start("c", "b")
         await new.join(replace=True)
-        for host in group.hosts.values():
-            await members_are(host.up, "a", "b", "c", "d", "e")
+        for host in group.up.values():
+            await members_are(host.member, "a", "b", "c", "d", "e")
             await host.ledger.settled()

@@ -18,9 +18,9 @@ from crdtcast import (
     open_member,
 )
 from crdtcast.engine import Standing
+from crdtcast.testing import simulated
 from crdtcast.transport.options import format_address
 from tests.node.group_support import Ledger, members_are, world
-from tests.node.network import simulated
 
 
 class Giving(Ledger):
@@ -84,32 +84,32 @@ def test_a_contact_without_a_state_ends_and_the_joiner_is_told(
 @simulated
 async def test_a_joiner_of_a_contact_that_fails_gets_in_by_another() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
+        a, b = group.up.values()
         late = await group.start("c", "a")
         raised: list[Exception] = []
         a.node.ended = raised.append  # type: ignore[assignment, method-assign]
         a.ledger.get_state = fails  # type: ignore[method-assign]
         await late.join()
         assert [str(error) for error in raised] == ["an object of mine is broken"]
-        await members_are(b.up, "a", "b", "c")
+        await members_are(b.member, "a", "b", "c")
 
 
 @simulated
 async def test_a_joiner_that_fails_on_the_state_leaves_the_group() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
-        a.up.tcbroadcast(b"x")
+        a, b = group.up.values()
+        a.member.tcbroadcast(b"x")
         late = await group.start("c", "a")
         late.ledger = Refusing()
         with pytest.raises(ValueError, match="not a state that I know"):
             await late.join()
         for host in (a, b):
-            await members_are(host.up, "a", "b")
-        await a.up.wait_stable(a.up.tcbroadcast(b"nobody is waited for"))
+            await members_are(host.member, "a", "b")
+        await a.member.wait_stable(a.member.tcbroadcast(b"nobody is waited for"))
         # The name is free, and the links are whole.
         late.ledger = Ledger()
         await late.join()
-        await members_are(a.up, "a", "b", "c")
+        await members_are(a.member, "a", "b", "c")
 
 
 def test_one_that_failed_on_the_state_goes_on_from_its_journal_with_a_better_process(
@@ -184,9 +184,9 @@ def test_one_that_comes_back_and_fails_on_the_state_leaves_the_group_and_ends() 
 async def test_the_share_that_is_copied_never_falls() -> None:
     """Not by the admission that follows, nor by a second copy from another contact."""
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
+        a, b = group.up.values()
         for n in range(40):
-            a.up.tcbroadcast(bytes([n]) * 50_000)
+            a.member.tcbroadcast(bytes([n]) * 50_000)
         await b.ledger.has(*(bytes([n]) * 50_000 for n in range(40)))
         late = await group.start("c", "a", max_frame=64 * 1024)
         shares: list[float] = []
@@ -197,7 +197,7 @@ async def test_the_share_that_is_copied_never_falls() -> None:
                 assert 0 < received < size
                 late.node.cut("a")
                 for n in range(40):
-                    b.up.tcbroadcast(b"%d" % n * 50_000)
+                    b.member.tcbroadcast(b"%d" % n * 50_000)
             return False
 
         late.on_copied = note

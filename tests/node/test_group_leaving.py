@@ -4,8 +4,8 @@ import trio
 
 from crdtcast import Member
 from crdtcast.engine import Standing
+from crdtcast.testing import simulated
 from tests.node.group_support import world
-from tests.node.network import simulated
 
 
 @simulated
@@ -18,22 +18,22 @@ async def test_leave_is_done_while_all_others_go_on_writing() -> None:
                 member.tcbroadcast(b"x")
                 await trio.sleep(0.02)
 
-        b = group.hosts["b"].up
+        b = group.up["b"].member
         for name in "acde":
-            nursery.start_soon(write, group.hosts[name].up)
+            nursery.start_soon(write, group.up[name].member)
         await trio.sleep(5)
         b.tcbroadcast(b"last words")
         with trio.fail_after(30):
             await b.leave()
         for name in "acde":
-            await group.hosts[name].ledger.has(b"last words")
+            await group.up[name].ledger.has(b"last words")
         nursery.cancel_scope.cancel()
 
 
 @simulated
 async def test_all_leave_at_once_with_messages_under_way() -> None:
     async with world("a", "b", "c", "d", "e") as group, trio.open_nursery() as nursery:
-        for host in group.hosts.values():
-            host.up.tcbroadcast(host.name.encode())
-            nursery.start_soon(host.up.leave)
-    assert all(host.up.standing is Standing.LEFT for host in group.hosts.values())
+        for host in group.up.values():
+            host.member.tcbroadcast(host.name.encode())
+            nursery.start_soon(host.member.leave)
+    assert all(host.member.standing is Standing.LEFT for host in group.up.values())

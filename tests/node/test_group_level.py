@@ -5,14 +5,14 @@ import trio
 
 from crdtcast.engine import Span
 from crdtcast.exceptions import LocalProtocolError
+from crdtcast.testing import eventually, simulated
 from tests.node.group_support import world
-from tests.node.network import eventually, simulated
 
 
 @simulated
 async def test_level_waits_for_who_does_not_read_it_and_nobody_stops_writing() -> None:
     async with world("a", "b") as group:
-        a, b = (host.up for host in group.hosts.values())
+        a, b = (host.member for host in group.up.values())
         with pytest.raises(LocalProtocolError, match="not all members read it"):
             a.raise_level(2)
         for member in (a, b):

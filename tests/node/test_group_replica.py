@@ -25,7 +25,7 @@ from crdtcast.journal import MemoryJournal
 from crdtcast.testing import Disk, DiskJournal, Network, eventually, simulated
 
 from .boards import Likes, NewBoard, OldBoard
-from .regions import regions
+from .regions import agree, evict, members_are, regions, voting
 
 
 @simulated
@@ -41,14 +41,14 @@ async def test_what_was_durable_survives_the_loss_of_power() -> None:
                 batch.object("right", PNCounter).increment(1)
             await replica.wait_durable()
             await cart.add(f"perhaps {round_}")
-            await present.crash("a")
+            present.crash("a")
             replica = await present.start("a")
             assert replica.member.incarnation == before
             cart = replica.object("cart", AWSet)
             assert {f"durable {n}" for n in range(round_ + 1)} <= cart.value
             assert replica.object("right", PNCounter).value == round_ + 1
             assert replica.object("left", PNCounter).value == -round_ - 1
-        values = await present.agree()
+        values = await agree(present)
         assert values["cart"] == cart.value
 
 
@@ -84,10 +84,10 @@ async def test_all_crash_at_once_and_nothing_that_was_durable_is_lost() -> None:
             await replica.wait_durable()
         names = list(present.up)
         for name in names:
-            await present.crash(name)
+            present.crash(name)
         for name in names:
             await present.start(name)
-        assert (await present.agree())["cart"] == set(names)
+        assert (await agree(present))["cart"] == set(names)
 
 
 @simulated
@@ -96,11 +96,10 @@ async def test_one_that_has_lost_its_disk_takes_its_own_place() -> None:
         c = present.up["c"]
         await c.object("cart", AWSet).add("milk")
         await c.object("stock", BoundedCounter).increment(3)
-        await present.agree()
-        await present.crash("c")
-        present.disks["c"] = Disk()
+        await agree(present)
+        present.crash("c", Disk())
         c = await present.start("c", replace=True)
-        assert await present.agree() == {
+        assert await agree(present) == {
             "cart": {"milk"},
             "stock": c.object("stock", BoundedCounter).value,
         }
@@ -136,7 +135,7 @@ async def test_a_replica_joins_while_all_write_and_sees_batches_whole() -> None:
                 c = await present.start("c")
                 nursery.start_soon(watch, c)
                 writers.start_soon(pay, c)
-            await present.agree()
+            await agree(present)
             nursery.cancel_scope.cancel()
         assert len(seen) > 50 and set(seen) == {0}
 
@@ -149,8 +148,8 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
         a, c = present.up["a"], present.up["c"]
         await a.object("cart", AWSet).add_all(["milk", "tea"])
         await a.object("note", LWWRegister).assign("old")
-        await present.agree()
-        present.cut("c")
+        await agree(present)
+        present.network.cut("c")
         cart = c.object("cart", AWSet)
         await cart.remove("tea")
         await c.object("note", LWWRegister).assign("too late")
@@ -168,12 +167,12 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
             nursery.start_soon(wait, "replica", c.changed)
             nursery.start_soon(wait, "quiet", c.wait_quiet)
             nursery.start_soon(wait, "token", lambda: a.at_least(lost))
-            await present.evict("c")
+            await evict(present, "c")
             await a.object("note", LWWRegister).assign("new")
             await a.object("news", AWSet).add("x")
             await trio.sleep(1)
             assert not woken
-            present.cut()
+            present.network.heal()
             # It hears that it was evicted; what the group has by now has not come yet.
             while c.member.standing.can_send:
                 await c.member.changed()
@@ -192,7 +191,7 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
                 await c.member.ready()
             assert batch.tag is not None and batch.tag.dot.origin == c.member.incarnation
         assert sorted(woken) == ["object", "quiet", "replica", "token"]
-        values = await present.agree()
+        values = await agree(present)
         # What takes something away does so only where the group has not changed it since.
         assert values["cart"] == {"milk", "bread", "in a batch from before"}
         assert values["note"] == "new" and news.value == {"x"}
@@ -205,25 +204,25 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
 async def test_what_it_has_typed_into_a_large_text_is_where_it_typed_it(crashes: bool) -> None:
     async with regions("a", "b", "c") as present:
         await present.up["a"].object("text", SharedText).insert(0, "." * 200)
-        await present.agree()
-        present.cut("c")
+        await agree(present)
+        present.network.cut("c")
         c = present.up["c"]
         for at, character in enumerate("hello", 100):
             await c.object("text", SharedText).insert(at, character)
         await c.object("text", SharedText).delete(101)
         await present.up["a"].object("text", SharedText).delete(95, 10)
         await c.wait_durable()
-        await present.evict("c")
+        await evict(present, "c")
         if crashes:
-            await present.crash("c")
-            present.cut()
+            present.crash("c")
+            present.network.heal()
             await present.start("c")
-        present.cut()
-        assert (await present.agree())["text"] == "." * 95 + "hllo" + "." * 95
+        present.network.heal()
+        assert (await agree(present))["text"] == "." * 95 + "hllo" + "." * 95
         c = present.up["c"]
         assert c.machine.yielded == 0
         await c.object("cart", AWSet).add("milk")
-        await present.agree()
+        await agree(present)
         assert c.machine._left is None, "what it was is kept for ever"
 
 
@@ -233,13 +232,13 @@ async def test_one_that_is_evicted_with_its_contact_does_not_come_back_through_t
 ):
     async with regions("a", "b", "c", "d", "e") as present:
         a, b, d = (present.up[name] for name in "abd")
-        present.cut("a", "d")
+        present.network.cut("a", "d")
         b.member.evict("a")
         b.member.evict("d")
-        await present.members_are("b", "c", "e")
+        await members_are(present, "b", "c", "e")
         for name in ("b", "c", "e"):  # so that a does not hear of it
             a.member.cut(name)
-        present.cut()
+        present.network.heal()
         lives = {d.member.incarnation}
         while "b" not in d.member.members or len(d.member.members) != 4:
             await d.member.changed()
@@ -247,24 +246,24 @@ async def test_one_that_is_evicted_with_its_contact_does_not_come_back_through_t
             assert len(lives) < 10
         for name in ("b", "c", "e"):
             a.member.heal(name)
-        await present.agree()
+        await agree(present)
 
 
 @simulated
 async def test_a_token_of_somebody_unheard_of_is_waited_for() -> None:
     async with regions("a", "b") as present:
         b = present.up["b"]
-        present.cut("b")
+        present.network.cut("b")
         c = await present.start("c", join=present.up["a"].address)
         await c.object("cart", AWSet).add("milk")
         token = Token.parse(str(await c.token()))
         with trio.move_on_after(60) as scope:
             await b.at_least(token)
         assert scope.cancelled_caught, "b has never heard of c"
-        present.cut()
+        present.network.heal()
         await b.at_least(token)
         assert b.object("cart", AWSet).value == {"milk"}
-        await present.agree()
+        await agree(present)
 
 
 @simulated
@@ -279,17 +278,17 @@ async def test_whoever_compares_is_told_at_once_that_its_member_is_out() -> None
             outcomes.append((str(refusal.value), trio.current_time()))
 
         async with trio.open_nursery() as nursery:
-            present.cut("c")
+            present.network.cut("c")
             nursery.start_soon(verify, c)
-            await present.evict("c")
-            present.cut()
+            await evict(present, "c")
+            present.network.heal()
             await eventually(lambda: bool(outcomes))
             assert "from an eviction" in outcomes[0][0]
-            await present.agree()
-            present.cut("a")
+            await agree(present)
+            present.network.cut("a")
             nursery.start_soon(verify, b)
             await trio.sleep(1)
-            present.cut()
+            present.network.heal()
             await b.member.leave()
             await eventually(lambda: len(outcomes) == 2)
             assert "is no longer a member" in outcomes[1][0]
@@ -310,7 +309,7 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
         ]
         await b.object("cart", AWSet).add("milk")
         await b.wait_durable()
-        await present.crash("b")
+        present.crash("b")
         b = await present.start("b", types=[OldBoard])
         with pytest.raises(LocalProtocolError, match="upgrade it"):
             _ = b.object("board", OldBoard).value
@@ -321,18 +320,18 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
         b.upgrade(NewBoard, Likes)
         assert b.object("board", NewBoard).value == {"y", "z"}
         assert b.object("likes", Likes).value == 3
-        await present.agree()
+        await agree(present)
         # What was learned is known in all further states.
         c = await present.start("c", types=[NewBoard])
         c.require(Likes)
-        await present.members_are("a", "b", "c")
-        await present.voting()
-        present.cut("b")
+        await members_are(present, "a", "b", "c")
+        await voting(present)
+        present.network.cut("b")
         await b.object("likes", Likes).increment(2)
-        await present.evict("b")
-        present.cut()
+        await evict(present, "b")
+        present.network.heal()
         await b.member.ready()
-        assert (await present.agree())["likes"] == 5
+        assert (await agree(present))["likes"] == 5
         assert b.object("board", NewBoard).value == {"y", "z"}
 
 
@@ -340,21 +339,20 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
 async def test_own_operations_of_a_type_that_is_named_later_are_sent_again_then() -> None:
     async with regions("a", "b", "c") as present:
         c = present.up["c"]
-        present.cut("c")
+        present.network.cut("c")
         await c.object("likes", Likes).increment(3)
         await c.object("cart", AWSet).add("milk")
         await c.wait_durable()
-        await present.crash("c")
         # From a copy it joins anew, and sends again before the program has named its type.
-        present.disks["c"] = present.disks["c"].copied()
-        present.cut()
+        present.crash("c", present.disks["c"].copied())
+        present.network.heal()
         c = await present.start("c")
         await trio.sleep(60)
         assert c.machine.yielded == 0
         likes = c.object("likes", Likes)
         present.up["a"].require(Likes)
         present.up["b"].require(Likes)
-        assert await present.agree() == {"cart": {"milk"}, "likes": 3}
+        assert await agree(present) == {"cart": {"milk"}, "likes": 3}
         assert likes.value == 3
 
 
@@ -363,25 +361,25 @@ async def test_rights_outlive_a_crash_and_are_never_spent_twice() -> None:
     async with regions("a", "b", "c") as present:
         stock = present.up["c"].object("stock", BoundedCounter)
         await stock.increment(10)
-        await present.agree()
-        await present.crash("c")
+        await agree(present)
+        present.crash("c")
         c = await present.start("c")
         stock = c.object("stock", BoundedCounter)
         await stock.decrement(1)
-        await present.agree()
-        present.cut("c")
+        await agree(present)
+        present.network.cut("c")
         await stock.decrement(7)
         with pytest.raises(InvalidOperationError, match="has 2 of"):
             await stock.decrement(3)
-        await present.evict("c")
-        present.cut()
+        await evict(present, "c")
+        present.network.heal()
         with trio.fail_after(120):
             while c.member.parked is None or not c.member.standing.can_send:  # noqa: ASYNC110 (it is back for a moment only)
                 await trio.sleep(0.0005)
         # What it has spent is not sent again yet, so that the group's state has rights for 9.
         with pytest.raises(InvalidOperationError, match="has 0 of"):
             await stock.decrement(3)
-        assert (await present.agree())["stock"]["total"] == 2
+        assert (await agree(present))["stock"]["total"] == 2
 
 
 @simulated
@@ -411,13 +409,13 @@ async def test_one_that_leaves_says_so_to_all_who_wait_and_its_name_is_free_agai
             with pytest.raises(EndedError, match="open the replica again"):
                 await refused("cart")
         await present.stop("b")
-        await present.members_are("a")
+        await members_are(present, "a")
         # Of one that has left no counter is kept, and a token that names it is still understood.
         await present.up["a"].at_least(await b.token())
         b = await present.start("b")
         assert b.object("cart", AWSet).value == {"milk"}
         await b.object("cart", AWSet).remove("milk")
-        assert await present.agree() == {"cart": frozenset()}
+        assert await agree(present) == {"cart": frozenset()}
 
 
 async def forever(changed: Any) -> None:
@@ -465,19 +463,19 @@ async def test_one_that_fails_on_the_state_that_it_comes_back_to_keeps_what_it_h
         with pytest.raises(ZeroDivisionError, match="in a type"):
             async with open_replica("c", journal=DiskJournal(disk), **options) as c:
                 present.up["c"] = c
-                await present.members_are("a", "b", "c")
-                present.cut("c")
+                await members_are(present, "a", "b", "c")
+                present.network.cut("c")
                 await c.object("cart", AWSet).add("milk")
                 await c.wait_durable()
                 monkeypatch.setattr(c.machine, "set_state", fail)
-                await present.evict("c")
-                present.cut()
+                await evict(present, "c")
+                present.network.heal()
                 await trio.sleep(60)
         del present.up["c"]
-        assert (await present.agree()) == {}
+        assert (await agree(present)) == {}
         async with open_replica("c", journal=DiskJournal(disk), **options) as c:
             present.up["c"] = c
-            assert (await present.agree())["cart"] == {"milk"}
+            assert (await agree(present))["cart"] == {"milk"}
 
 
 @simulated

@@ -9,10 +9,10 @@ import trio
 from crdtcast import EndedError, Replica
 from crdtcast.datatypes import AWSet, LWWRegister, PNCounter
 from crdtcast.eventlog.check.check import check_logs
-from crdtcast.testing import eventually, simulated
+from crdtcast.testing import Cluster, eventually, simulated
 from tests.effort import seeds
 
-from .regions import Regions, regions
+from .regions import agree, regions
 
 NAMES = ("a", "b", "c")
 
@@ -20,12 +20,18 @@ NAMES = ("a", "b", "c")
 class Storm:
     """What happens, drawn from the seed of `present`. durable: the marks that must be there in the end."""
 
-    def __init__(self, present: Regions) -> None:
+    def __init__(self, present: Cluster[Replica]) -> None:
         self.present = present
         self.random = present.random
         self.durable: set[str] = set()
         self.crashes = self.evictions = self.restarts = self.refused = 0
+        self.parted: tuple[str, ...] = ()
         self._marks = 0
+
+    def cut(self, *names: str) -> None:
+        """Part these from all others, until another cut."""
+        self.parted = names
+        self.present.network.cut(*names)
 
     async def write(self, replica: Replica) -> None:
         """A mark, and one more on the counter: in one message."""
@@ -55,14 +61,14 @@ class Storm:
             case "pause":
                 await trio.sleep(self.random.choice([0.01, 0.3, 5]))
             case "cut":
-                present.cut(self.random.choice(NAMES))
+                self.cut(self.random.choice(NAMES))
             case "heal":
-                present.cut()
+                self.cut()
             case "crash" if len(up) > 1:
-                await present.crash(self.random.choice(up))
+                present.crash(self.random.choice(up))
                 self.crashes += 1
             case "start" if len(up) < len(NAMES):
-                present.cut()  # one that was evicted comes up when somebody lets it in
+                self.cut()  # one that was evicted comes up when somebody lets it in
                 await present.start(next(name for name in NAMES if name not in up))
                 self.restarts += 1
             case "evict":
@@ -73,7 +79,7 @@ class Storm:
         """If it is out of reach, and the others, two of three with a vote, know each other."""
         present = self.present
         is_gone = victim not in present.up
-        if present.parted != (victim,) and not (is_gone and not present.parted):
+        if self.parted != (victim,) and not (is_gone and not self.parted):
             return
         others = [
             present.up[name].member for name in NAMES if name != victim and name in present.up
@@ -92,11 +98,11 @@ class Storm:
 
     async def end(self) -> None:
         """All come back, and agree."""
-        self.present.cut()
+        self.cut()
         for name in NAMES:
             if name not in self.present.up:
                 await self.present.start(name)
-        values = await self.present.agree()
+        values = await agree(self.present)
         assert self.durable <= values.get("marks", set()), "something durable is lost"
         assert values.get("count", 0) == len(values.get("marks", ())), "torn, or twice"
         if not self.evictions:  # a removal may yield to what the group did meanwhile

@@ -8,9 +8,9 @@ import trio
 from crdtcast import CrdtcastError
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import Standing
+from crdtcast.testing import Cluster, eventually, simulated
 from tests.effort import seeds
-from tests.node.group_support import SimulatedHost, World, world
-from tests.node.network import PORTS, eventually, simulated
+from tests.node.group_support import LedgerHost, world
 
 STEPS = 60
 SPARE = "defgh"
@@ -19,7 +19,7 @@ SPARE = "defgh"
 class Storm:
     """One run: what happens is drawn from the seed."""
 
-    def __init__(self, group: World, seed: int, nursery: trio.Nursery) -> None:
+    def __init__(self, group: Cluster[LedgerHost], seed: int, nursery: trio.Nursery) -> None:
         self.group = group
         self.rng = random.Random(seed)
         self.nursery = nursery
@@ -31,12 +31,12 @@ class Storm:
         self.lost: set[bytes] = set()
         self.number = 0
 
-    def active(self) -> list[SimulatedHost]:
+    def active(self) -> list[LedgerHost]:
         return [
             host
-            for host in self.group.hosts.values()
+            for host in self.group.up.values()
             if host.name not in self.dead | self.leaving | self.joining
-            and host.up.standing is Standing.MEMBER
+            and host.member.standing is Standing.MEMBER
         ]
 
     async def step(self) -> None:
@@ -53,17 +53,17 @@ class Storm:
             for _ in range(self.rng.randint(1, 5)):
                 self.number += 1
                 payload = b"%s %d" % (host.name.encode(), self.number)
-                host.up.tcbroadcast(payload)
+                host.member.tcbroadcast(payload)
                 self.sent.add(payload)
 
     async def cut(self) -> None:
         if not self.away and (active := self.active()):
             self.away = {self.rng.choice(active).name}
-            self.group.cut(*self.away)
+            self.group.network.cut(*self.away)
 
     async def heal(self) -> None:
         self.away.clear()
-        self.group.heal()
+        self.group.network.heal()
 
     async def evict(self) -> None:
         """Only what is out of reach, and by others than itself, who are enough and known to all: no
@@ -71,19 +71,19 @@ class Storm:
         """
         gone = self.away | self.dead
         for host in self.active():
-            remaining = [m for m in host.up.engine.established if name_of(m) not in gone]
-            victims = [m for m in host.up.engine.members if name_of(m) in gone]
+            remaining = [m for m in host.member.engine.established if name_of(m) not in gone]
+            victims = [m for m in host.member.engine.members if name_of(m) in gone]
             for name in sorted(gone):
-                asked_for = {name_of(victim) for victim in host.up.engine.victims}
+                asked_for = {name_of(victim) for victim in host.member.engine.victims}
                 if (
                     host.name not in gone
-                    and name in host.up.members.keys() - asked_for
+                    and name in host.member.members.keys() - asked_for
                     and len(remaining) > len(victims)
                 ):
-                    host.up.evict(name)
+                    host.member.evict(name)
 
     async def join(self) -> None:
-        spare = [n for n in SPARE if n not in self.group.hosts]
+        spare = [n for n in SPARE if n not in self.group.disks]
         contacts = [host for host in self.active() if host.name not in self.away]
         if spare and contacts and not self.joining:
             name = spare[0]
@@ -99,7 +99,7 @@ class Storm:
             except CrdtcastError:  # its contact is dead or leaves; an operator names another one
                 await trio.sleep(1)
                 others = [other for other in self.active() if other is not host]
-                host.node.dial(("mem", PORTS[self.rng.choice(others).name]))
+                host.node.dial(self.rng.choice(others).address)
         self.joining.discard(name)
 
     async def leave(self) -> None:
@@ -109,14 +109,14 @@ class Storm:
             self.leaving.add(host.name)
             self.nursery.start_soon(self._leave, host)
 
-    async def _leave(self, host: SimulatedHost) -> None:
-        await host.up.leave()
-        host.die()
+    async def _leave(self, host: LedgerHost) -> None:
+        await host.member.leave()
+        self.group.crash(host.name)
 
     async def kill(self) -> None:
         active = [host for host in self.active() if host.name not in self.away]
         settled = all(
-            len(host.up.engine.established) == len(host.up.members) == len(active)
+            len(host.member.engine.established) == len(host.member.members) == len(active)
             for host in active
         )
         if len(active) > 3 and settled and not self.dead | self.away | self.joining:
@@ -124,11 +124,11 @@ class Storm:
             self.dead.add(host.name)
             prefix = host.name.encode() + b" "
             self.lost |= {payload for payload in self.sent if payload.startswith(prefix)}
-            host.die()
+            self.group.crash(host.name)
 
-    def alive(self) -> list[SimulatedHost]:
+    def alive(self) -> list[LedgerHost]:
         gone = self.dead | self.leaving
-        return [host for name, host in self.group.hosts.items() if name not in gone]
+        return [host for name, host in self.group.up.items() if name not in gone]
 
     def calm(self) -> bool:
         """All are members, and have and know the same."""
@@ -136,9 +136,9 @@ class Storm:
         names = {host.name for host in hosts}
         return (
             not self.joining
-            and all(host.up.standing is Standing.MEMBER for host in hosts)
-            and all(set(host.up.members) == names for host in hosts)
-            and all(host.up.engine.quiet and host.up.parked is None for host in hosts)
+            and all(host.member.standing is Standing.MEMBER for host in hosts)
+            and all(set(host.member.members) == names for host in hosts)
+            and all(host.member.engine.quiet and host.member.parked is None for host in hosts)
             and len({tuple(host.ledger.payloads) for host in hosts}) == 1
         )
 

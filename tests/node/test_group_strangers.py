@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Span
+from crdtcast.testing import simulated
 from crdtcast.wire.frames import Frame, Hello, KeepAlive, Named, Refusal, Welcome, encode
 from crdtcast.wire.group_frames import (
     Admit,
@@ -26,8 +27,8 @@ from crdtcast.wire.group_frames import (
 )
 from crdtcast.wire.offer_frames import Ask, Fetch, Offer, Part, Unable
 from tests.effort import examples
+from tests.node.fixed import incarnation
 from tests.node.group_support import members_are, world
-from tests.node.network import incarnation, simulated
 
 NUMBERS = st.sampled_from([1, 1, 1, 1, 0, 2])
 SPANS = st.sampled_from([Span(1, 1), Span(1, 3), Span(2, 2)])
@@ -101,8 +102,8 @@ def test_a_linked_stranger_disturbs_nobody(
     @simulated
     async def meet() -> None:
         async with world("a", "c") as group:
-            a, c = group.hosts.values()
-            await a.up.wait_established()
+            a, c = group.up.values()
+            await a.member.wait_established()
             said: list[Any] = [
                 Hello(
                     group="links",
@@ -116,9 +117,11 @@ def test_a_linked_stranger_disturbs_nobody(
                     1,
                     "g",
                     data.draw(st.none() | st.just(incarnation("b"))),
-                    data.draw(st.just(a.up.channel.group_id) | st.just("")),
+                    data.draw(st.just(a.member.channel.group_id) | st.just("")),
                 ),
-                *data.draw(st.lists(frames(a.up.incarnation, a.up.channel.group_id), max_size=8)),
+                *data.draw(
+                    st.lists(frames(a.member.incarnation, a.member.channel.group_id), max_size=8)
+                ),
             ]
             near, far = trio.testing.memory_stream_pair()
             async with trio.open_nursery() as nursery:
@@ -127,12 +130,12 @@ def test_a_linked_stranger_disturbs_nobody(
                 await trio.testing.wait_all_tasks_blocked()
                 if hangs_up:
                     await near.aclose()
-            if "b" in a.up.members:
-                a.up.evict("b")  # it was let in, and is gone
-            await members_are(a.up, "a", "c")
-            tag = a.up.tcbroadcast(b"x")
+            if "b" in a.member.members:
+                a.member.evict("b")  # it was let in, and is gone
+            await members_are(a.member, "a", "c")
+            tag = a.member.tcbroadcast(b"x")
             await c.ledger.has(b"x")
-            await a.up.wait_stable(tag)
+            await a.member.wait_stable(tag)
 
     with caplog.at_level(logging.ERROR):
         meet()

@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from crdtcast.exceptions import TransitionError
+from crdtcast.testing import eventually, simulated
 from crdtcast.transport.peers import TRANSITIONS, LinkEvent, LinkLife, LinkPhase
-from tests.node.network import PORTS, Member, eventually, group, simulated
+from tests.node.fixed import PORTS, Member, at, group
 
 B, C = PORTS["b"], PORTS["c"]
 NOBODY = 1
@@ -52,7 +53,7 @@ class Attempts:
         except trio.Cancelled:  # it took too long
             self._waiting.remove(attempt)
             raise
-        return await self._connect(host, *attempt[1])
+        return await self._connect("127.0.0.1", *attempt[1])
 
     async def next(self, count: int = 1) -> None:
         """Return when so many are under way."""
@@ -88,12 +89,12 @@ class Pair:
 
     async def is_dialling(self) -> None:
         """`a` dials `b`, and does not get there yet."""
-        self.a.node.set_address("b", ("mem", B))
+        self.a.node.set_address("b", at("b"))
         await self.attempts.next()
 
     async def is_linked_by_b(self) -> None:
         """`b` was faster."""
-        self.b.node.set_address("a", ("mem", PORTS["a"]))
+        self.b.node.set_address("a", at("a"))
         await self.comes_to(LinkPhase.UP)
 
     async def is_lost(self) -> None:

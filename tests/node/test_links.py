@@ -10,10 +10,14 @@ from crdtcast.causality.tags import Dot
 from crdtcast.engine import Engine, EngineState
 from crdtcast.fixed.node import Node
 from crdtcast.group.running import running
+from crdtcast.testing import Network, eventually, simulated
 from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.frames import FrameKind
 from tests.effort import seeds
-from tests.node.network import Member, Network, eventually, group, incarnation, make, simulated
+from tests.node.fixed import Member, at, black_hole, group, incarnation, make
+
+SLOW = 16 * 1024 / 0.02
+"""Bytes a second."""
 
 
 def all_linked(members: dict[str, Member]) -> bool:
@@ -103,9 +107,9 @@ async def test_crossing_connections_settle_on_one(seed: int) -> None:
                     twin = members[peer].node.links().up[name]
                     assert link.number == twin.number, f"seed {seed}: two connections are up"
             # Break all connections at both ends at once, so that both sides dial again.
-            for _, _, near, far in network.streams:
-                await rng.choice((near, far)).aclose()
-            network.streams.clear()
+            for name in rng.sample(list(members), 2):
+                network.cut(name)
+            network.heal()
         members["a"].send(b"still one group")
         await eventually(lambda: all(len(m.stable) == 1 for m in members.values()))
 
@@ -116,7 +120,7 @@ async def test_a_silent_peer_is_noticed_after_three_intervals_and_dialled_again(
         await eventually(lambda: all_linked(members))
         a, b = members.values()
         old = a.node.links().up["b"]
-        network.black_hole()
+        black_hole(network)
         a.send(b"into the black hole")
         began = trio.current_time()
         await eventually(lambda: old.closed is not None)
@@ -136,8 +140,8 @@ async def test_a_link_that_works_one_way_only_is_noticed_by_both_after_three_int
         speaker = "b" if deaf == "a" else "a"
         ends = [members[deaf].node.links().up[speaker], members[speaker].node.links().up[deaf]]
         bystander = members["c"].node.links().up[speaker]
-        network.streams = [s for s in network.streams if {s[0], s[1]} == {"a", "b"}]
-        network.black_hole(deaf=deaf)
+        network.silence(speaker, deaf)
+        network.heal()
         began = trio.current_time()
         members[speaker].send(b"unheard at first")
         await eventually(lambda: ends[0].closed is not None)
@@ -156,7 +160,7 @@ async def test_a_half_open_link_gives_way_to_the_new_connection(lost_by: str) ->
     async with group("a", "b", keepalive_interval=1200.0) as (network, members):
         await eventually(lambda: all_linked(members))
         await trio.sleep(5)
-        network.black_hole()
+        black_hole(network)
         other = "b" if lost_by == "a" else "a"
         stale = members[other].node.links().up[lost_by]
         members[lost_by].node.links().up[other].close("lost")
@@ -178,10 +182,9 @@ async def test_a_peer_that_only_starts_later_is_no_trouble_yet(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    async with (
-        trio.open_nursery() as nursery,
-        running((a := make(Network(nursery), "a", {"a", "b"})).node),
-    ):
+    with Network():
+        a = make("a", {"a", "b"})
+    async with running(a.node):
         await trio.sleep(2)
         assert not caplog.records
         assert a.node.status()["b"].error
@@ -190,7 +193,7 @@ async def test_a_peer_that_only_starts_later_is_no_trouble_yet(
 
 @simulated
 async def test_addresses_without_names_are_enough_to_dial() -> None:
-    peers = [("mem", 9001), ("mem", 9003)]
+    peers = [at("a"), at("c")]
     async with group("a", "b", "c", more={"b": {"peers": peers}}) as (_, members):
         await eventually(lambda: all_linked(members))
         await eventually(lambda: set(members["b"].node.status()) == {"a", "c"})
@@ -204,7 +207,7 @@ async def test_an_address_may_be_told_later() -> None:
     async with group("a", "b", peers={}) as (network, members):
         await trio.sleep(10)
         assert network.dialled == []
-        members["b"].node.set_address("a", ("mem", 9001))
+        members["b"].node.set_address("a", at("a"))
         await eventually(lambda: all_linked(members))
 
 
@@ -261,11 +264,9 @@ async def test_an_error_of_the_application_ends_the_node_as_it_is() -> None:
     def failing() -> None:
         raise KeyError("the application's")
 
-    async with trio.open_nursery() as nursery:
-        member = make(Network(nursery), "a", {"a", "b"}, node={"on_work": failing})
-        with pytest.raises(KeyError, match="application"):
-            async with running(member.node):
-                await trio.sleep(60)
+    with Network(), pytest.raises(KeyError, match="application"):
+        async with running(make("a", {"a", "b"}, node={"on_work": failing}).node):
+            await trio.sleep(60)
 
 
 @simulated
@@ -315,7 +316,7 @@ async def test_batches_grow_with_the_load() -> None:
 async def test_a_peer_that_does_not_take_delays_nobody_and_is_repaired() -> None:
     """Back-pressure from end to end: slow reads, bounded queues, drops, repair."""
     limits = {"queue_bytes": 20_000, "backlog_bytes": 10_000}
-    async with group("a", "b", "c", bounded=True, **limits) as (_, members):
+    async with group("a", "b", "c", buffer_bytes=0, **limits) as (_, members):
         await eventually(lambda: all_linked(members))
         a, b, c = members.values()
         c.taking = False
@@ -411,32 +412,15 @@ def make_idle() -> Node:
     return Node(NodeOptions(name="a", listen=("127.0.0.1", 0)), Engine("a.1", {"a"}))
 
 
-class SlowReceiver(trio.abc.ReceiveStream):
-    """16 KiB at most in each `seconds`."""
-
-    def __init__(self, inner: trio.abc.ReceiveStream, seconds: float) -> None:
-        self._inner = inner
-        self._seconds = seconds
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        await trio.sleep(self._seconds)
-        return bytes(await self._inner.receive_some(max_bytes))
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 @simulated
 async def test_a_large_message_on_a_slow_link_does_not_end_it() -> None:
-    async with group("a", "b", bounded=True, keepalive_interval=0.5, digest_interval=0.1) as (
+    async with group("a", "b", buffer_bytes=0, keepalive_interval=0.5, digest_interval=0.1) as (
         network,
         members,
     ):
         await eventually(lambda: all_linked(members))
         a, b = members.values()
-        for _, _, near, far in network.streams:
-            near.receive_stream = SlowReceiver(near.receive_stream, 0.02)
-            far.receive_stream = SlowReceiver(far.receive_stream, 0.02)
+        network.line("a", "b").bytes_per_second = SLOW
         links = a.node.links().up["b"], b.node.links().up["a"]
         before = trio.current_time()
         payload = random.Random(5).randbytes(8 << 20)
@@ -453,12 +437,10 @@ async def test_a_large_message_on_a_slow_link_does_not_end_it() -> None:
 
 @simulated
 async def test_a_large_message_that_a_link_has_lost_is_repaired() -> None:
-    async with group("a", "b", bounded=True, keepalive_interval=0.5) as (network, members):
+    async with group("a", "b", buffer_bytes=0, keepalive_interval=0.5) as (network, members):
         await eventually(lambda: all_linked(members))
         a, b = members.values()
-        for _, _, near, far in network.streams:
-            near.receive_stream = SlowReceiver(near.receive_stream, 0.02)
-            far.receive_stream = SlowReceiver(far.receive_stream, 0.02)
+        network.line("a", "b").bytes_per_second = SLOW
         payload = random.Random(6).randbytes(4 << 20)
         a.send(payload)
         await trio.sleep(1)

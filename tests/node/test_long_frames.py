@@ -3,13 +3,10 @@
 import pytest
 import trio
 
+from crdtcast.testing import eventually, simulated
 from crdtcast.wire import compression
 from crdtcast.wire.frames import FrameKind
-from tests.node.network import (
-    eventually,
-    group,
-    simulated,
-)
+from tests.node.fixed import group
 
 NAMES = ("a", "b", "c")
 

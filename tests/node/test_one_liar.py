@@ -11,31 +11,31 @@ from crdtcast.causality.tags import Dot
 from crdtcast.engine.operations import Cut, How, Sweep, encode
 from crdtcast.engine.views import Ballot, Views
 from crdtcast.group.status import as_json, status
+from crdtcast.testing import Cluster, eventually, simulated
 from crdtcast.wire.frames import FrameKind, framed
 from crdtcast.wire.group_frames import MAX_KNOWN, Here, Known
-from tests.node.group_support import World, world
-from tests.node.network import eventually, simulated
+from tests.node.group_support import LedgerHost, world
 
 
-async def talking(group: World) -> None:
-    for host in group.hosts.values():
-        await host.up.wait_established()
-        host.up.tcbroadcast(host.name.encode())
-    for host in group.hosts.values():
+async def talking(group: Cluster[LedgerHost]) -> None:
+    for host in group.up.values():
+        await host.member.wait_established()
+        host.member.tcbroadcast(host.name.encode())
+    for host in group.up.values():
         await host.ledger.has(b"a", b"b", b"c")
         await host.ledger.settled()
 
 
-async def assert_only_its_link_ends(group: World) -> None:
-    a, b = group.hosts["a"], group.hosts["b"]
-    await eventually(lambda: bool(status(a.up.channel).blamed))
-    (blame,) = as_json(status(a.up.channel))["blamed"]
+async def assert_only_its_link_ends(group: Cluster[LedgerHost]) -> None:
+    a, b = group.up["a"], group.up["b"]
+    await eventually(lambda: bool(status(a.member.channel).blamed))
+    (blame,) = as_json(status(a.member.channel))["blamed"]
     assert blame["name"] == "c" and blame["times"] >= 1
     assert blame["incarnation"] in blame["text"]
-    a.up.tcbroadcast(b"still here")
+    a.member.tcbroadcast(b"still here")
     await b.ledger.has(b"still here")
     assert "b" in a.node.links().up
-    assert not status(b.up.channel).blamed
+    assert not status(b.member.channel).blamed
 
 
 @simulated
@@ -45,7 +45,7 @@ async def test_what_cannot_be_ends_the_link_of_its_sender_only(
     caplog.set_level(logging.ERROR)
     async with world("a", "b", "c") as group:
         await talking(group)
-        a, c = group.hosts["a"].up, group.hosts["c"].up
+        a, c = group.up["a"].member, group.up["c"].member
         before = a.channel.shared.links().up["c"]
         c.channel.send_to(["a"], Digest(DigestKind.NEWS, {a.incarnation: 99}))
         await eventually(lambda: before.closed is not None)
@@ -66,12 +66,12 @@ async def test_what_cannot_be_ends_the_link_of_its_sender_only(
 async def test_bytes_that_are_no_frame_name_their_sender_in_the_status_too(body: bytes) -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
-        a, c = group.hosts["a"], group.hosts["c"]
+        a, c = group.up["a"], group.up["c"]
         before = a.node.links().up["c"]
         c.node.links().up["a"].offer(FrameKind.MESSAGE, framed(body))
         await eventually(lambda: before.closed is not None)
         await assert_only_its_link_ends(group)
-        assert not status(c.up.channel).blamed
+        assert not status(c.member.channel).blamed
 
 
 @simulated
@@ -79,7 +79,7 @@ async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixtur
     """A sweep with a cut that cannot be, and that waits for a message of b."""
     async with world("a", "b", "c") as group:
         await talking(group)
-        a, b, c = (group.hosts[name].up for name in "abc")
+        a, b, c = (group.up[name].member for name in "abc")
         kind, payload = encode(Sweep(((b.incarnation, Cut(10**9, How.EVICTED)),)))
         me = c.incarnation
         dot = Dot(me, a.engine.vector[me] + 1)
@@ -98,7 +98,7 @@ async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixtur
 async def test_ballot_that_cannot_be_ends_the_link_of_who_passes_it_on() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
-        a, c = (group.hosts[name].up for name in "ac")
+        a, c = (group.up[name].member for name in "ac")
         record = a.engine.state().record
         assert record is not None
         view = a.engine.view
@@ -120,7 +120,7 @@ async def test_what_may_come_of_another_ones_lie_is_a_warning(
     caplog.set_level(logging.WARNING)
     async with world("a", "b", "c", "d") as group:
         await talking(group)
-        a, c, d = (group.hosts[name].up for name in "acd")
+        a, c, d = (group.up[name].member for name in "acd")
         engine, me, victim = a.engine, c.incarnation, d.incarnation
         link = a.channel.shared.links().up["c"]
         cut = Cut(engine.vector[victim], How.EVICTED)
@@ -138,7 +138,7 @@ async def test_what_may_come_of_another_ones_lie_is_a_warning(
 async def test_names_that_a_peer_makes_up_take_no_place_of_those_who_are_there() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
-        a, c = group.hosts["a"].node, group.hosts["c"].node
+        a, c = group.up["a"].node, group.up["c"].node
         for some in range(3):
             names = {f"x{some}-{n}": "nowhere:1" for n in range(MAX_KNOWN)}
             c.tell(c.links().up["a"], Known(names))
@@ -149,16 +149,16 @@ async def test_names_that_a_peer_makes_up_take_no_place_of_those_who_are_there()
         # What it tells others is still a frame.
         a.links().up["b"].close("so that it begins anew")
         await eventually(lambda: "b" in a.links().up)
-        group.hosts["b"].up.tcbroadcast(b"again")
-        await group.hosts["a"].ledger.has(b"again")
+        group.up["b"].member.tcbroadcast(b"again")
+        await group.up["a"].ledger.has(b"again")
 
 
 @simulated
 async def test_a_peer_is_in_so_many_groups_at_most() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
-        a, c = group.hosts["a"].node, group.hosts["c"].node
-        link, incarnation = a.links().up["c"], group.hosts["c"].up.incarnation
+        a, c = group.up["a"].node, group.up["c"].node
+        link, incarnation = a.links().up["c"], group.up["c"].member.incarnation
         for number in range(10, 20_000):
             c.tell(c.links().up["a"], Here(number, f"g{number}", incarnation))
             if number % 500 == 0:
@@ -172,12 +172,12 @@ async def test_a_peer_is_in_so_many_groups_at_most() -> None:
 async def test_groups_that_are_over_count_no_more() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
-        a, c = group.hosts["a"].node, group.hosts["c"].node
+        a, c = group.up["a"].node, group.up["c"].node
         link = a.links().up["c"]
         for number in range(10, 12_000):
             c.tell(c.links().up["a"], Here(number, f"g{number}", None))
             if number % 500 == 0:
                 await trio.sleep(0.01)
-        group.hosts["c"].up.tcbroadcast(b"still here")
-        await group.hosts["a"].ledger.has(b"still here")
+        group.up["c"].member.tcbroadcast(b"still here")
+        await group.up["a"].ledger.has(b"still here")
         assert link.closed is None

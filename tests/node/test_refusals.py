@@ -8,12 +8,14 @@ import pytest
 import trio
 import trio.testing
 
+from crdtcast.engine import Engine
 from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.group.running import running
+from crdtcast.testing import eventually, simulated
 from crdtcast.transport.options import NodeOptions
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.frames import Hello, Refusal, encode
-from tests.node.network import PORTS, eventually, group, incarnation, live, make, simulated
+from tests.node.fixed import PORTS, at, group, incarnation, live, make
 
 
 def lines(caplog: pytest.LogCaptureFixture, words: str, level: int = logging.WARNING) -> list[str]:
@@ -29,19 +31,21 @@ async def meets(
     """
     async with group("a", "b") as (network, members):
         await eventually(lambda: members["a"].linked() == {"b"})
-        async with trio.open_nursery() as nursery:
-            options = {"name": "c", "names": {"a", "b", "c"}, "life": 5, **stranger}
-            newcomer = make(network, **options)
-            # a and b keep their places under the ports
-            network.members[PORTS["a"]] = members["a"]
-            network.members[PORTS["b"]] = members["b"]
-            await nursery.start(live, newcomer)
+        elsewhere = "127.0.0.1", 9999
+        options: dict[str, Any] = {
+            "name": "c",
+            "names": {"a", "b", "c"},
+            "life": 5,
+            "listen": elsewhere,
+        }
+        options |= stranger
+        before = len(network.dialled)
+        async with running(make(**options).node):
             await trio.sleep(seconds)
-            nursery.cancel_scope.cancel()
         members["a"].send(b"unaffected")
         await eventually(lambda: len(members["b"].stable) == 1)
         assert members["a"].linked() == {"b"}
-        dialled = [d for d in network.dialled if d[0] == options["name"]]
+        dialled = [d for d in network.dialled[before:] if d[0] == options["name"]]
         return len(lines(caplog, words)), len(dialled)
 
 
@@ -113,7 +117,7 @@ async def test_a_name_that_is_no_member(caplog: pytest.LogCaptureFixture) -> Non
 async def test_a_name_used_twice_by_a_member_and_its_peer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    peers = {"b": ("mem", PORTS["a"])}
+    peers = {"b": at("a")}
     said, dialled = await meets(
         caplog, "two nodes are called 'a'", name="a", names={"a", "b"}, peers=peers
     )
@@ -123,7 +127,7 @@ async def test_a_name_used_twice_by_a_member_and_its_peer(
 
 @simulated
 async def test_a_name_that_another_live_process_has(caplog: pytest.LogCaptureFixture) -> None:
-    peers = {"a": ("mem", PORTS["a"])}
+    peers = {"a": at("a")}
     said, dialled = await meets(
         caplog, "the name 'b' is in use", name="b", names={"a", "b"}, peers=peers
     )
@@ -133,7 +137,8 @@ async def test_a_name_that_another_live_process_has(caplog: pytest.LogCaptureFix
 
 @simulated
 async def test_the_own_address_among_the_peers(caplog: pytest.LogCaptureFixture) -> None:
-    async with group("a", "b", more={"a": {"peers": {"b": ("mem", PORTS["a"])}}}) as (network, _):
+    own = {"listen": ("0.0.0.0", PORTS["a"]), "peers": {"b": at("a")}}
+    async with group("a", "b", more={"a": own}) as (network, _):
         await trio.sleep(120)
         assert len(lines(caplog, "its own address from its peers")) == 1
         assert len([d for d in network.dialled if d == ("a", "a")]) <= 10
@@ -141,7 +146,7 @@ async def test_the_own_address_among_the_peers(caplog: pytest.LogCaptureFixture)
 
 @simulated
 async def test_another_node_at_a_peer_s_address(caplog: pytest.LogCaptureFixture) -> None:
-    wrong = {"peers": {"b": ("mem", PORTS["c"]), "c": None}}
+    wrong = {"peers": {"b": at("c"), "c": None}}
     silent = {"peers": {"a": None, "c": None}}
     async with group("a", "b", "c", more={"a": wrong, "b": silent}) as (_, members):
         await trio.sleep(120)
@@ -152,12 +157,12 @@ async def test_another_node_at_a_peer_s_address(caplog: pytest.LogCaptureFixture
 
 @simulated
 async def test_a_superseded_incarnation_ends_its_node_with_one_clear_error() -> None:
-    async with group("a", "b", more={"a": {"peers": {"b": None}}}) as (network, members):
-        members["b"].node.replace_engine(make(network, "b", {"a", "b"}, life=9).engine)
+    async with group("a", "b", more={"a": {"peers": {"b": None}}}) as (_, members):
+        members["b"].node.replace_engine(Engine(incarnation("b", 9), {"a", "b"}))
         await eventually(lambda: members["a"].linked() == {"b"})
         members["b"].node.stop()
         await eventually(lambda: members["a"].linked() == set())
-        zombie = make(network, "b", {"a", "b"}, life=3)
+        zombie = make("b", {"a", "b"}, life=3)
         with pytest.raises(SupersededError, match="newer incarnation of that name is known"):
             async with running(zombie.node):
                 await trio.sleep(60)
@@ -165,24 +170,18 @@ async def test_a_superseded_incarnation_ends_its_node_with_one_clear_error() -> 
 
 @simulated
 async def test_the_higher_fence_epoch_takes_over_and_the_lower_one_stops() -> None:
-    dials_a = {"peers": {"a": ("mem", PORTS["a"])}}
-    async with group("a") as (network, _):
-        pass
-    async with trio.open_nursery() as nursery:
-        from tests.node.network import Network
-
-        network = Network(nursery)
-        a = make(network, "a", {"a", "b"}, peers={"b": None})
-        await nursery.start(live, a)
-        old = make(network, "b", {"a", "b"}, node={"fence_epoch": 1}, **dials_a)
-        new = make(network, "b", {"a", "b"}, node={"fence_epoch": 2}, **dials_a)
-        with pytest.raises(SupersededError, match="fence epoch 2 is above its 1"):
-            async with running(old.node):
-                await eventually(lambda: a.linked() == {"b"})
-                await nursery.start(live, new)
-                await trio.sleep(60)
-        assert a.node.links().up["b"].peer.fence == 2
-        nursery.cancel_scope.cancel()
+    async with group("a", names={"a", "b"}, peers={"b": None}) as (_, members):
+        a = members["a"]
+        old = make("b", {"a", "b"}, node={"fence_epoch": 1})
+        new = make("b", {"a", "b"}, node={"fence_epoch": 2}, listen=("127.0.0.1", 9999))
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(SupersededError, match="fence epoch 2 is above its 1"):
+                async with running(old.node):
+                    await eventually(lambda: a.linked() == {"b"})
+                    await nursery.start(live, new)
+                    await trio.sleep(60)
+            assert a.node.links().up["b"].peer.fence == 2
+            nursery.cancel_scope.cancel()
 
 
 @simulated

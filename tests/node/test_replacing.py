@@ -4,16 +4,17 @@ import pytest
 
 from crdtcast import HandshakeError
 from crdtcast.causality.member_id import base_of
+from crdtcast.testing import eventually, simulated
+from tests.node.fixed import incarnation
 from tests.node.group_support import members_are, world
-from tests.node.network import eventually, incarnation, simulated
 
 
 @simulated
 async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
-        await a.up.wait_established()
-        b.up.tcbroadcast(b"said before")
+        a, b = group.up.values()
+        await a.member.wait_established()
+        b.member.tcbroadcast(b"said before")
         await a.ledger.has(b"said before")
         late = await group.start("d", "a")
         with pytest.raises(HandshakeError, match="a still hears b: stop it before another node"):
@@ -22,12 +23,12 @@ async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> No
             await late.join(replaces=["x", incarnation("d")])
         with pytest.raises(HandshakeError, match="a still hears a"):
             await late.join(replaces=["a"])
-        b.die()
-        await eventually(lambda: "b" not in a.up.links())
+        group.crash(b.name)
+        await eventually(lambda: "b" not in a.member.links())
         # No majority is needed: whoever takes b's place stands for it.
         await late.join(replaces=["b"])
         for host in (a, late):
-            await members_are(host.up, "a", "d")
+            await members_are(host.member, "a", "d")
             await host.ledger.has(b"said before")
             await host.ledger.settled()
 
@@ -35,32 +36,32 @@ async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> No
 @simulated
 async def test_several_may_be_replaced_and_the_own_name_may_be_nobodys() -> None:
     async with world("a", "b", "c") as group:
-        a, b, c = group.hosts.values()
-        await a.up.wait_established()
-        b.die()
-        c.die()
-        await eventually(lambda: not a.up.links().keys() & {"b", "c"})
+        a, b, c = group.up.values()
+        await a.member.wait_established()
+        group.crash(b.name)
+        group.crash(c.name)
+        await eventually(lambda: not a.member.links().keys() & {"b", "c"})
         late = await group.start("d", "a")
-        await late.join(replaces=["b", c.up.incarnation], replace=True)
+        await late.join(replaces=["b", c.member.incarnation], replace=True)
         for host in (a, late):
-            await members_are(host.up, "a", "d")
-        await a.up.wait_stable(a.up.tcbroadcast(b"x"))
+            await members_are(host.member, "a", "d")
+        await a.member.wait_stable(a.member.tcbroadcast(b"x"))
 
 
 @simulated
 async def test_who_is_in_already_and_does_not_know_it_may_say_the_same_again() -> None:
     async with world("a", "b") as group:
-        a, b = group.hosts.values()
-        await a.up.wait_established()
-        b.die()
-        await eventually(lambda: "b" not in a.up.links())
+        a, b = group.up.values()
+        await a.member.wait_established()
+        group.crash(b.name)
+        await eventually(lambda: "b" not in a.member.links())
         first = await group.start("d", "a")
         await first.join(replaces=["b"])
-        await eventually(lambda: a.up.engine.quiet)
-        first.die()
-        await eventually(lambda: "d" not in a.up.links())
+        await eventually(lambda: a.member.engine.quiet)
+        group.crash(first.name)
+        await eventually(lambda: "d" not in a.member.links())
         again = await group.start("d", "a")
         with pytest.raises(HandshakeError, match="cannot replace b: not a member"):
             await again.join(replaces=["b"])
-        await again.join(replaces=["b", base_of(first.up.incarnation)])
-        await members_are(a.up, "a", "d")
+        await again.join(replaces=["b", base_of(first.member.incarnation)])
+        await members_are(a.member, "a", "d")

@@ -7,14 +7,14 @@ import trio
 
 from crdtcast.group import join_client, join_server
 from crdtcast.group.join_client import Joining, Wish
+from crdtcast.testing import simulated
 from crdtcast.transport.link import Link
 from crdtcast.wire.offers import ContactLostError
 from crdtcast.wire.state import JoinerEntry
-from tests.node.group_support import SimulatedHost, members_are, world
-from tests.node.network import simulated
+from tests.node.group_support import LedgerHost, members_are, world
 
 
-def breaks_at(late: SimulatedHost, shares: list[int], *at: int, more: Any = None) -> None:
+def breaks_at(late: LedgerHost, shares: list[int], *at: int, more: Any = None) -> None:
     """Close the link with the contact when so many parts are here."""
 
     def note(received: int, size: int) -> bool:
@@ -32,8 +32,8 @@ def breaks_at(late: SimulatedHost, shares: list[int], *at: int, more: Any = None
 @simulated
 async def test_a_copy_goes_on_where_the_link_broke() -> None:
     async with world("a", "b") as group:
-        hosts = list(group.hosts.values())
-        a, b = (host.up for host in hosts)
+        hosts = list(group.up.values())
+        a, b = (host.member for host in hosts)
         payloads = [bytes([n]) * 50_000 for n in range(40)]
         for payload in payloads:
             a.tcbroadcast(payload)
@@ -56,8 +56,8 @@ async def test_a_copy_goes_on_where_the_link_broke() -> None:
         assert shares == sorted(set(shares)), "parts were fetched twice"
         await late.ledger.has(*payloads, b"meanwhile")
         assert len(late.ledger.entries) == 42
-        for host in group.hosts.values():
-            await members_are(host.up, "a", "b", "c")
+        for host in group.up.values():
+            await members_are(host.member, "a", "b", "c")
 
 
 @simulated
@@ -66,12 +66,12 @@ async def test_one_for_whom_too_much_has_happened_copies_again(
 ) -> None:
     monkeypatch.setattr(join_server, "MOST_NOTED", 1000)
     async with world("a") as group:
-        a = group.hosts["a"]
+        a = group.up["a"]
         for n in range(40):
-            a.up.tcbroadcast(bytes([n]) * 50_000)
+            a.member.tcbroadcast(bytes([n]) * 50_000)
         late = await group.start("c", "a", max_frame=64 * 1024)
         shares: list[int] = []
-        breaks_at(late, shares, 10, more=lambda: a.up.tcbroadcast(b"m" * 1000))
+        breaks_at(late, shares, 10, more=lambda: a.member.tcbroadcast(b"m" * 1000))
         await late.join()
         await late.ledger.has(b"m" * 1000)
         assert len(late.ledger.entries) == 41
@@ -107,7 +107,7 @@ async def test_one_that_was_let_in_and_put_out_unheard_takes_a_fresh_id_at_the_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with world("a", "b", "c") as group:
-        a, c = group.hosts["a"], group.hosts["c"]
+        a, c = group.up["a"], group.up["c"]
         bases: list[str] = []
         through = Joining.through
 
@@ -116,19 +116,19 @@ async def test_one_that_was_let_in_and_put_out_unheard_takes_a_fresh_id_at_the_s
             answer = await through(joining, link, wish)
             if len(bases) == 1:
                 unheard = answer[1].incarnation
-                a.up.evict(unheard)
-                while unheard in a.up.engine.members:
-                    await a.up.changed()
+                a.member.evict(unheard)
+                while unheard in a.member.engine.members:
+                    await a.member.changed()
                 raise ContactLostError("the answer was lost")
             return answer
 
         monkeypatch.setattr(Joining, "through", lost_once)
-        group.cut("c")
-        a.up.evict("c")
-        await members_are(a.up, "a", "b")
-        a.node.heal("c")  # and b has no link with it
-        c.node.heal("a")
+        for name in ("a", "b"):
+            c.node.cut(name)
+        a.member.evict("c")
+        await members_are(a.member, "a", "b")
+        c.node.heal("a")  # and b has no link with it
         with trio.fail_after(300):
-            while c.up.incarnation not in a.up.engine.members:
-                await c.up.changed()
+            while c.member.incarnation not in a.member.engine.members:
+                await c.member.changed()
         assert bases[0] == bases[1] != bases[-1]

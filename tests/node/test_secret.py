@@ -4,6 +4,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -11,7 +12,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.transport.options import NodeOptions
+from crdtcast.exceptions import SupersededError
+from crdtcast.testing import eventually, simulated
 from crdtcast.wire.auth import Role, proof
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.frames import (
@@ -24,16 +26,7 @@ from crdtcast.wire.frames import (
     encode,
 )
 from tests.effort import examples
-from tests.node.network import (
-    Member,
-    Network,
-    eventually,
-    group,
-    incarnation,
-    live,
-    make,
-    simulated,
-)
+from tests.node.fixed import Member, answering, group, incarnation
 
 SECRET = b"known to all members of the group"
 HELLO = Hello(
@@ -178,32 +171,20 @@ async def test_a_proof_that_is_sent_back_to_its_maker_is_refused() -> None:
     """The dialler proves first; a false acceptor has only that to show."""
     refused = []
 
-    async with trio.open_nursery() as nursery:
+    async def mirror(stream: trio.abc.Stream) -> None:
+        wire = Wire(stream)
+        assert isinstance(await wire.hear(), Hello)
+        await wire.say(HELLO)
+        heard = await wire.hear()
+        assert isinstance(heard, Proof)
+        await wire.say(heard)
+        refused.append(await wire.hear())
 
-        async def mirror(stream: trio.abc.Stream) -> None:
-            wire = Wire(stream)
-            assert isinstance(await wire.hear(), Hello)
-            await wire.say(HELLO)
-            heard = await wire.hear()
-            assert isinstance(heard, Proof)
-            await wire.say(heard)
-            refused.append(await wire.hear())
-
-        async def connect(host: str, port: int) -> trio.abc.Stream:
-            await trio.lowlevel.checkpoint()
-            near, far = trio.testing.memory_stream_pair()
-            nursery.start_soon(mirror, far)
-            return near
-
-        options = NodeOptions(
-            name="a", listen=("127.0.0.1", 0), peers={"b": ("mem", 1)}, secrets=(SECRET,)
-        )
-        member = Member(options, {"a", "b"}, connect=connect)
-        await nursery.start(live, member)
-        await eventually(lambda: len(refused) == 2)
+    async with group("a", names={"a", "b"}, secrets=(SECRET,)) as (network, members):
+        async with answering(network, mirror):
+            await eventually(lambda: len(refused) == 2)
         assert {frame.reason for frame in refused if isinstance(frame, Refusal)} == {"secret"}
-        assert not member.linked()
-        nursery.cancel_scope.cancel()
+        assert not members["a"].linked()
 
 
 @simulated
@@ -213,33 +194,21 @@ async def test_only_who_has_proved_the_secret_can_say_that_this_node_has_ended(
 ) -> None:
     said = []
 
-    async def connect(host: str, port: int) -> trio.abc.Stream:
-        await trio.lowlevel.checkpoint()
-        near, far = trio.testing.memory_stream_pair()
-        await far.send_all(encode(Refusal("superseded", "you are dead")))
-        said.append(far)
-        return near
+    async def refuses(stream: trio.abc.Stream) -> None:
+        await stream.send_all(encode(Refusal("superseded", "you are dead")))
+        said.append(stream)
 
-    async with trio.open_nursery() as nursery:
-        options = NodeOptions(
-            name="a",
-            listen=("127.0.0.1", 0),
-            peers={"b": ("mem", 1)},
-            secrets=secrets,
-            slow_retry=1.0,
-        )
-        member = Member(options, {"a", "b"}, connect=connect)
-        with trio.CancelScope() as scope:
-            ended = False
-            try:
-                async with trio.open_nursery() as life:
-                    await life.start(live, member)
-                    await eventually(lambda: len(said) == 3, 30)
-                    scope.cancel()
-            except* Exception:
-                ended = True
-        assert ended is not bool(secrets)
-        nursery.cancel_scope.cancel()
+    ended = False
+    try:
+        options: dict[str, Any] = {"secrets": secrets, "slow_retry": 1.0}
+        async with (
+            group("a", names={"a", "b"}, **options) as (network, _),
+            answering(network, refuses),
+        ):
+            await eventually(lambda: len(said) == 3, 30)
+    except* SupersededError:
+        ended = True
+    assert ended is not bool(secrets)
 
 
 @simulated
@@ -290,9 +259,13 @@ def test_whatever_a_stranger_says_without_the_secret_it_gets_no_link(
 ) -> None:
     @simulated
     async def meet() -> None:
-        async with trio.open_nursery() as nursery:
-            a = make(Network(nursery), "a", {"a", "b", "c"}, peers={"b": None}, secrets=(SECRET,))
-            await nursery.start(live, a)
+        alone: dict[str, Any] = {
+            "names": {"a", "b", "c"},
+            "peers": {"b": None},
+            "secrets": (SECRET,),
+        }
+        async with group("a", **alone) as (_, members):
+            a = members["a"]
             near, far = trio.testing.memory_stream_pair()
             async with trio.open_nursery() as connection:
                 connection.start_soon(a.node.links().accept, far)
@@ -302,6 +275,5 @@ def test_whatever_a_stranger_says_without_the_secret_it_gets_no_link(
             assert not a.node.links().up
             assert sum(peer.times_up for peer in a.node.links()._peers.values()) == 0
             assert sum(a.node.refusals().values()) <= 1
-            nursery.cancel_scope.cancel()
 
     meet()

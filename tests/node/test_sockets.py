@@ -17,7 +17,7 @@ from crdtcast.fixed.node import Node
 from crdtcast.group.running import run_until_signal, running
 from crdtcast.transport.options import NodeOptions, format_address
 from crdtcast.wire.frames import Hello, Welcome, encode
-from tests.node.network import Member, incarnation
+from tests.node.fixed import Member, incarnation
 
 LOCAL = ("127.0.0.1", 0)
 

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
+from crdtcast.group.running import running
+from crdtcast.testing import eventually, simulated
 from crdtcast.wire.frames import Hello, KeepAlive, Proof, Refusal, Welcome, encode
 from tests.effort import examples
-from tests.node.network import Network, eventually, incarnation, live, make, simulated
+from tests.node.fixed import group, incarnation, make
 
 NAMES = st.sampled_from(["a", "b", "c", "x"])
 HELLOS = st.builds(
@@ -55,10 +57,9 @@ SAID = st.one_of(ANYTHING, ANYTHING.map(ADMITTED.__add__))
 def test_a_stranger_ends_alone(said: list[bytes], hangs_up: bool) -> None:
     @simulated
     async def meet() -> None:
-        async with trio.open_nursery() as nursery:
-            network = Network(nursery)
-            a = make(network, "a", {"a", "b", "c"}, peers={"b": None, "c": None})
-            await nursery.start(live, a)
+        peers = {"b": None, "c": None}
+        async with group("a", names={"a", "b", "c"}, peers=peers) as (_, members):
+            a = members["a"]
             near, far = trio.testing.memory_stream_pair()
             async with trio.open_nursery() as connection:
                 connection.start_soon(a.node.links().accept, far)
@@ -67,9 +68,8 @@ def test_a_stranger_ends_alone(said: list[bytes], hangs_up: bool) -> None:
                     await near.aclose()
                 # else: silence, until it is taken for dead
             assert not a.node.links().up
-            c = make(network, "c", {"a", "b", "c"}, life=99, node={"fence_epoch": 99})
-            await nursery.start(live, c)
-            await eventually(lambda: "c" in a.linked())
-            nursery.cancel_scope.cancel()
+            c = make("c", {"a", "b", "c"}, life=99, node={"fence_epoch": 99})
+            async with running(c.node):
+                await eventually(lambda: "c" in a.linked())
 
     meet()

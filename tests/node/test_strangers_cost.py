@@ -10,9 +10,10 @@ import trio.testing
 from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.exceptions import NotReadyError
 from crdtcast.group.join_server import check_crowd
+from crdtcast.testing import eventually, simulated
 from crdtcast.wire.frames import Hello, encode
-from tests.node.group_support import SimulatedHost, world
-from tests.node.network import eventually, group, incarnation, simulated
+from tests.node.fixed import group, incarnation
+from tests.node.group_support import LedgerHost, world
 
 HELLO = Hello(group="default", name="b", incarnation=incarnation("b"), process=b"stranger")
 
@@ -44,7 +45,7 @@ async def test_a_thousand_strangers_silence_no_line_about_peers(
                         pass
                 await near.aclose()
         assert len([r for r in caplog.records if r.name == "a"]) <= 2
-        network.members.clear()  # nobody can be dialled any more
+        network.cut("b")  # nobody can be dialled any more
         a.node.links().restart("the test says so")
         await eventually(lambda: any("cannot reach b" in line for line in caplog.messages))
         assert any("link with b is down" in line for line in caplog.messages)
@@ -53,29 +54,29 @@ async def test_a_thousand_strangers_silence_no_line_about_peers(
 @simulated
 async def test_a_contact_with_two_unheard_joiners_sends_the_next_to_another() -> None:
     async with world("a", "b", "c") as present:
-        a, b = present.hosts["a"], present.hosts["b"]
-        await eventually(lambda: a.up.engine.unheard == b.up.engine.unheard == ())
+        a, b = present.up["a"], present.up["b"]
+        await eventually(lambda: a.member.engine.unheard == b.member.engine.unheard == ())
         for name in ("d", "e"):  # they ask to be let in, and are never heard of again
-            engine = a.up.engine
+            engine = a.member.engine
             engine.admit(
                 incarnation(name),
                 covered=dict(engine.vector),
                 copied_from=engine.me,
                 reads=engine.reads,
             )
-            a.up.channel.after()
-        assert {name_of(i) for i in a.up.engine.unheard} == {"d", "e"}
+            a.member.channel.after()
+        assert {name_of(i) for i in a.member.engine.unheard} == {"d", "e"}
         with pytest.raises(NotReadyError, match="has admitted d, e"):
-            check_crowd(a.up.engine, "f.1")
-        check_crowd(a.up.engine, base_of(a.up.engine.unheard[0]))  # it asks again
-        check_crowd(b.up.engine, "f.1")
+            check_crowd(a.member.engine, "f.1")
+        check_crowd(a.member.engine, base_of(a.member.engine.unheard[0]))  # it asks again
+        check_crowd(b.member.engine, "f.1")
         await (await present.start("f", "a")).join()
         await eventually(lambda: {"d", "e", "f"} <= names(b))
         for name in ("d", "e"):
-            a.up.evict(name)
+            a.member.evict(name)
         await eventually(lambda: names(a) == names(b) == {"a", "b", "c", "f"})
-        assert a.up.engine.unheard == ()
+        assert a.member.engine.unheard == ()
 
 
-def names(host: SimulatedHost) -> set[str]:
-    return set(map(name_of, host.up.engine.members))
+def names(host: LedgerHost) -> set[str]:
+    return set(map(name_of, host.member.engine.members))

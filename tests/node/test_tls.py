@@ -15,22 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.testing import eventually, simulated
 from crdtcast.transport.options import NodeOptions
 from crdtcast.transport.tls import Tls
 from crdtcast.wire.frames import Hello, Refusal, decode, encode
 from tests.effort import examples
 from tests.node.certificates import EXPIRED, NOT_YET, Authority
-from tests.node.network import (
-    PORTS,
-    Member,
-    Network,
-    eventually,
-    group,
-    incarnation,
-    live,
-    make,
-    simulated,
-)
+from tests.node.fixed import Member, answering, at, group, incarnation, make
 
 Stranger = Callable[[trio.abc.Stream], Awaitable[bytes]]
 
@@ -190,10 +181,13 @@ def test_whatever_is_said_instead_of_a_tls_handshake_ends_that_connection_only(
 
     @simulated
     async def meet() -> None:
-        async with trio.open_nursery() as nursery:
-            arguments = {"peers": {"b": None}, "node": {"logger": logger}, **options}
-            a = make(Network(nursery), "a", {"a", "b"}, **arguments)
-            await nursery.start(live, a)
+        alone: dict[str, Any] = {
+            "names": {"a", "b"},
+            "node": {"a": {"logger": logger}},
+            "peers": {"b": None},
+        }
+        async with group("a", **alone, **options) as (_, members):
+            a = members["a"]
             near, far = trio.testing.memory_stream_pair()
             async with trio.open_nursery() as connection:
                 connection.start_soon(a.node.links().accept, far)
@@ -202,7 +196,6 @@ def test_whatever_is_said_instead_of_a_tls_handshake_ends_that_connection_only(
                     await near.aclose()
             assert not a.linked()
             assert sum(a.node.refusals().values()) <= 1
-            nursery.cancel_scope.cancel()
 
     meet()
     assert not unexpected
@@ -234,39 +227,27 @@ async def test_who_shows_nothing_is_not_believed_that_this_node_has_ended(
     false = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     false.load_cert_chain(other["certificate"], other["key"])
 
-    async with trio.open_nursery() as nursery:
+    async def plainly(stream: trio.abc.Stream) -> None:
+        await stream.send_all(refusal)
 
-        async def plainly(stream: trio.abc.Stream) -> None:
-            await stream.send_all(refusal)
+    async def falsely(stream: trio.abc.Stream) -> None:
+        inside = trio.SSLStream(stream, false, server_side=True)
+        with pytest.raises(trio.BrokenResourceError):
+            await inside.do_handshake()
 
-        async def falsely(stream: trio.abc.Stream) -> None:
-            inside = trio.SSLStream(stream, false, server_side=True)
-            with pytest.raises(trio.BrokenResourceError):
-                await inside.do_handshake()
+    impostors = [plainly, falsely] * 3
 
-        impostors = [plainly, falsely] * 3
+    async def impostor(stream: trio.abc.Stream) -> None:
+        if impostors:
+            await impostors.pop()(stream)
 
-        async def connect(host: str, port: int) -> trio.abc.Stream:
-            await trio.lowlevel.checkpoint()
-            near, far = trio.testing.memory_stream_pair()
-            if impostors:
-                nursery.start_soon(impostors.pop(), far)
-            return near
-
-        options = NodeOptions(
-            name="a",
-            listen=("127.0.0.1", 0),
-            peers={"b": ("mem", 1)},
-            slow_retry=1.0,
-            **authority.issue("a"),
-        )
-        member = Member(options, {"a", "b"}, connect=connect)
-        await nursery.start(live, member)
-        await eventually(lambda: not impostors)
-        await trio.sleep(10)
-        assert member.node.refusals()["certificate"] == 3
-        assert member.node.refusals()["security"] == 3
-        nursery.cancel_scope.cancel()
+    options = authority.issue("a")
+    async with group("a", names={"a", "b"}, slow_retry=1.0, **options) as (network, members):
+        async with answering(network, impostor):
+            await eventually(lambda: not impostors)
+            await trio.sleep(10)
+        assert members["a"].node.refusals()["certificate"] == 3
+        assert members["a"].node.refusals()["security"] == 3
 
 
 @simulated
@@ -286,7 +267,7 @@ async def test_an_expired_certificate_is_noticed_by_its_own_node_when_peers_clos
         assert tls is not None
         tls._client.load_cert_chain(expired["certificate"], expired["key"])
         tls._server.load_cert_chain(expired["certificate"], expired["key"])
-        members["a"].node.set_address("b", ("mem", 1))  # a dials nobody
+        members["a"].node.set_address("b", ("127.0.0.1", 1))  # a dials nobody
         members["b"].node.heal("a")
         await trio.sleep(20)
         assert members["a"].node.refusals()["certificate"]
@@ -322,9 +303,9 @@ async def test_both_sides_say_once_what_is_to_be_done_and_others_are_unaffected(
     if kind == "another CA":
         more["b"] = bad = Authority(authority.directory, "other").issue("b")
         bad["ca"].write_bytes(bad["ca"].read_bytes() + authority.ca.read_bytes())
-    more["a"]["peers"] = {"b": ("mem", 1 if dials == "bad" else PORTS["b"]), "c": None}
-    more["b"]["peers"] = {"a": ("mem", PORTS["a"]) if dials == "bad" else None, "c": None}
-    more["c"]["peers"] = {"a": ("mem", PORTS["a"]), "b": None}
+    more["a"]["peers"] = {"b": ("127.0.0.1", 1) if dials == "bad" else at("b"), "c": None}
+    more["b"]["peers"] = {"a": at("a") if dials == "bad" else None, "c": None}
+    more["c"]["peers"] = {"a": at("a"), "b": None}
     more["b"]["cut"] = frozenset({"a"})
     node = {name: {"logger": logging.getLogger(f"test.{name}")} for name in names}
     async with group(*names, more=more, node=node) as (_, members):
@@ -480,7 +461,7 @@ async def test_a_certificate_that_is_no_good_ends_run_before_anybody_is_dialled(
     authority: Authority,
 ) -> None:
     async with group("a") as (network, _):
-        node = make(network, "b", {"a", "b"}, **authority.issue("c")).node
+        node = make("b", {"a", "b"}, **authority.issue("c")).node
         with pytest.raises(ConfigurationError, match="it is for 'c', not for node 'b'"):
             await node.run()
         assert network.dialled == []

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from crdtcast.causality.member_id import name_of
+from crdtcast.testing import simulated
 from tests.node.group_support import members_are, world
-from tests.node.network import simulated
 
 
 @simulated
@@ -15,15 +15,15 @@ async def test_each_member_says_who_has_joined_left_and_been_evicted(
 ) -> None:
     with caplog.at_level(logging.INFO, "crdtcast"):
         async with world("a", "b", "c", "d") as group:
-            a, b, c, d = group.hosts.values()
-            await d.up.leave()
-            await members_are(a.up, "a", "b", "c")
-            c.die()
-            a.up.evict("c")
-            await members_are(a.up, "a", "b")
-            b.die()
-            a.up.evict("b", force=True)
-            await members_are(a.up, "a")
+            a, b, c, d = group.up.values()
+            await d.member.leave()
+            await members_are(a.member, "a", "b", "c")
+            group.crash(c.name)
+            a.member.evict("c")
+            await members_are(a.member, "a", "b")
+            group.crash(b.name)
+            a.member.evict("b", force=True)
+            await members_are(a.member, "a")
     said = [
         (name_of(words[0]), " ".join(words[1:]))
         for words in (record.getMessage().split() for record in caplog.records)

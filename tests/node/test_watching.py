@@ -8,8 +8,9 @@ import trio
 from crdtcast.engine import Standing
 from crdtcast.group.status import is_caught_up
 from crdtcast.journal import MemoryJournal
+from crdtcast.testing import eventually, simulated
+from tests.node.fixed import group
 from tests.node.group_support import members_are, world
-from tests.node.network import eventually, group, simulated
 
 
 @simulated
@@ -53,19 +54,19 @@ async def test_whoever_comes_back_is_trusted_and_both_are_logged() -> None:
 @simulated
 async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -> None:
     async with world("a", "b", "c") as present:
-        a, b, c = present.hosts.values()
+        a, b, c = present.up.values()
         await (
-            c.up.wait_established()
+            c.member.wait_established()
         )  # or it would be put out with its former life, as never heard of
         await (
-            c.up.wait_established()
+            c.member.wait_established()
         )  # or it would be put out with its former life, as never heard of
-        c.die()
+        present.crash(c.name)
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
-        a.up.evict("c")
+        a.member.evict("c")
         await eventually(lambda: not a.node.watching().suspects)
         assert "c" not in a.node.watching().suspects
-        b.die()
+        present.crash(b.name)
         await eventually(lambda: set(a.node.watching().suspects) == {"b"})
 
 
@@ -92,42 +93,46 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
     """c went on from one journal, and is started again from an older one: that one is evicted, and kept out."""
     old = MemoryJournal()
     async with world("a", "b") as present:
-        a, b = present.hosts.values()
+        a, b = present.up.values()
         c = await present.start("c", "a")
         await c.join(journal=old)
-        await members_are(a.up, "a", "b", "c")
+        await members_are(a.member, "a", "b", "c")
         await eventually(lambda: "c" in a.node.links().up and "c" in b.node.links().up)
-        c.die()
-        await eventually(lambda: "c" not in a.up.links() and "c" not in b.up.links())
+        present.crash(c.name)
+        await eventually(lambda: "c" not in a.member.links() and "c" not in b.member.links())
         c = await present.start("c", "a")
         await c.join(replace=True)
-        new = c.up.incarnation
+        new = c.member.incarnation
         for host in (a, b):
             await eventually(
-                lambda host=host: new in host.up.engine.members and len(host.up.members) == 3
+                lambda host=host: (
+                    new in host.member.engine.members and len(host.member.members) == 3
+                )
             )
         await (
-            c.up.wait_established()
+            c.member.wait_established()
         )  # or it would be put out with its former life, as never heard of
-        c.die()
+        present.crash(c.name)
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         c = await present.start("c", "a")
         old.close()
         await c.join(journal=old)
         await eventually(lambda: "c" in a.node.links().up and "c" in b.node.links().up)
         await trio.sleep(600)
-        assert c.up.standing is Standing.EVICTED
+        assert c.member.standing is Standing.EVICTED
         for host in (a, b):
             assert set(host.node.watching().suspects) == {"c"}
-            assert is_caught_up(host.up.engine, host.node.watching().suspects)
-        assert c.up.kept_out is not None and c.up.kept_out.startswith(
+            assert is_caught_up(host.member.engine, host.node.watching().suspects)
+        assert c.member.kept_out is not None and c.member.kept_out.startswith(
             "the group already has a member"
         )
         said = [
             line for line in caplog.messages if "refuses our join: the group already has" in line
         ]
         assert [line[0] for line in sorted(said)] == ["a", "b"], "once for each who says so"
-        c.die()  # and now it is on its way back at its start, and says nothing in the group
+        present.crash(
+            c.name
+        )  # and now it is on its way back at its start, and says nothing in the group
         c = await present.start("c", "a")
         old.close()
         with trio.move_on_after(600) as waits:

@@ -13,9 +13,9 @@ from crdtcast.exceptions import LocalProtocolError
 from crdtcast.service.level_policy import RaisePolicy
 from crdtcast.service.policy import level_to_raise, to_evict, why_not_evicted
 from crdtcast.service.run import evict_the_silent
+from crdtcast.testing import eventually, simulated
 from tests.engine.town import Town
 from tests.node.group_support import members_are, world
-from tests.node.network import eventually, simulated
 
 AFTER = 60.0
 
@@ -138,20 +138,20 @@ def test_two_members_never_evict_each_other() -> None:
 @simulated
 async def test_a_dead_region_is_cut_off_after_that_time_and_not_before() -> None:
     async with world("a", "b", "c") as group, trio.open_nursery() as nursery:
-        a, b, c = group.hosts.values()
+        a, b, c = group.up.values()
         for host in (a, b, c):
-            await host.up.wait_established()
-            nursery.start_soon(evict_the_silent, host.up, AFTER)
-        group.cut("c")
+            await host.member.wait_established()
+            nursery.start_soon(evict_the_silent, host.member, AFTER)
+        group.network.cut("c")
         began = trio.current_time()
         for host in (a, b):
-            await members_are(host.up, "a", "b")
+            await members_are(host.member, "a", "b")
         assert AFTER <= trio.current_time() - began <= AFTER + 10
         await trio.sleep(2 * AFTER)
-        assert set(c.up.members) == {"a", "b", "c"}, "a minority evicts nobody"
-        group.heal()
+        assert set(c.member.members) == {"a", "b", "c"}, "a minority evicts nobody"
+        group.network.heal()
         for host in (a, b, c):
-            await members_are(host.up, "a", "b", "c")
+            await members_are(host.member, "a", "b", "c")
         nursery.cancel_scope.cancel()
 
 
@@ -159,18 +159,18 @@ async def test_a_dead_region_is_cut_off_after_that_time_and_not_before() -> None
 async def test_one_that_speaks_again_before_it_is_decided_is_evicted_no_more() -> None:
     """b and c are silent, but c for less long: what is asked for b waits for c. Then b is back, and after that c."""
     async with world("a", "b", "c", "d", "e") as group, trio.open_nursery() as nursery:
-        a = group.hosts["a"].up
+        a = group.up["a"].member
         nursery.start_soon(evict_the_silent, a, AFTER)
         before = a.engine.view
-        group.cut("b")
+        group.network.cut("b")
         await trio.sleep(AFTER - 20)
-        group.cut("b", "c")
+        group.network.cut("b", "c")
         await eventually(lambda: bool(a.engine.wants.victims))
         assert [name_of(who) for who in a.engine.waits_for()] == ["c"]
-        group.heal()
-        group.cut("c")
+        group.network.heal()
+        group.network.cut("c")
         await eventually(lambda: not a.engine.wants)
-        group.heal()
+        group.network.heal()
         await trio.sleep(2 * AFTER)
         assert a.engine.view == before
         nursery.cancel_scope.cancel()

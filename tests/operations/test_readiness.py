@@ -24,10 +24,10 @@ from crdtcast.service.admin.administered import Departure, departed
 from crdtcast.service.admin.probes import Probes
 from crdtcast.service.admin.server import Admin
 from crdtcast.service.readiness import Readiness
+from crdtcast.testing import eventually, simulated
 from crdtcast.transport.peers import LinkPhase, LinkStatus
 from tests.engine.town import Town
 from tests.node.group_support import members_are, world
-from tests.node.network import eventually, simulated
 from tests.operations.test_requests import until_ready
 from tests.operations.test_run import node, scraped
 
@@ -79,26 +79,26 @@ def test_nobody_waits_for_whom_it_takes_nothing_from() -> None:
 @simulated
 async def test_leave_waits_for_a_voter_that_has_not_all_of_it_and_says_for_whom() -> None:
     async with world("a", "b", "c") as present:
-        b = present.hosts["b"]
-        present.cut("c")
-        b.up.tcbroadcast(b"not at c")
+        b = present.up["b"]
+        present.network.cut("c")
+        b.member.tcbroadcast(b"not at c")
         with trio.move_on_after(30):
-            await b.up.leave()
-        assert departed(b.up.engine) == Departure(False, False, ("c",)), "of two, both have to"
-        assert not b.up.has_left
+            await b.member.leave()
+        assert departed(b.member.engine) == Departure(False, False, ("c",)), "of two, both have to"
+        assert not b.member.has_left
 
 
 @simulated
 async def test_leave_names_a_dead_member_and_is_done_when_that_is_evicted() -> None:
     async with world("a", "b", "c", "d", "e") as present:
-        a, b = present.hosts["a"], present.hosts["b"]
-        present.hosts["c"].die()
+        a, b = present.up["a"], present.up["b"]
+        present.crash("c")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(b.up.leave)
-            await eventually(lambda: departed(b.up.engine).waits_for == ("c",))
-            a.up.evict("c")
-            await members_are(a.up, "a", "d", "e")
-        assert b.up.standing is Standing.LEFT and b.up.has_left
+            nursery.start_soon(b.member.leave)
+            await eventually(lambda: departed(b.member.engine).waits_for == ("c",))
+            a.member.evict("c")
+            await members_are(a.member, "a", "d", "e")
+        assert b.member.standing is Standing.LEFT and b.member.has_left
 
 
 def test_leave_that_is_decided_and_that_few_are_known_to_know_is_not_confirmed() -> None:
@@ -165,7 +165,7 @@ def test_what_the_log_says_of_a_leave(
 @simulated
 async def test_nobody_waits_for_what_a_liar_has_made_up() -> None:
     async with world("a", "b", "c") as present:
-        a, c = (present.hosts[name].up for name in "ac")
+        a, c = (present.up[name].member for name in "ac")
         await eventually(lambda: is_caught_up(a.engine, {}))
         a.engine.receive(c.incarnation, Message(Dot(c.incarnation, 5000), (), b"far"))
         assert not is_caught_up(a.engine, {})  # it may be an honest one that runs ahead

@@ -5,32 +5,33 @@ import json
 import trio
 
 from crdtcast.group.status import as_json, lacking, status
+from crdtcast.testing import eventually, simulated
+from tests.node.fixed import group
 from tests.node.group_support import world
-from tests.node.network import eventually, group, simulated
 
 
 @simulated
 async def test_a_group_tells_members_links_lag_and_who_holds_back() -> None:
     async with world("a", "b", "c") as present:
-        a, b, c = present.hosts.values()
-        tag = a.up.tcbroadcast(b"x")
-        await a.up.wait_stable(tag)
+        a, b, c = present.up.values()
+        tag = a.member.tcbroadcast(b"x")
+        await a.member.wait_stable(tag)
         await b.ledger.settled()
         await trio.sleep(3)
-        calm = status(a.up.channel)
+        calm = status(a.member.channel)
         assert (calm.node, calm.group, calm.standing) == ("a", "g", "member")
         assert [m.name for m in calm.members] == ["a", "b", "c"]
         assert all(m.established and not m.evicting for m in calm.members)
         assert [m.linked for m in calm.members] == [False, True, True]
         assert calm.caught_up and calm.unstable == 0 and calm.stability_lag == 0
         assert (calm.suspects, calm.held_back_by) == ((), ())
-        assert calm.vector[a.up.incarnation] >= tag.dot.counter
+        assert calm.vector[a.member.incarnation] >= tag.dot.counter
         assert calm.links["b"].state == "up" and calm.links["b"].bytes_sent > 0
 
-        c.die()
-        a.up.tcbroadcast(b"y")
+        present.crash(c.name)
+        a.member.tcbroadcast(b"y")
         await trio.sleep(60)
-        troubled = status(a.up.channel)
+        troubled = status(a.member.channel)
         (suspect,) = troubled.suspects
         (holder,) = troubled.held_back_by
         assert suspect.name == holder.name == "c"
@@ -38,10 +39,10 @@ async def test_a_group_tells_members_links_lag_and_who_holds_back() -> None:
         assert troubled.unstable == 1 and troubled.store_bytes > 0
         assert troubled.caught_up, "nobody waits for a suspect"
         assert troubled.links["c"].state != "up", "a member that is out of reach is shown"
-        a.up.evict("c")
-        await eventually(lambda: status(a.up.channel).suspects == ())
-        await eventually(lambda: set(status(a.up.channel).links) == {"b"})  # no alarm for ever
-        shown = json.loads(json.dumps(as_json(status(a.up.channel))))
+        a.member.evict("c")
+        await eventually(lambda: status(a.member.channel).suspects == ())
+        await eventually(lambda: set(status(a.member.channel).links) == {"b"})  # no alarm for ever
+        shown = json.loads(json.dumps(as_json(status(a.member.channel))))
         assert shown["members"][0]["name"] == "a"
         assert set(shown) == set(type(calm).__dataclass_fields__)
 

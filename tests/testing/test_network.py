@@ -118,3 +118,40 @@ async def test_an_address_is_used_once_and_is_free_again() -> None:
                     pass
         async with open_member("b", listen="10.0.0.1:7001", found=True):
             pass
+
+
+@simulated
+async def test_slow_line_takes_its_time_and_a_full_buffer_makes_its_writer_wait() -> None:
+    with Network(buffer_bytes=10_000) as network:
+        network.line("a", "b").bytes_per_second = 1000.0
+        _, (listener,) = await network.listen("b", ("b", 1))
+        near = await network.connect("a", "b", 1)
+        far = await listener.accept()
+        began = trio.current_time()
+        record = b"\x16" + bytes(29_999)  # as TLS has it: no frames to tell apart
+        written: list[float] = []
+
+        async def write() -> None:
+            await near.send_all(record)
+            written.append(trio.current_time() - began)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            for _ in range(30):
+                assert len(await far.receive_some(1000)) == 1000
+            assert trio.current_time() - began == pytest.approx(29)
+        assert written == [pytest.approx(19)]
+
+
+@simulated
+async def test_who_is_disconnected_is_reached_no_more() -> None:
+    with Network() as network:
+        await network.listen("b", ("b", 1))
+        near = await network.connect("a", "b", 1)
+        assert network.dialled == [("a", "b")]
+        network.disconnect("b")
+        assert await near.receive_some() == b""
+        with pytest.raises(OSError, match="connection refused"):
+            await network.connect("a", "b", 1)
+        await network.listen("b", ("b", 1))
+        await network.connect("a", "b", 1)
