@@ -242,7 +242,8 @@ class MemberJournal:
         done = trio.Event()
         self._waiting.append(done)
         self.wake()
-        await done.wait()
+        if not self.closed.is_set():
+            await done.wait()
         if done in self._waiting:
             if self._failure is not None:
                 raise JournalError(str(self._failure)) from self._failure

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, LocalProtocolError, Member, open_member
+from crdtcast import ConfigurationError, EndedError, LocalProtocolError, Member, open_member
 from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
@@ -283,6 +283,15 @@ async def test_full_disk_ends_the_member_and_nothing_that_was_not_durable_has_le
         await start_member(group, "b")
         group.up["b"].member.tcbroadcast(b"y")
         await calm(group, b"y")
+
+
+@simulated
+async def test_wait_for_the_disk_of_one_that_has_ended_is_refused() -> None:
+    async with country("a") as group:
+        a = group.up["a"].member
+        await group.stop("a")
+        with trio.fail_after(60), pytest.raises(EndedError, match="the journal of 'a' is closed"):
+            await a.wait_durable()
 
 
 @simulated
