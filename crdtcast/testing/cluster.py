@@ -48,8 +48,8 @@ class Cluster(Generic[M]):
         self._lives: dict[str, tuple[trio.CancelScope, trio.Event]] = {}
 
     async def start(self, name: str, *contacts: str, **options: Any) -> M:
-        """Open this member: the first one founds the group, others join it, and who was there before goes on from its
-        disk.
+        """Open this member: the first one founds the group, unless all do (`founders=`), others join it, and who was
+        there before goes on from its disk.
 
         contacts: names of those it asks; by default all that are up.
         options: for this time; they take precedence.
@@ -59,14 +59,16 @@ class Cluster(Generic[M]):
             await former[1].wait()
         is_first = not self.disks
         disk = self.disks.setdefault(name, Disk())
+        options = self._options | options
         given: dict[str, Any] = {"journal": DiskJournal(disk), "seed": self._port(name)}
-        given["listen"] = f"127.0.0.1:{self._port(name)}"
-        if is_first:
-            given["found"] = True
-        elif self.up:
-            given["join"] = [("127.0.0.1", self._port(each)) for each in contacts or self.up]
+        if "founders" not in options:
+            given["listen"] = f"127.0.0.1:{self._port(name)}"
+            if is_first:
+                given["found"] = True
+            elif self.up:
+                given["join"] = [("127.0.0.1", self._port(each)) for each in contacts or self.up]
+        given |= options
         life = self._lives[name] = trio.CancelScope(), trio.Event()
-        given |= self._options | options
         self.up[name] = await self._nursery.start(self._live, name, given, *life)
         return self.up[name]
 

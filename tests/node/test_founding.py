@@ -1,8 +1,6 @@
 """Groups that are founded with a list: nobody waits for the others to open, nobody writes before all were up."""
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -20,60 +18,24 @@ from crdtcast import (
 from crdtcast.datatypes import AWSet
 from crdtcast.engine import GroupEngine
 from crdtcast.group.join_server import check_begun
-from crdtcast.journal import MemoryJournal
-from crdtcast.testing import Network, eventually, simulated
+from crdtcast.testing import Cluster, Network, eventually, open_cluster, simulated
 
 AT = {"asia": "10.0.0.1:7001", "eu": "10.0.0.2:7001", "us": "10.0.0.3:7001"}
 
 
-class Founders:
-    """Replicas, each of which can be stopped and opened again."""
-
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self.up: dict[str, Replica] = {}
-        self._nursery = nursery
-        self._scopes: dict[str, trio.CancelScope] = {}
-
-    async def open(self, name: str, **options: object) -> Replica:
-        scope = self._scopes[name] = trio.CancelScope()
-
-        async def live(task_status: trio.TaskStatus[Replica]) -> None:
-            with scope:
-                async with open_replica(name, founders=AT, **options) as replica:
-                    task_status.started(replica)
-                    await trio.sleep_forever()
-
-        self.up[name] = await self._nursery.start(live)
-        return self.up[name]
-
-    async def crash(self, network: Network, name: str) -> None:
-        network.cut(name)
-        self._scopes[name].cancel()
-        del self.up[name]
-        await trio.sleep(1)
-        network.cut()
-
-    def are_alike(self) -> bool:
-        up = [replica.member for replica in self.up.values()]
-        if any(member.is_outside for member in up):
-            return False
-        members = [member.engine.members.keys() for member in up]
-        return all(each == members[0] for each in members) and len(members[0]) == len(AT)
-
-
-@asynccontextmanager
-async def founders() -> AsyncIterator[tuple[Founders, Network]]:
-    with Network() as network:
-        async with trio.open_nursery() as nursery:
-            yield Founders(nursery), network
-            nursery.cancel_scope.cancel()
+def are_alike(cluster: Cluster[Replica]) -> bool:
+    up = [replica.member for replica in cluster.up.values()]
+    if any(member.is_outside for member in up):
+        return False
+    members = [member.engine.members.keys() for member in up]
+    return all(each == members[0] for each in members) and len(members[0]) == len(AT)
 
 
 @simulated
 async def test_replicas_opened_one_after_the_other_do_not_wait_for_each_other() -> None:
-    async with founders() as (group, _):
+    async with open_cluster(open_replica, founders=AT, journal=None) as group:
         for name in AT:
-            await group.open(name)
+            await group.start(name)
         for name, replica in group.up.items():
             await replica.object("cart", AWSet).add(f"milk from {name}")
         for replica in group.up.values():
@@ -83,9 +45,9 @@ async def test_replicas_opened_one_after_the_other_do_not_wait_for_each_other() 
 
 @simulated
 async def test_who_is_missing_is_named_and_nothing_is_written_before() -> None:
-    async with founders() as (group, _):
-        asia = await group.open("asia")
-        await group.open("eu")
+    async with open_cluster(open_replica, founders=AT, journal=None) as group:
+        asia = await group.start("asia")
+        await group.start("eu")
         await eventually(lambda: "eu" in asia.member.channel.shared.links().up)
         with (
             pytest.raises(
@@ -97,23 +59,23 @@ async def test_who_is_missing_is_named_and_nothing_is_written_before() -> None:
         with trio.move_on_after(60) as waited:
             await asia.object("cart", AWSet).add("milk")
         assert waited.cancelled_caught and asia.object("cart", AWSet).value == frozenset()
-        us = await group.open("us")
+        us = await group.start("us")
         await asia.object("cart", AWSet).add("milk")
         await eventually(lambda: us.object("cart", AWSet).value == {"milk"})
 
 
 @simulated
 async def test_who_crashes_in_memory_comes_back_in_its_own_place() -> None:
-    async with founders() as (group, network):
+    async with open_cluster(open_replica, founders=AT, journal=None) as group:
         for name in AT:
-            await group.open(name)
+            await group.start(name)
         await group.up["us"].object("cart", AWSet).add("milk")
         for replica in group.up.values():
             await replica.wait_quiet()
-        await group.crash(network, "us")
-        us = await group.open("us")
+        group.crash("us")
+        us = await group.start("us")
         await us.object("cart", AWSet).add("after the crash")
-        await eventually(group.are_alike)
+        await eventually(lambda: are_alike(group))
         for replica in group.up.values():
             await replica.wait_quiet()
             assert replica.object("cart", AWSet).value == {"milk", "after the crash"}
@@ -121,16 +83,16 @@ async def test_who_crashes_in_memory_comes_back_in_its_own_place() -> None:
 
 @simulated
 async def test_two_of_three_that_crash_at_once_come_back() -> None:
-    async with founders() as (group, network):
+    async with open_cluster(open_replica, founders=AT, journal=None) as group:
         for name in AT:
-            await group.open(name)
+            await group.start(name)
         await group.up["asia"].object("cart", AWSet).add("milk")
         await group.up["asia"].wait_quiet()
-        await group.crash(network, "us")
-        await group.crash(network, "eu")
-        await group.open("us")
-        await group.open("eu")
-        await eventually(group.are_alike)
+        group.crash("us")
+        group.crash("eu")
+        await group.start("us")
+        await group.start("eu")
+        await eventually(lambda: are_alike(group))
         for replica in group.up.values():
             await replica.wait_quiet()
             assert replica.object("cart", AWSet).value == {"milk"}
@@ -182,8 +144,8 @@ async def test_a_name_that_is_none_of_the_founders_is_refused_at_once() -> None:
 @simulated
 async def test_the_log_says_whom_the_founding_waits_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    async with founders() as (group, _):
-        await group.open("asia")
+    async with open_cluster(open_replica, founders=AT, journal=None) as group:
+        await group.start("asia")
         await trio.sleep(25)
     said = [r.getMessage() for r in caplog.records if "has not started" in r.getMessage()]
     assert len(said) == 2 and "waits for a link with eu, us:" in said[0]
@@ -191,15 +153,14 @@ async def test_the_log_says_whom_the_founding_waits_for(caplog: pytest.LogCaptur
 
 @simulated
 async def test_a_founder_with_a_journal_goes_on_as_itself() -> None:
-    journals = {name: MemoryJournal() for name in AT}
-    async with founders() as (group, network):
+    async with open_cluster(open_replica, founders=AT) as group:
         for name in AT:
-            await group.open(name, journal=journals[name])
+            await group.start(name)
         await group.up["us"].object("cart", AWSet).add("milk")
         await group.up["us"].wait_durable()
         before = group.up["us"].member.incarnation
-        await group.crash(network, "us")
-        us = await group.open("us", journal=journals["us"])
+        group.crash("us")
+        us = await group.start("us")
         await us.ready()
         assert us.member.incarnation == before and us.object("cart", AWSet).value == {"milk"}
         for replica in group.up.values():
@@ -208,9 +169,12 @@ async def test_a_founder_with_a_journal_goes_on_as_itself() -> None:
 
 @simulated
 async def test_a_witness_founds_with_the_others_and_holds_no_objects() -> None:
-    async with founders() as (group, _), open_member("us", founders=AT, witness=True) as us:
+    async with (
+        open_cluster(open_replica, founders=AT) as group,
+        open_member("us", founders=AT, witness=True) as us,
+    ):
         for name in ("asia", "eu"):
-            await group.open(name)
+            await group.start(name)
         await us.ready()
         await group.up["eu"].object("cart", AWSet).add("milk")
         await group.up["eu"].wait_quiet()
@@ -255,9 +219,9 @@ async def test_several_groups_are_founded_over_one_set_of_links() -> None:
 @simulated
 async def test_a_founder_that_its_group_refuses_raises() -> None:
     """Its name is another, living member's: it is not let in, and does not go on taking writes."""
-    async with founders() as (group, _):
+    async with open_cluster(open_replica, founders=AT) as group:
         for name in AT:
-            await group.open(name)
+            await group.start(name)
         await group.up["us"].ready()
         with pytest.raises(
             HandshakeError, match="cannot found group 'default': the name 'us' is in use"
