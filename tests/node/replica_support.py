@@ -1,33 +1,40 @@
-"""Groups of replicas over real sockets, partitions between them, and the end of both."""
+"""Three replicas in memory, on the real clock; partitions between them, and the end of both."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
 from crdtcast import Replica, open_replica
+from crdtcast.testing import Cluster, open_cluster
 
 NAMES = ("eu", "us", "asia")
+AT = {name: f"10.0.0.{number}:7001" for number, name in enumerate(NAMES, start=1)}
+
+
+@asynccontextmanager
+async def programs(
+    more: Mapping[str, Mapping[str, Any]] | None = None, **options: Any
+) -> AsyncIterator[Cluster[Replica]]:
+    """Three replicas, which can be stopped and started again; `more`: options of single ones."""
+    options = {"founders": AT, "digest_interval": 0.01, **options}
+    async with open_cluster(open_replica, **options) as cluster:
+        for name in NAMES:
+            await cluster.start(name, **(more or {}).get(name, {}))
+        with trio.fail_after(30):
+            for replica in cluster.up.values():
+                await replica.ready()
+            yield cluster
 
 
 @asynccontextmanager
 async def replicas(
     more: Mapping[str, Mapping[str, Any]] | None = None, **options: Any
 ) -> AsyncIterator[list[Replica]]:
-    """Three replicas; `more`: options of single ones."""
-    async with AsyncExitStack() as stack:
-        started: dict[str, Replica] = {}
-        for name in NAMES:
-            founders = {n: started[n].address if n in started else None for n in NAMES}
-            own = {"digest_interval": 0.01, **options, **(more or {}).get(name, {})}
-            started[name] = await stack.enter_async_context(
-                open_replica(name, founders=founders, **own)
-            )
-        with trio.fail_after(30):
-            for replica in started.values():
-                await replica.ready()
-            yield list(started.values())
+    """Three replicas without journals; `more`: options of single ones."""
+    async with programs(more, journal=None, **options) as cluster:
+        yield list(cluster.up.values())
 
 
 async def settle(group: list[Replica]) -> None:

@@ -3,89 +3,38 @@ it has been upgraded.
 """
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from crdtcast import InvalidOperationError, LocalProtocolError, Replica, open_replica
-from crdtcast.journal import MemoryJournal
+from crdtcast import InvalidOperationError, LocalProtocolError, Replica
+from crdtcast.testing import Cluster
 
 from .boards import Likes, NewBoard, OldBoard
-from .replica_support import NAMES, isolate, level, rejoin, replicas, settle
+from .replica_support import isolate, level, programs, rejoin, replicas, settle
 
 OLD, NEW = [OldBoard], [NewBoard, Likes]
 
 
-class Programs:
-    """Founders with journals, each of which can be stopped and started again as another version."""
-
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
-        self._journals = {name: MemoryJournal() for name in NAMES}
-        self._stops: dict[str, tuple[trio.Event, trio.Event]] = {}
-        self.running: dict[str, Replica] = {}
-
-    async def start(self, name: str, types: list[Any]) -> Replica:
-        self.running[name] = await self._nursery.start(self._live, name, types)
-        return self.running[name]
-
-    async def stop(self, name: str) -> None:
-        await self.running[name].wait_durable()
-        ask, stopped = self._stops[name]
-        ask.set()
-        await stopped.wait()
-        del self.running[name]
-
-    async def restart(self, name: str, types: list[Any]) -> Replica:
-        await self.stop(name)
-        return await self.start(name, types)
-
-    async def _live(
-        self, name: str, types: list[Any], task_status: trio.TaskStatus[Replica]
-    ) -> None:
-        ask, stopped = self._stops[name] = (trio.Event(), trio.Event())
-        up = self.running
-        async with open_replica(
-            name,
-            founders={n: up[n].address if n in up else None for n in NAMES},
-            types=types,
-            journal=self._journals[name],
-            digest_interval=0.01,
-        ) as replica:
-            task_status.started(replica)
-            await ask.wait()
-        stopped.set()
-
-
-@asynccontextmanager
-async def programs(types: list[Any]) -> AsyncIterator[Programs]:
-    """All of them; types: that they know at first."""
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            group = Programs(nursery)
-            for name in NAMES:
-                await group.start(name, types)
-            for replica in group.running.values():
-                await replica.ready()
-            yield group
-            for name in list(group.running):
-                await group.stop(name)
+async def restart(group: Cluster[Replica], name: str, types: list[Any]) -> Replica:
+    """As another version."""
+    await group.up[name].wait_durable()
+    await group.stop(name)
+    return await group.start(name, types=types)
 
 
 def test_replicas_are_upgraded_one_by_one() -> None:
     async def main() -> None:
-        async with programs(OLD) as group:
-            await group.running["us"].object("board", OldBoard).add("a")
-            await settle(list(group.running.values()))
-            await group.running["asia"].object("board", OldBoard).add("b")
+        async with programs(types=OLD) as group:
+            await group.up["us"].object("board", OldBoard).add("a")
+            await settle(list(group.up.values()))
+            await group.up["asia"].object("board", OldBoard).add("b")
 
-            eu = await group.restart("eu", NEW)
+            eu = await restart(group, "eu", NEW)
             board = eu.object("board", NewBoard)
-            us, asia = group.running["us"], group.running["asia"]
+            us, asia = group.up["us"], group.up["asia"]
             await level([eu, us, asia])
             await board.perform("rewrite", "a", "A")
             await eu.object("likes", Likes).increment(3)
@@ -105,16 +54,16 @@ def test_replicas_are_upgraded_one_by_one() -> None:
             assert board.value == {"b", "c"}
             assert old.value == {"a", "b", "c"}
 
-            us = await group.restart("us", NEW)
-            await settle(list(group.running.values()))
+            us = await restart(group, "us", NEW)
+            await settle(list(group.up.values()))
             assert us.object("board", NewBoard).value == {"b", "c"}
             assert us.object("board", NewBoard).unknown == 0
             assert us.object("likes", Likes).value == 3
             await us.object("board", NewBoard).perform("rewrite", "c", "C")
 
-            asia = await group.restart("asia", NEW)
+            asia = await restart(group, "asia", NEW)
             await asia.object("likes", Likes).increment()
-            replicas = list(group.running.values())
+            replicas = list(group.up.values())
             await level(replicas)
             await settle(replicas)
             for replica in replicas:
@@ -132,21 +81,21 @@ def test_replicas_are_upgraded_one_by_one() -> None:
 
 def test_a_replica_restarts_amid_what_is_not_stable() -> None:
     async def main() -> None:
-        async with programs(NEW) as group:
-            eu, us, asia = group.running.values()
+        async with programs(types=NEW) as group:
+            eu, us, asia = group.up.values()
             isolate(asia, [eu, us, asia])
             await eu.object("board", NewBoard).add("a")
             await level([eu, us])
-            us = await group.restart("us", NEW)  # its journal begins with a snapshot of the board
+            us = await restart(group, "us", NEW)  # its journal begins with a snapshot of the board
             isolate(us, [eu, us, asia])
             await us.object("board", NewBoard).add("nobody else has this")
-            us = await group.restart("us", OLD)  # and even as an older program
+            us = await restart(group, "us", OLD)  # and even as an older program
             assert [(info.name, info.known) for info in us.objects()] == [("board", False)]
             with pytest.raises(LocalProtocolError, match="version 2, which"):
                 _ = us.object("board", OldBoard).value
             with pytest.raises(LocalProtocolError, match="version 2, which"):
                 await us.object("board", OldBoard).add("x")
-            us = await group.restart("us", NEW)
+            us = await restart(group, "us", NEW)
             assert us.object("board", NewBoard).value == {"a", "nobody else has this"}
             rejoin(asia, [eu, us, asia])
             await settle([eu, us, asia])
