@@ -1,12 +1,13 @@
-"""Engines in one process and a network that the test drives: nothing moves unless the test says so."""
+"""Groups of fixed engines, whose packets the test lets arrive by hand."""
 
-from collections import deque
-from collections.abc import Callable
+from itertools import combinations
 
 from crdtcast.causality.member_id import new_incarnation
 from crdtcast.causality.messages import Delivery, Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import Durability, Engine, EngineState
+
+from .engines import Engines
 
 Content = Message | Digest
 
@@ -31,30 +32,25 @@ def digest(kind: DigestKind, **counters: int) -> Digest:
     return Digest(kind, {incarnation(name): counter for name, counter in counters.items()})
 
 
-class Group:
-    """Members by one-letter names; packets in flight by ordered pair of names."""
+class Group(Engines[Engine]):
+    """Fixed members by one-letter names. Deliveries are taken by the test, or when it lets the group `settle`."""
 
     def __init__(
         self, names: str, *, durable: Durability = Durability.IMMEDIATE, linked: bool = True
     ) -> None:
+        super().__init__()
         self.names = list(names)
         self.durable = durable
         self.lives = dict.fromkeys(names, 1)
-        self.engines = {
-            name: Engine(incarnation(name), self.names, durable=durable) for name in names
-        }
-        self.flights: dict[tuple[str, str], deque[Content]] = {
-            (a, b): deque() for a in names for b in names if a != b
-        }
         self.up: set[tuple[str, str]] = set()
+        for name in names:
+            self.engines[name] = Engine(incarnation(name), self.names, durable=durable)
         if linked:
-            for a in names:
-                for b in names:
-                    if a < b:
-                        self.link(a, b)
+            for pair in combinations(names, 2):
+                self.link(*pair)
 
-    def __getitem__(self, name: str) -> Engine:
-        return self.engines[name]
+    def is_linked(self, a: str, b: str) -> bool:
+        return (a, b) in self.up
 
     def link(self, a: str, b: str) -> None:
         first, second = self.engines[a], self.engines[b]
@@ -82,48 +78,6 @@ class Group:
         engine = Engine(me, self.names, state=state, durable=self.durable)
         self.engines[name] = engine
         return engine
-
-    def post(self) -> None:
-        """Put what the engines want sent in flight."""
-        for name, engine in self.engines.items():
-            for effect in engine.take_outbox():
-                for other, receiver in self.engines.items():
-                    if (name, other) in self.up and effect.to in (None, receiver.me):
-                        self.flights[name, other].append(effect.message)
-
-    def arrive(self, a: str, b: str, wanted: Callable[[Content], bool] | None = None) -> None:
-        """Let what is in flight from `a` to `b` (or what is `wanted` of it) arrive."""
-        self.post()
-        flight = self.flights[a, b]
-        for content in list(flight):
-            if wanted is None or wanted(content):
-                flight.remove(content)
-                self.engines[b].receive(self.engines[a].me, content)
-
-    def drop(self, a: str, b: str) -> list[Content]:
-        """Lose what is in flight from `a` to `b`."""
-        self.post()
-        lost = list(self.flights[a, b])
-        self.flights[a, b].clear()
-        return lost
-
-    def pump(self, *names: str) -> None:
-        """Let everything arrive (between `names`, if given) until nothing is in flight, without taking deliveries."""
-        while True:
-            self.post()
-            busy = [
-                pair
-                for pair, flight in self.flights.items()
-                if flight and (not names or (pair[0] in names and pair[1] in names))
-            ]
-            if not busy:
-                return
-            for pair in busy:
-                self.arrive(*pair)
-
-    def tick(self, *names: str) -> None:
-        for name in names or self.names:
-            self.engines[name].tick()
 
     def settle(self, rounds: int = 200) -> dict[str, list[Dot]]:
         """Ticks, arrivals, deliveries and notices until all is quiet; the stable notices by member."""

@@ -39,37 +39,37 @@ class Country(Town):
             self.send(name, name.encode())
         self.run()
 
-    def _post(self, sender: str, effect: Transmit) -> None:
+    def send_off(self, sender: str, effect: Transmit) -> None:
         for name, engine in self.engines.items():
             if name == sender or effect.to not in (None, engine.me):
                 continue
             is_slow = not self._slow or self._slow & {sender, name}
             due = self._now + (self._delay if is_slow else 0)
             self._travelling.append((due, sender, name, effect.message))
-        self._arrive()
+        self._depart()
 
-    def _arrive(self) -> None:
+    def _depart(self) -> None:
         travelling, self._travelling = self._travelling, []
         for due, sender, name, message in travelling:
             if due > self._now:
                 self._travelling.append((due, sender, name, message))
-            elif {sender, name} <= self.engines.keys() and self._linked(sender, name):
-                self._flights.append((sender, name, message))
+            elif {sender, name} <= self.engines.keys() and self.is_linked(sender, name):
+                self.flights[sender, name].append(message)
 
     def run(self, ticks: int = 40) -> None:
         self.until(lambda: False, ticks)
 
     def until(self, is_done: Callable[[], bool], most: int = NEVER) -> int:
         """How many ticks it takes; `most` if it does not come to that."""
-        self._settle()
+        self.pump()
         for ticks in range(most):
             if is_done():
                 return ticks
             for engine in self.engines.values():
                 engine.tick()
             self._now += 1
-            self._arrive()
-            self._settle()
+            self._depart()
+            self.pump()
             for name, engine in list(self.engines.items()):
                 if engine.standing in (Standing.LEFT, Standing.EVICTED):
                     self.take_down(name)

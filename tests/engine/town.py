@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 from itertools import combinations
 
 from crdtcast.causality.member_id import name_of, new_incarnation
-from crdtcast.causality.messages import Delivery, Transmit
+from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Tag
 from crdtcast.engine import GroupEngine, OperationKind, Standing
 
+from .engines import Engines
 
-class Town:
+
+class Town(Engines[GroupEngine]):
     """Engines and applications by name. A name that comes again gets a fresh incarnation."""
 
     def __init__(
@@ -21,13 +23,12 @@ class Town:
         witnesses: Iterable[str] = (),
         engine_type: type[GroupEngine] | None = None,
     ) -> None:
+        super().__init__()
         self.engine_type = engine_type = engine_type or GroupEngine
         self.passes: Callable[[str, str, object], bool] = lambda sender, receiver, content: True
         """What is not lost without anybody noticing."""
-        self.engines: dict[str, GroupEngine] = {}
         self.log: dict[str, list[bytes]] = {}
         self.cuts: set[frozenset[str]] = set()
-        self._flights: list[tuple[str, str, object]] = []
         self._serial = 0
         ids = {name: self.fresh_base(name) for name in names}
         for name, me in ids.items():
@@ -40,9 +41,6 @@ class Town:
     def fresh_base(self, name: str) -> str:
         self._serial += 1
         return new_incarnation(name, self._serial, 0)
-
-    def id(self, name: str) -> str:
-        return self.engines[name].me
 
     # What applications do
 
@@ -67,7 +65,8 @@ class Town:
         """The process is gone; its engine, as it was."""
         self.log.pop(name, None)
         engine = self.engines.pop(name, None)
-        self._flights = [f for f in self._flights if name not in f[:2]]
+        for pair in [pair for pair in self.flights if name in pair]:
+            del self.flights[pair]
         for other in self.engines.values():
             if engine is not None:
                 other.disconnected(engine.me)
@@ -89,7 +88,7 @@ class Town:
 
     # The network
 
-    def _linked(self, a: str, b: str) -> bool:
+    def is_linked(self, a: str, b: str) -> bool:
         return frozenset((a, b)) not in self.cuts
 
     def _link(self, a: str, b: str) -> None:
@@ -98,7 +97,7 @@ class Town:
 
     def link_all(self) -> None:
         for a, b in combinations(self.engines, 2):
-            if self._linked(a, b):
+            if self.is_linked(a, b):
                 self._link(a, b)
 
     def cut(self, side: Iterable[str], other: Iterable[str]) -> None:
@@ -115,47 +114,35 @@ class Town:
     def run(self, ticks: int = 40) -> None:
         """Let time pass: everything arrives, is taken, and is answered."""
         for _ in range(ticks):
-            self._settle()
-            for engine in self.engines.values():
-                engine.tick()
-        self._settle()
+            self.pump()
+            self.tick()
+        self.pump()
 
-    def _settle(self) -> None:
-        while True:
-            for name, engine in self.engines.items():
-                while (delivery := engine.poll()) is not None:
-                    if delivery.kind == OperationKind.APPLICATION:
-                        self.log[name].append(delivery.payload)
-                        self.delivered(name, delivery)
-                while tags := engine.poll_stable():
-                    self.stable(name, tags)
-                engine.take_issued()
-                engine.take_decisions()
-                for effect in engine.take_outbox():
-                    self._post(name, effect)
-            if not self._flights:
-                return
-            flights, self._flights = self._flights, []
-            for sender, receiver, content in flights:
-                content = self.change(sender, content)
-                if self._linked(sender, receiver) and self.passes(sender, receiver, content):
-                    self.engines[receiver].receive(self.id(sender), content)  # type: ignore[arg-type]
+    def post(self, *names: str) -> None:
+        """Applications take what they can, and then packets set out."""
+        for name in names or list(self.engines):
+            self.take(name)
+        super().post(*names)
 
-    @staticmethod
-    def change(sender: str, content: object) -> object:
-        """What becomes of a packet on its way."""
-        return content
+    def take(self, name: str) -> None:
+        engine = self.engines[name]
+        while (delivery := engine.poll()) is not None:
+            if delivery.kind == OperationKind.APPLICATION:
+                self.log[name].append(delivery.payload)
+                self.delivered(name, delivery)
+        while tags := engine.poll_stable():
+            self.stable(name, tags)
+        engine.take_issued()
+        engine.take_decisions()
+
+    def lands(self, a: str, b: str, content: object) -> bool:
+        return self.is_linked(a, b) and self.passes(a, b, content)
 
     def delivered(self, name: str, delivery: Delivery) -> None:
         """For applications that are more than a list of payloads."""
 
     def stable(self, name: str, tags: Iterable[Tag]) -> None:
         """So is this."""
-
-    def _post(self, sender: str, effect: Transmit) -> None:
-        for name, engine in self.engines.items():
-            if name != sender and effect.to in (None, engine.me) and self._linked(sender, name):
-                self._flights.append((sender, name, effect.message))
 
     def lose_all(self) -> None:
         """What is about to go out is lost."""

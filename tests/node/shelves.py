@@ -114,7 +114,7 @@ class Shelves(Town):
         old = self.engines[name]
         assert old.standing is Standing.EVICTED
         self.parked[name] = Parked.of(old.state(), old.me, self.parked.get(name))
-        self._settle()
+        self.pump()
         engine = self.join(name, contact, [old.me])
         self._give(name, self.shelves[contact].get_state())
         self.shelves[name].speak_for(Voice(self, name))
