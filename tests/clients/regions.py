@@ -5,7 +5,7 @@ from crdtcast.adapters.redis.cluster import LocalCluster
 HERE, THERE = "eu", "us"
 
 
-class Regions:
+class TwoRegions:
     """Ports of the two gateways."""
 
     def __init__(self, cluster: LocalCluster) -> None:

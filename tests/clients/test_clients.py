@@ -15,15 +15,15 @@ import pytest
 import redis
 import redis.asyncio
 
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 from tests.clients import node_packages
-from tests.clients.regions import Regions
+from tests.clients.regions import TwoRegions
 
 pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_redis_py(regions: Regions, protocol: int) -> None:
+def test_redis_py(regions: TwoRegions, protocol: int) -> None:
     at = {"protocol": protocol, "decode_responses": True}
     name = f"py{protocol}"
     with (
@@ -43,7 +43,7 @@ def test_redis_py(regions: Regions, protocol: int) -> None:
             here.lpush(name, "x")
 
 
-def test_a_pool_of_connections_counts_exactly(regions: Regions) -> None:
+def test_a_pool_of_connections_counts_exactly(regions: TwoRegions) -> None:
     pools = [
         redis.BlockingConnectionPool(port=port, max_connections=3)
         for port in (regions.here, regions.there)
@@ -63,7 +63,9 @@ def test_a_pool_of_connections_counts_exactly(regions: Regions) -> None:
         pool.disconnect()
 
 
-def test_a_pipeline_is_a_transaction_and_watch_is_exact_within_a_region(regions: Regions) -> None:
+def test_a_pipeline_is_a_transaction_and_watch_is_exact_within_a_region(
+    regions: TwoRegions,
+) -> None:
     with redis.Redis(port=regions.here) as here, redis.Redis(port=regions.there) as there:
         with here.pipeline() as pipe:  # MULTI and EXEC, by default
             pipe.set("pipe:a", "1").incr("pipe:a").hset("pipe:h", "f", "v").get("pipe:a")
@@ -94,7 +96,7 @@ def test_a_pipeline_is_a_transaction_and_watch_is_exact_within_a_region(regions:
         assert here.get("pipe:n") == b"100"
 
 
-def test_watch_is_no_lock_between_regions_that_have_not_met(regions: Regions) -> None:
+def test_watch_is_no_lock_between_regions_that_have_not_met(regions: TwoRegions) -> None:
     with redis.Redis(port=regions.here) as here, redis.Redis(port=regions.there) as there:
         here.set("cut:n", "0")
         regions.settle()
@@ -109,7 +111,7 @@ def test_watch_is_no_lock_between_regions_that_have_not_met(regions: Regions) ->
         assert here.get("cut:n") == there.get("cut:n") == b"2", "both count"
 
 
-def test_redis_py_asyncio(regions: Regions) -> None:
+def test_redis_py_asyncio(regions: TwoRegions) -> None:
     async def use() -> list[Any]:
         async with (
             redis.asyncio.Redis(port=regions.here) as here,
@@ -130,7 +132,7 @@ def test_redis_py_asyncio(regions: Regions) -> None:
     assert asyncio.run(use()) == [b"100", b"a"]
 
 
-def test_redis_cli(regions: Regions) -> None:
+def test_redis_cli(regions: TwoRegions) -> None:
     cli = shutil.which("redis-cli") or shutil.which("valkey-cli")
     if cli is None:
         pytest.skip("neither redis-cli nor valkey-cli is installed: apt-get install redis-tools")
@@ -145,7 +147,7 @@ def test_redis_cli(regions: Regions) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["ioredis", "node_redis"])
-def test_clients_of_node(regions: Regions, protocol: str) -> None:
+def test_clients_of_node(regions: TwoRegions, protocol: str) -> None:
     told, name = (
         run_node(regions, f"{protocol}.js"),
         {"ioredis": "io", "node_redis": "nr"}[protocol],
@@ -166,7 +168,7 @@ def test_clients_of_node(regions: Regions, protocol: str) -> None:
         assert told["watched"] is True
 
 
-def run_node(regions: Regions, script: str) -> dict[str, Any]:
+def run_node(regions: TwoRegions, script: str) -> dict[str, Any]:
     """What a script prints."""
     try:
         modules = node_packages.installed()
@@ -191,7 +193,7 @@ def run(*words: str, text: str = "", **variables: str) -> str:
     return done.stdout
 
 
-def test_a_database_in_the_url_is_the_same_in_all_regions(regions: Regions) -> None:
+def test_a_database_in_the_url_is_the_same_in_all_regions(regions: TwoRegions) -> None:
     """Its number alone tells two clients' keys apart; a pool, and a pipeline, keep it."""
 
     async def write() -> None:

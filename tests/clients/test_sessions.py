@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from flask_session import Session
 
-from tests.clients.regions import HERE, THERE, Regions
+from tests.clients.regions import HERE, THERE, TwoRegions
 
 pytestmark = pytest.mark.process
 
@@ -90,7 +90,7 @@ URLS = (
 class FlaskSite:
     """An application in each region, with Flask-Session."""
 
-    def __init__(self, regions: Regions) -> None:
+    def __init__(self, regions: TwoRegions) -> None:
         self._redis = {
             HERE: redis.Redis(port=regions.here),
             THERE: redis.Redis(port=regions.there),
@@ -147,7 +147,7 @@ def _flask_app(client: "redis.Redis[bytes]") -> flask.Flask:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _django(regions: Regions) -> None:
+def _django(regions: TwoRegions) -> None:
     ports = {HERE: regions.here, THERE: regions.there}
     settings.configure(
         ALLOWED_HOSTS=["testserver"],
@@ -168,7 +168,7 @@ def _django(regions: Regions) -> None:
 
 
 @pytest.fixture(params=[*BACKENDS, "flask-session"])
-def site(request: pytest.FixtureRequest, regions: Regions) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, regions: TwoRegions) -> Iterator[Site]:
     if request.param in BACKENDS:
         yield DjangoSite(request.param)
     else:
@@ -178,7 +178,7 @@ def site(request: pytest.FixtureRequest, regions: Regions) -> Iterator[Site]:
 
 
 def test_who_logs_in_here_is_known_there_until_the_session_ends(
-    regions: Regions, site: Site
+    regions: TwoRegions, site: Site
 ) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
@@ -188,7 +188,7 @@ def test_who_logs_in_here_is_known_there_until_the_session_ends(
     assert [site.who(region, cookie) for region in (HERE, THERE)] == [NOBODY, NOBODY]
 
 
-def test_who_logs_out_there_is_logged_out_here(regions: Regions, site: Site) -> None:
+def test_who_logs_out_there_is_logged_out_here(regions: TwoRegions, site: Site) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
     site.log_out(THERE, cookie)
@@ -197,7 +197,7 @@ def test_who_logs_out_there_is_logged_out_here(regions: Regions, site: Site) -> 
     assert site.who(HERE, cookie) == NOBODY
 
 
-def test_who_is_there_during_a_cut_stays_logged_in(regions: Regions, site: Site) -> None:
+def test_who_is_there_during_a_cut_stays_logged_in(regions: TwoRegions, site: Site) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
     regions.cut()
@@ -212,7 +212,7 @@ def test_who_is_there_during_a_cut_stays_logged_in(regions: Regions, site: Site)
 
 
 def test_a_log_out_here_yields_to_a_request_there_that_had_not_seen_it(
-    regions: Regions, site: Site
+    regions: TwoRegions, site: Site
 ) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
@@ -224,7 +224,7 @@ def test_a_log_out_here_yields_to_a_request_there_that_had_not_seen_it(
 
 
 @pytest.mark.parametrize("kind", BACKENDS)
-def test_a_cache_of_django(regions: Regions, kind: str) -> None:
+def test_a_cache_of_django(regions: TwoRegions, kind: str) -> None:
     here, there = caches[f"{kind}-{HERE}"], caches[f"{kind}-{THERE}"]
     here.set(f"{kind}:n", 1, 30)
     here.set_many({f"{kind}:a": "x", f"{kind}:b": ["y"]}, 30)
@@ -242,7 +242,7 @@ def test_a_cache_of_django(regions: Regions, kind: str) -> None:
     assert there.get(f"{kind}:n") is None
 
 
-def test_what_django_redis_adds(regions: Regions) -> None:
+def test_what_django_redis_adds(regions: TwoRegions) -> None:
     cache = caches[f"django-redis-{HERE}"]
     cache.set_many({"many:1": 1, "many:2": 2})
     assert cache.delete_pattern("many:*") == 2

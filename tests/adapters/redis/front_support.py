@@ -89,7 +89,7 @@ class MemoryCore:
 
 
 @dataclass
-class Running:
+class RunningFront:
     """What a test body gets, in a thread of its own."""
 
     core: MemoryCore
@@ -168,7 +168,7 @@ def connection(port: int) -> Iterator[Wire]:
 
 
 def serve(
-    body: Callable[[Running], None],
+    body: Callable[[RunningFront], None],
     *,
     limits: ClientLimits | None = None,
     password: str | None = None,
@@ -195,7 +195,7 @@ def serve(
 
         await front.bind(host, 0)
         _, port = front.listen()
-        gate = Running(core, front, table, port, trio.lowlevel.current_trio_token())
+        gate = RunningFront(core, front, table, port, trio.lowlevel.current_trio_token())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poller.run, after_events)
             nursery.start_soon(front.close_idle)
@@ -212,6 +212,6 @@ def serve(
     trio.run(main)
 
 
-def _still_serves(gate: Running) -> None:
+def _still_serves(gate: RunningFront) -> None:
     with gate.connection() as wire:
         assert wire.call("QUIT") in (b"OK", "ERR max number of clients reached")

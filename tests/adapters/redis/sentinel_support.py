@@ -12,7 +12,7 @@ import redis
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.child_processes import end_child, start_child
 from crdtcast.ports import free_ports
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 
 
 def redis_server() -> Path:

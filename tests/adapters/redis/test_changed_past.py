@@ -1,8 +1,6 @@
 """Native state that was changed past the gateways: found within a round, put right or refused, never silent."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,88 +12,9 @@ from crdtcast.adapters.redis.compare import comparison
 from crdtcast.adapters.redis.compare.comparison import KeyComparison
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.exceptions import NotReadyError
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.gateways import PATIENCE, ROUND_SECONDS, regions, until
 
 pytestmark = pytest.mark.process
-
-ROUND_SECONDS = 0.3
-
-
-class Regions(Town):
-    """A town whose servers the tests write to, and whose gateways compare their keys all the time."""
-
-    def __init__(
-        self,
-        directory: Path,
-        *names: str,
-        compare_seconds: float = ROUND_SECONDS,
-        own_servers: str | None = None,
-    ) -> None:
-        super().__init__(
-            directory, compare_seconds=compare_seconds, own_servers=own_servers, logs=False
-        )
-        self.names = names
-
-    def __enter__(self) -> "Regions":
-        for name in self.names:
-            self.start(name, None if name == self.names[0] else self.names[0])
-        return self
-
-    def past(self, name: str, *words: str) -> Any:
-        """One command at a server, past its gateway."""
-        with RawClient(self.servers[name].port, PATIENCE) as client:
-            return client.call(*words)
-
-    def settle(self) -> None:
-        """Return when all have delivered everything, and it is stable."""
-
-        def settled() -> bool:
-            states = [self.status(name) for name in self.names]
-            same = all(state["vector"] == states[0]["vector"] for state in states)
-            return same and all(state["quiet"] for state in states)
-
-        until(settled)
-
-    def rounds(self, count: int = 2) -> None:
-        """Return when each gateway has gone over all its keys so often, from now on."""
-        before = {name: self.status(name)["compared"]["rounds"] for name in self.names}
-        until(
-            lambda: all(
-                self.status(n)["compared"]["rounds"] >= before[n] + count for n in self.names
-            )
-        )
-
-    def values(self, key: str) -> list[Any]:
-        """What a key is worth at each gateway; an error is a value."""
-        found = []
-        for name in self.names:
-            kind = self.call(name, "TYPE", key)
-            match kind:
-                case b"set":
-                    members = self.call(name, "SMEMBERS", key)
-                    found.append(members if isinstance(members, ErrorReply) else frozenset(members))
-                case ErrorReply():
-                    found.append(kind)
-                case _:
-                    found.append(self.call(name, "GET", key))
-        return found
-
-    def agree(self, key: str, *expected: object) -> bool:
-        values = self.values(key)
-        if any(isinstance(value, ErrorReply) for value in values):
-            return False
-        return len(set(values)) == 1 and (not expected or values[0] in expected)
-
-    def digests(self) -> set[tuple[int, str]]:
-        told = [json.loads(self.call(name, "CRDTCAST", "VERIFY")) for name in self.names]
-        return {(each["keys"], each["digest"]) for each in told}
-
-
-@contextlib.contextmanager
-def regions(directory: Path, *names: str, **options: Any) -> Iterator[Regions]:
-    with Regions(directory, *names, **options) as town:
-        yield town
 
 
 @pytest.mark.parametrize("compare_seconds", [ROUND_SECONDS, 600.0], ids=["round", "first use"])

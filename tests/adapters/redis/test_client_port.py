@@ -21,7 +21,7 @@ from crdtcast.adapters.redis.server.parsing import FastReader, RequestLimits, Re
 from crdtcast.chaos import spaces
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.transport.tcp import is_loopback
-from tests.adapters.redis.front_support import Running, Wire, connection, serve
+from tests.adapters.redis.front_support import RunningFront, Wire, connection, serve
 
 FOREIGN = {
     "the body of a browser's POST": b"POST / HTTP/1.1\r\nContent-Length: 17\r\n\r\n%b",
@@ -50,7 +50,7 @@ def test_another_protocols_request_is_not_carried_out(
 ) -> None:
     whole = request_ % b"INCRBY from-web 1\r\n"
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             for start in range(0, len(whole), cut):
                 try:
@@ -69,7 +69,7 @@ def test_another_protocols_request_is_not_carried_out(
 
 
 def test_nothing_behind_another_protocols_request_is_done() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             assert wire.call("INCRBY", "n", 5) == 5
             wire.send(b"INCRBY n 1\r\nHost: x\r\nINCRBY n 100\r\n")
@@ -88,7 +88,7 @@ def test_no_command_looks_like_another_protocols_request() -> None:
 
 
 def test_a_colon_inside_of_a_command_is_only_a_colon() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             assert wire.call("SADD", "Host:", "HTTP/1.1") == 1
             assert str(wire.call("nonsense", "a:")).startswith("ERR unknown command")
@@ -156,7 +156,7 @@ def test_words_without_bytes_count_against_the_limit() -> None:
 
 
 def test_idle_clients_are_closed_and_busy_ones_are_not() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as idle, gate.connection() as waiting:
             assert idle.call("PING") == b"PONG"
             gate.core.hold = True
@@ -169,7 +169,7 @@ def test_idle_clients_are_closed_and_busy_ones_are_not() -> None:
 
 
 def test_clients_stay_without_a_timeout_however_idle() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             assert wire.call("PING") == b"PONG"
 
@@ -188,7 +188,7 @@ def test_clients_stay_without_a_timeout_however_idle() -> None:
 
 
 def test_dead_clients_are_probed_by_the_kernel() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             assert wire.call("PING") == b"PONG"
             (client,) = gate.front.clients.values()

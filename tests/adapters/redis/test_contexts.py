@@ -10,7 +10,7 @@ from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.clients.client_state import MAX_CALLS
 from crdtcast.adapters.redis.clients.watches import MAX_WATCHED
 from crdtcast.adapters.redis.server.resp import ReplyError
-from tests.adapters.redis.front_support import Running, Wire, serve
+from tests.adapters.redis.front_support import RunningFront, Wire, serve
 
 QUEUED_THREE = b"+OK\r\n" + b"+QUEUED\r\n" * 3
 ABORTED = "EXECABORT Transaction discarded because of previous errors."
@@ -18,7 +18,9 @@ OURS = "ERR crdtcast: database 15 holds the gateway's own metadata"
 AFTER_SELECT = "ERR crdtcast: not executed: SELECT was refused"
 
 
-def talk(gate: Running, exchange: Sequence[tuple[str, object]], *, at_once: bool = False) -> None:
+def talk(
+    gate: RunningFront, exchange: Sequence[tuple[str, object]], *, at_once: bool = False
+) -> None:
     """Send commands, each alone or all in one chunk; a reply that is a text may be the beginning of it."""
     with gate.connection() as wire:
         if at_once:
@@ -224,7 +226,7 @@ def test_what_a_client_may_watch_is_bounded() -> None:
         ("EXEC", [1]),
     ]
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         talk(gate, exchange)
         gate.in_trio(lambda: None)
         assert gate.front.queued == 0
@@ -233,7 +235,7 @@ def test_what_a_client_may_watch_is_bounded() -> None:
 
 
 def test_errors_of_the_session_are_elements_of_exec() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             wire.send(b"MULTI\r\nHELLO 9\r\nPING a b\r\nINCRBY n 1\r\nEXEC\r\n")
             assert wire.raw(32) == QUEUED_THREE
@@ -247,7 +249,7 @@ def test_errors_of_the_session_are_elements_of_exec() -> None:
 
 
 def test_a_protocol_changed_inside_counts_from_there_on() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             wire.send(b"MULTI\r\nSMEMBERS s\r\nHELLO 3\r\nSMEMBERS s\r\nEXEC\r\nSMEMBERS s\r\n")
             assert wire.raw(32) == QUEUED_THREE
@@ -280,7 +282,7 @@ def test_a_protocol_changed_inside_counts_from_there_on() -> None:
 def test_replies_that_are_not_wanted_are_not_sent(
     sent: str, received: bytes | None, at_once: bool
 ) -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             commands = [command.encode() + b"\r\n" for command in sent.split("|")]
             if at_once:
@@ -301,7 +303,7 @@ def test_replies_that_are_not_wanted_are_not_sent(
 def test_a_reply_that_is_wanted_again_waits_for_what_is_before_it() -> None:
     """CLIENT REPLY ON is how a client waits for writes whose replies it did not want."""
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
             wire.send(b"CLIENT REPLY OFF\r\nINCRBY n 1\r\nCLIENT REPLY ON\r\n")
@@ -318,7 +320,7 @@ def test_a_reply_that_is_wanted_again_waits_for_what_is_before_it() -> None:
 
 
 def test_a_violation_of_the_protocol_is_not_told_to_a_client_that_wants_no_replies() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             wire.send(b"CLIENT REPLY OFF\r\n*1\r\n$x\r\n")
             assert wire.raw(1) == b""
@@ -327,7 +329,7 @@ def test_a_violation_of_the_protocol_is_not_told_to_a_client_that_wants_no_repli
 
 
 def test_what_exec_changed_of_the_connection_is_taken_back_if_it_is_refused() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
             wire.send(b"MULTI\r\nHELLO 3 SETNAME me\r\nINCRBY n 1\r\nEXEC\r\n")
@@ -349,7 +351,7 @@ def test_what_exec_changed_of_the_connection_is_taken_back_if_it_is_refused() ->
 
 
 def test_a_client_that_hangs_up_inside_a_transaction_leaves_nothing() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             for command in ("MULTI", "INCRBY n 1"):
                 wire.call(*command.split())
@@ -362,7 +364,7 @@ def test_a_client_that_hangs_up_inside_a_transaction_leaves_nothing() -> None:
 
 
 def test_a_transaction_of_100000_commands_is_refused_whole() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             count = 100_000
             increment = hiredis.pack_command(("INCRBY", "n", "1"))
@@ -380,7 +382,7 @@ def test_a_transaction_of_100000_commands_is_refused_whole() -> None:
 
 
 def test_a_transaction_of_too_many_bytes_is_refused_whole() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             assert wire.call("MULTI") == b"OK"
             for _ in range(8):
@@ -396,7 +398,7 @@ def test_a_transaction_of_too_many_bytes_is_refused_whole() -> None:
 
 
 def test_all_transactions_together_are_bounded() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as one, gate.connection() as other:
             for wire in (one, other):
                 assert wire.call("MULTI") == b"OK"
@@ -414,7 +416,7 @@ def test_all_transactions_together_are_bounded() -> None:
 
 
 def test_client_list_tells_who_is_in_a_transaction() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as one, gate.connection() as other:
             for words in (("MULTI",), ("PING",), ("PING",)):
                 one.call(*words)

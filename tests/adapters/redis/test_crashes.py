@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, Region
 from crdtcast.eventlog.check import check_logs
 from tests.adapters.redis import named_points
 from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 from tests.effort import examples, first_seed
 
 pytestmark = pytest.mark.process

@@ -12,8 +12,7 @@ import pytest
 
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import Running, options, until
+from tests.adapters.redis.gateways import Gateways, RunningGateway, options, until
 from tests.adapters.redis.test_changed_past import regions
 from tests.adapters.redis.test_databases import contents
 from tests.adapters.redis.test_members import cut_off, evicted_with, heal, parked
@@ -26,13 +25,13 @@ KEYS = (b"k", b"l", b"\xffk", b"\xff\x03k")
 
 
 @contextlib.contextmanager
-def client(town: Town, name: str, db: str = "0") -> Iterator[RawClient]:
+def client(town: Gateways, name: str, db: str = "0") -> Iterator[RawClient]:
     with town.running[name].client() as made:
         assert made.call("SELECT", db) == b"OK"
         yield made
 
 
-def at(town: Town, name: str, db: str, *words: bytes | str) -> Any:
+def at(town: Gateways, name: str, db: str, *words: bytes | str) -> Any:
     """One command in a database of a region's gateway."""
     with client(town, name, db) as made:
         return made.call(*words)
@@ -79,7 +78,7 @@ def test_what_regions_write_at_the_same_time_ends_up_equal_in_every_database(
     """Concurrent in all kinds: links are cut now and then. A third region copies it all in the middle."""
     print("seed", seed)
     random = Random(seed)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         with client(town, "a") as one, client(town, "b") as other:
@@ -99,7 +98,7 @@ def test_what_regions_write_at_the_same_time_ends_up_equal_in_every_database(
 
 
 def test_a_flush_takes_its_database_and_what_others_write_meanwhile_stays(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         for db in DATABASES:
@@ -130,7 +129,7 @@ def test_a_flush_takes_its_database_and_what_others_write_meanwhile_stays(tmp_pa
 
 def test_a_copy_has_all_databases(tmp_path: Path) -> None:
     long = "text" * (1 << 19)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         for db in DATABASES:
             at(town, "a", db, "SET", "long", long + db)
@@ -147,7 +146,7 @@ def test_a_copy_has_all_databases(tmp_path: Path) -> None:
 
 
 def test_a_hidden_type_comes_out_in_its_database(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         cut_off(town, "a", "b")
@@ -170,7 +169,7 @@ def test_a_hidden_type_comes_out_in_its_database(tmp_path: Path) -> None:
 
 
 def test_keys_expire_in_their_database(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         for db in DATABASES:
@@ -187,7 +186,7 @@ def test_keys_expire_in_their_database(tmp_path: Path) -> None:
 
 
 def test_watch_is_of_a_key_in_its_database(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         with client(town, "a", "3") as watching:
@@ -208,7 +207,7 @@ def test_watch_is_of_a_key_in_its_database(tmp_path: Path) -> None:
 
 def test_an_aborted_transaction_selects_nothing(tmp_path: Path) -> None:
     """What is sent behind its EXEC at once is for the database that the answer leaves."""
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         with client(town, "a") as made:
             for is_written in (False, True):
@@ -224,7 +223,7 @@ def test_an_aborted_transaction_selects_nothing(tmp_path: Path) -> None:
 
 
 def test_what_an_evicted_region_wrote_comes_back_into_its_databases(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         for db in DATABASES:
@@ -250,7 +249,7 @@ def test_what_an_evicted_region_wrote_comes_back_into_its_databases(tmp_path: Pa
 
 
 def test_a_gateway_started_again_goes_on_in_all_databases(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         cut_off(town, "a", "b")
@@ -302,7 +301,7 @@ def odd_server(directory: Path, databases: str) -> Any:
 
 
 def test_a_member_with_other_databases_is_not_let_in(tmp_path: Path, caplog: Any) -> None:
-    with Town(tmp_path) as town, odd_server(tmp_path / "odd", "32") as odd:
+    with Gateways(tmp_path) as town, odd_server(tmp_path / "odd", "32") as odd:
         town.start("a")
         begun = town.begin("b", "a", port=odd.port)
         until(lambda: "databases" in caplog.text)
@@ -320,10 +319,10 @@ def test_fixed_members_with_other_metadata_databases_do_not_link(
         start_server(tmp_path / "server-a") as first,
         start_server(tmp_path / "server-b") as second,
     ):
-        a = Running(options(tmp_path, first.port, "a", {"b": None})).wait_ready()
+        a = RunningGateway(options(tmp_path, first.port, "a", {"b": None})).wait_ready()
         assert a.gateway.node is not None
         others = options(tmp_path, second.port, "b", {"a": a.gateway.endpoint.address})
-        b = Running(replace(others, metadata_db=14)).wait_ready()
+        b = RunningGateway(replace(others, metadata_db=14)).wait_ready()
         try:
             until(lambda: "the metadata in 14" in caplog.text)
             assert "--metadata-db" in caplog.text
@@ -338,7 +337,7 @@ def test_fixed_members_with_other_metadata_databases_do_not_link(
 def test_a_group_that_reads_no_names_has_database_0_alone(tmp_path: Path) -> None:
     with start_server(tmp_path / "server") as server:
         low = options(tmp_path, server.port)
-        running = Running(replace(low, node=replace(low.node, level=1))).wait_ready()
+        running = RunningGateway(replace(low, node=replace(low.node, level=1))).wait_ready()
         try:
             with running.client() as made:
                 assert made.call("SADD", "k", b"\xffx") == 1

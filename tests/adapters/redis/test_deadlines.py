@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.eventlog.check import check_logs
 from tests import servers
-from tests.adapters.redis.regression_support import PATIENCE, call, until
+from tests.adapters.redis.gateways import PATIENCE, call, until
 from tests.adapters.redis.stage import DirectServer, Stage
 
 pytestmark = pytest.mark.process

@@ -17,15 +17,9 @@ from crdtcast.adapters.redis.server.raw_client import RawClient, Reply
 from crdtcast.exceptions import ServerError
 from crdtcast.ports import free_ports
 from tests import servers
-from tests.adapters.redis.regression_support import (
-    PATIENCE,
-    Pair,
-    Proxy,
-    Running,
-    options,
-    until,
-)
-from tests.adapters.redis.regression_support import call as region_call
+from tests.adapters.redis.gateways import PATIENCE, RunningGateway, options, until
+from tests.adapters.redis.gateways import call as region_call
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 from tests.adapters.redis.test_crashes import append_only_file, dying_at, lose_the_end_of_the_file
 
 pytestmark = pytest.mark.process
@@ -39,7 +33,7 @@ class Two:
 
     proxy: Proxy
     servers: dict[str, int]
-    running: dict[str, Running]
+    running: dict[str, RunningGateway]
 
     def call(self, name: str, *words: str) -> Any:
         with self.running[name].client() as client:
@@ -67,11 +61,11 @@ class Two:
 def two(directory: Path) -> Iterator[Two]:
     with servers.borrowed() as one, servers.borrowed() as other, Proxy(one.port) as proxy:
         ports = dict(zip("ab", free_ports(2), strict=True))
-        running: dict[str, Running] = {}
+        running: dict[str, RunningGateway] = {}
         for name, peer, server in (("a", "b", proxy.port), ("b", "a", other.port)):
             chosen = options(directory, server, name, {peer: ("127.0.0.1", ports[peer])})
             node = replace(chosen.node, listen=("127.0.0.1", ports[name]))
-            running[name] = Running(replace(chosen, node=node))
+            running[name] = RunningGateway(replace(chosen, node=node))
         try:
             for each in running.values():
                 each.wait_ready()
@@ -143,7 +137,7 @@ def test_a_write_is_before_the_deadline_or_behind_it(
             seconds, micros = town.natively("TIME")  # type: ignore[misc,union-attr]
             return int(seconds) * 1000 + int(micros) // 1000 > at  # type: ignore[arg-type]
 
-        def hold(pair: Pair, data: bytes) -> bytes:
+        def hold(pair: ProxiedConnection, data: bytes) -> bytes:
             if not held and b"MULTI" in data and b"\r\n%b\r\n" % key.encode() in data:
                 held.append(data)
                 until(is_over)

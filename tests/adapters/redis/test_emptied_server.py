@@ -8,8 +8,7 @@ import pytest
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests.adapters.redis.disk_support import fill, small_disk
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import gateway, until
+from tests.adapters.redis.gateways import Gateways, gateway, until
 
 pytestmark = pytest.mark.process
 
@@ -22,13 +21,13 @@ EMPTYINGS: dict[str, list[list[str]]] = {
 }
 
 
-def at_server(town: Town, name: str, commands: list[list[str]]) -> None:
+def at_server(town: Gateways, name: str, commands: list[list[str]]) -> None:
     with RawClient(town.server(name).port) as client:
         for reply in client.pipeline(commands):
             assert not isinstance(reply, ErrorReply)
 
 
-def written(town: Town, name: str, *words: str) -> None:
+def written(town: Gateways, name: str, *words: str) -> None:
     """Write until it is taken: whoever is told that nothing was written tries again."""
     until(lambda: not isinstance(town.call(name, *words), ErrorReply))
 
@@ -38,7 +37,7 @@ def written(town: Town, name: str, *words: str) -> None:
 def test_an_emptied_server_of_a_running_gateway_is_filled_again(
     tmp_path: Path, emptied: str, emptying: list[list[str]]
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         town.call("a", "SADD", "s", "1")
@@ -54,7 +53,7 @@ def test_an_emptied_server_of_a_running_gateway_is_filled_again(
 
 
 def test_a_founder_whose_server_is_found_empty_starts_again(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         a = town.start("a")
         town.start("b", "a")
         town.call("a", "INCR", "n")
@@ -68,7 +67,7 @@ def test_a_founder_whose_server_is_found_empty_starts_again(tmp_path: Path) -> N
 
 
 def test_a_lone_member_goes_on_with_an_emptied_server(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.call("a", "SADD", "s", "1")
         at_server(town, "a", [["FLUSHALL"]])

@@ -15,8 +15,7 @@ from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.transfer import region_copy
 from crdtcast.eventlog.check import check_logs
 from tests import servers
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import PATIENCE, Running, gateway
+from tests.adapters.redis.gateways import PATIENCE, Gateways, RunningGateway, gateway
 from tests.adapters.redis.stage import Stage
 
 pytestmark = pytest.mark.process
@@ -147,7 +146,7 @@ def test_a_restart_between_its_step_and_its_message_loses_neither(stage: Stage) 
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     with (
         servers.borrowed("no") as lent,
         gateway(tmp_path_factory.mktemp("flush"), lent.port) as made,
@@ -155,7 +154,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield made
 
 
-def test_watched_keys_count_as_written(running: Running) -> None:
+def test_watched_keys_count_as_written(running: RunningGateway) -> None:
     with running.client() as one, running.client() as other:
         one.call("SET", "k", "1")
         assert one.call("WATCH", "k") == b"OK"
@@ -164,7 +163,7 @@ def test_watched_keys_count_as_written(running: Running) -> None:
         assert one.pipeline([("MULTI",), ("SET", "k", "2"), ("EXEC",)])[-1] == [b"OK"]
 
 
-def test_in_a_transaction_each_command_finds_what_is_left(running: Running) -> None:
+def test_in_a_transaction_each_command_finds_what_is_left(running: RunningGateway) -> None:
     with running.client() as client:
         client.call("SADD", "s", "x")
         assert client.pipeline(
@@ -191,7 +190,7 @@ def test_in_a_transaction_each_command_finds_what_is_left(running: Running) -> N
         ]
 
 
-def test_the_gateway_s_own_keys_stay(running: Running) -> None:
+def test_the_gateway_s_own_keys_stay(running: RunningGateway) -> None:
     with running.client() as client:
         client.call("SET", "k", "1")
         assert client.call("FLUSHALL") == b"OK"
@@ -251,7 +250,7 @@ def test_who_copies_the_keys_meanwhile_begins_again(
 
     monkeypatch.setattr(region_copy, "_SLICE_KEYS", 200)
     monkeypatch.setattr(Belonging, "_tell_progress", flushed)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         with town.running["a"].client() as client:
             client.pipeline([("SADD", f"s{key}", "base") for key in range(1500)])

@@ -29,7 +29,7 @@ from crdtcast.eventlog.check import check_logs
 from crdtcast.eventlog.format import EventKind
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.ports import free_ports
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 from tests.log_reader import LogReader
 from tests.preloaded import crdtcast
 

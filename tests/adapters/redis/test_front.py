@@ -16,13 +16,13 @@ from crdtcast.adapters.redis.server import poller
 from crdtcast.adapters.redis.server.parsing import RequestLimits
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.exceptions import LocalProtocolError
-from tests.adapters.redis.front_support import Running, Wire, serve
+from tests.adapters.redis.front_support import RunningFront, Wire, serve
 from tests.effort import examples, first_seed
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_redis_py_pipelines_ten_thousand_commands(protocol: int) -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with redis.Redis(port=gate.port, protocol=protocol) as client:
             assert client.ping()
             pipeline = client.pipeline(transaction=False)
@@ -42,7 +42,7 @@ def test_systems_without_epoll_are_served_through_selectors(
 ) -> None:
     monkeypatch.setattr(poller, "_Epoll", poller._Portable)
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.sets[b"s"] = {b"%0100d" % number for number in range(20_000)}
         gate.core.hold = True
         with gate.connection() as wire:
@@ -56,7 +56,7 @@ def test_systems_without_epoll_are_served_through_selectors(
 
 
 def test_replies_come_in_the_order_of_the_requests_whatever_the_core_does() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.reverse = True
         with gate.connection() as wire:
             wire.send(b"".join(hiredis.pack_command(("INCRBY", f"n{n}", n)) for n in range(50)))
@@ -68,7 +68,7 @@ def test_replies_come_in_the_order_of_the_requests_whatever_the_core_does() -> N
 
 
 def test_an_answer_waits_for_the_one_before_it_and_counts_once() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
             wire.send(hiredis.pack_command(("SADD", "s", "a")))
@@ -92,7 +92,7 @@ def test_single_bytes_and_odd_cuts() -> None:
     commands = [("SADD", "s", b"a\r\nb"), ("INCRBY", "n", 5), ("PING", "x" * 3000), ("GET", "n")]
     whole = b"".join(hiredis.pack_command(command) for command in commands)
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for position in range(len(whole)):
@@ -103,7 +103,7 @@ def test_single_bytes_and_odd_cuts() -> None:
 
 
 def test_hello_in_a_pipeline_changes_the_replies_behind_it_only() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             gate.core.hold = True
             for command in (("SMEMBERS", "s"), ("HELLO", "3"), ("SMEMBERS", "s")):
@@ -136,7 +136,7 @@ def test_hello_in_a_pipeline_changes_the_replies_behind_it_only() -> None:
 def test_a_bad_request_gets_one_clear_error_behind_the_replies_and_the_end(
     received: bytes, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
             wire.send(hiredis.pack_command(("INCRBY", "n", 1)) + received)
@@ -160,7 +160,7 @@ def test_reading_pauses_while_too_much_is_unanswered_and_goes_on() -> None:
     requests = 50_000
     payload = hiredis.pack_command(("INCRBY", "n", 1)) * requests
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
             sender = threading.Thread(target=wire.send, args=(payload,))
@@ -181,7 +181,7 @@ def test_reading_pauses_while_too_much_is_unanswered_and_goes_on() -> None:
 def test_a_byte_limit_pauses_too_but_never_a_request_in_progress() -> None:
     value = b"v" * 300_000
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             sender = threading.Thread(
                 target=wire.send, args=(hiredis.pack_command(("SADD", "s", value)) * 20,)
@@ -195,7 +195,7 @@ def test_a_byte_limit_pauses_too_but_never_a_request_in_progress() -> None:
 
 
 def test_the_soft_limit_closes_those_who_stay_above_it(caplog: pytest.LogCaptureFixture) -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.sets[b"s"] = {b"%0100d" % number for number in range(20_000)}
         request, size = hiredis.pack_command(("SMEMBERS", "s")), 20_000 * 108 + 8
         with gate.connection() as slow, gate.connection() as quick:
@@ -223,7 +223,7 @@ def test_the_soft_limit_closes_those_who_stay_above_it(caplog: pytest.LogCapture
 def test_a_client_that_does_not_read_is_closed_with_a_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.sets[b"s"] = {b"%0100d" % number for number in range(20_000)}
         with gate.connection() as wire:
             wire.send(hiredis.pack_command(("SMEMBERS", "s")) * 20)
@@ -244,7 +244,7 @@ def test_a_client_that_does_not_read_is_closed_with_a_log_line(
 
 
 def test_large_replies_reach_a_client_that_reads_late() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.sets[b"s"] = {b"%0100d" % number for number in range(50_000)}
         with gate.connection() as wire:
             wire.send(hiredis.pack_command(("SMEMBERS", "s")) * 4)
@@ -259,7 +259,7 @@ def test_large_replies_reach_a_client_that_reads_late() -> None:
 
 
 def test_more_clients_than_allowed_are_told_so() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with contextlib.ExitStack() as stack:
             wires = [stack.enter_context(gate.connection()) for _ in range(3)]
             assert all(wire.call("PING") == b"PONG" for wire in wires)
@@ -271,7 +271,7 @@ def test_more_clients_than_allowed_are_told_so() -> None:
 
 
 def test_half_closed_clients_get_their_replies() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
             wire.send(hiredis.pack_command(("INCRBY", "n", 1)) * 3)
@@ -285,7 +285,7 @@ def test_half_closed_clients_get_their_replies() -> None:
 
 
 def test_a_fault_in_one_request_ends_one_client() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire, gate.connection() as other:
             assert wire.call("SADD", "s", "a") == 1
             assert other.call("SADD", "s", "explode") is Wire.CLOSED
@@ -295,7 +295,7 @@ def test_a_fault_in_one_request_ends_one_client() -> None:
 
 
 def test_an_answer_that_cannot_be_encoded_ends_one_client() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
             wire.send(hiredis.pack_command(("GET", "k")))
@@ -308,7 +308,7 @@ def test_an_answer_that_cannot_be_encoded_ends_one_client() -> None:
 
 
 def test_answers_to_clients_that_left_are_dropped() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire:
             wire.send(hiredis.pack_command(("INCRBY", "n", 1)) * 10)
@@ -325,7 +325,7 @@ def test_random_input_never_ends_the_loop() -> None:
     words = [b"PING", b"SADD", b"HELLO", b"CLIENT", b"COMMAND", b"CONFIG", b"AUTH", b"CRDTCAST"]
     words += [b"SELECT", b"INFO", b"3", b"GET", b"LIST", b"ID", b"-1", b"\xff\x00", b"*", b""]
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         for _ in range(examples(150)):
             with gate.connection() as wire, contextlib.suppress(OSError):
                 for _ in range(rng.randrange(1, 6)):

@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
 from crdtcast.exceptions import ServerError
 from tests.adapters.redis import named_points
-from tests.adapters.redis.regression_support import PATIENCE, call
+from tests.adapters.redis.gateways import PATIENCE, call
 from tests.adapters.redis.test_crashes import append_only_file, dying_at, lose_the_end_of_the_file
 
 pytestmark = pytest.mark.process

@@ -35,7 +35,7 @@ from crdtcast.adapters.redis.store.effects import (
     encode,
 )
 from crdtcast.adapters.redis.store.many_slots import PIECE, command_of
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.gateways import PATIENCE, until
 from tests.effort import size
 
 pytestmark = pytest.mark.process

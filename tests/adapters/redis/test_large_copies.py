@@ -12,8 +12,8 @@ from crdtcast.adapters.redis.cluster import GatewayProcess, OpenCluster, Region
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.transfer.state_messages import Ending, Slice
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
-from tests.adapters.redis.member_support import Serving, Town
-from tests.adapters.redis.regression_support import PATIENCE
+from tests.adapters.redis.client_load import Serving
+from tests.adapters.redis.gateways import PATIENCE, Gateways
 from tests.adapters.redis.test_crashes import append_only_file, lose_the_end_of_the_file
 from tests.effort import size
 
@@ -125,7 +125,7 @@ def test_large_keys_are_copied_in_pages_while_they_are_written_all_the_time(
             return raw
 
         monkeypatch.setattr(kind, "encode", measured)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         with town.running["a"].client() as client:
             client.call("SELECT", f"{db}")
@@ -159,7 +159,7 @@ def test_a_large_key_that_is_replaced_all_the_time_is_copied_too(tmp_path: Path)
                 client.call("SUNIONSTORE", "again", "set")
                 client.call("RENAME", "again", "copied")
 
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         with town.running["a"].client() as client:
             slots = [f"{n:06}" for n in range(SLOTS // 2)]

@@ -13,8 +13,7 @@ from crdtcast.adapters.redis.compare.comparison import KeyComparison
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.store import value_pages
 from crdtcast.exceptions import ServerError
-from tests.adapters.redis.regression_support import PATIENCE, until
-from tests.adapters.redis.test_changed_past import Regions, regions
+from tests.adapters.redis.gateways import PATIENCE, Gateways, regions, until
 from tests.adapters.redis.test_large_copies import STRANGE, HotWriter, died, launch
 from tests.effort import size
 
@@ -60,7 +59,7 @@ def call_in(db: int, port: int, *words: str | bytes) -> Any:
         return client.call(*words)
 
 
-def repair(town: Regions, name: str, *words: str) -> Any:
+def repair(town: Gateways, name: str, *words: str) -> Any:
     told = town.call(name, "CRDTCAST", "REPAIR", *words)
     assert not isinstance(told, ErrorReply), told
     return json.loads(told)

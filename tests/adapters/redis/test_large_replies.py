@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.server.connection import Replies
 from crdtcast.adapters.redis.server.raw_client import RawClient, packed
 from tests import servers
-from tests.adapters.redis.regression_support import PATIENCE, Running, gateway, options, until
+from tests.adapters.redis.gateways import PATIENCE, RunningGateway, gateway, options, until
 
 pytestmark = pytest.mark.process
 
@@ -28,7 +28,7 @@ def server() -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def running(server: RawClient, tmp_path: Path) -> Iterator[Running]:
+def running(server: RawClient, tmp_path: Path) -> Iterator[RunningGateway]:
     with gateway(tmp_path, server.port) as running:  # type: ignore[attr-defined]
         yield running
 
@@ -60,7 +60,7 @@ def test_reads_of_a_transaction_are_held_as_bytes_up_to_the_limit(
     server: RawClient, tmp_path: Path, sign: bytes, other: tuple[str, ...]
 ) -> None:
     given = options(tmp_path, server.port)  # type: ignore[attr-defined]
-    running = Running(replace(given, limits=ClientLimits(output=LIMIT))).wait_ready()
+    running = RunningGateway(replace(given, limits=ClientLimits(output=LIMIT))).wait_ready()
     most: list[int] = []
     objects: list[object] = []
     answered = running.gateway.committer._answered
@@ -111,7 +111,7 @@ def test_reads_of_a_transaction_are_held_as_bytes_up_to_the_limit(
 @pytest.mark.parametrize("hello", ["2", "3"], ids=["RESP2", "RESP3"])
 @pytest.mark.parametrize("frame", [("PING", "PING"), ("MULTI", "EXEC")], ids=["plain", "MULTI"])
 def test_reads_that_go_with_a_commit_are_the_servers_byte_for_byte(
-    server: RawClient, running: Running, hello: str, frame: tuple[str, str]
+    server: RawClient, running: RunningGateway, hello: str, frame: tuple[str, str]
 ) -> None:
     server.call("SET", "text", "x" * 300_000)
     with running.client() as client:
@@ -145,7 +145,7 @@ def test_reads_that_go_with_a_commit_are_the_servers_byte_for_byte(
 
 @pytest.mark.parametrize("hello", [("PING",), ("HELLO", "3")], ids=["RESP2", "RESP3"])
 def test_large_replies_are_the_servers_byte_for_byte(
-    server: RawClient, running: Running, hello: tuple[str, ...]
+    server: RawClient, running: RunningGateway, hello: tuple[str, ...]
 ) -> None:
     with running.client() as client:
         fill(client, "set", 300_000)
@@ -175,7 +175,7 @@ def test_large_replies_are_the_servers_byte_for_byte(
 
 
 def test_session_commands_between_relayed_reads_keep_their_places(
-    server: RawClient, running: Running
+    server: RawClient, running: RunningGateway
 ) -> None:
     server.call("HSET", "hash", "f", "v", "large", b"x" * 3_000_000)
     with running.client() as client:
@@ -189,12 +189,12 @@ def test_session_commands_between_relayed_reads_keep_their_places(
         assert client.pipeline(commands) == expected
 
 
-def unread(running: Running) -> list[int]:
+def unread(running: RunningGateway) -> list[int]:
     return [len(client.unread) for client in list(running.gateway.front.clients.values())]
 
 
 def test_a_client_that_does_not_read_holds_back_no_one_else(
-    server: RawClient, running: Running
+    server: RawClient, running: RunningGateway
 ) -> None:
     with running.client() as client, running.client() as other:
         fill(client, "mid", 20_000)
@@ -218,7 +218,7 @@ def test_a_client_that_does_not_read_holds_back_no_one_else(
 
 
 def test_a_slow_clients_own_writes_wait_until_it_has_read(
-    server: RawClient, running: Running
+    server: RawClient, running: RunningGateway
 ) -> None:
     with running.client() as client, running.client() as other:
         fill(client, "mid", 20_000)
@@ -236,7 +236,7 @@ def test_a_slow_clients_own_writes_wait_until_it_has_read(
 
 
 def test_a_slow_client_that_hangs_up_leaves_nothing_behind(
-    server: RawClient, running: Running
+    server: RawClient, running: RunningGateway
 ) -> None:
     with running.client() as client:
         fill(client, "mid", 20_000)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import Gateways, until
 
 pytestmark = pytest.mark.process
 
@@ -22,7 +21,7 @@ PAST_THE_GATEWAY = [
 ALL = ("list", "zset", "stream")
 
 
-def founded(town: Town, commands: list[list[str]]) -> None:
+def founded(town: Gateways, commands: list[list[str]]) -> None:
     town.start("a")
     town.call("a", "SADD", "s", "1")
     with RawClient(town.server("a").port) as direct:
@@ -30,14 +29,14 @@ def founded(town: Town, commands: list[list[str]]) -> None:
             assert not isinstance(reply, ErrorReply)
 
 
-def verified(town: Town, name: str) -> dict[str, Any]:
+def verified(town: Gateways, name: str) -> dict[str, Any]:
     told = json.loads(town.call(name, "CRDTCAST", "VERIFY"))
     assert isinstance(told, dict)
     return told
 
 
 def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         founded(town, PAST_THE_GATEWAY)
         error = str(town.refused("b", "a"))
         for part in (
@@ -58,7 +57,7 @@ def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> No
 
 
 def test_what_the_operator_leaves_out_is_told_in_status(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         founded(town, PAST_THE_GATEWAY)
         b = town.start("b", "a", leave_out=ALL)
         missing = {"list": 2, "zset": 1, "stream": 1}
@@ -75,7 +74,7 @@ def test_what_the_operator_leaves_out_is_told_in_status(tmp_path: Path) -> None:
 
 
 def test_a_join_that_leaves_nothing_out_needs_no_word(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         founded(town, [["SET", "text", "abc"], ["SETEX", "gone", "100", "1"], ["DEL", "gone"]])
         town.start("b", "a")
         town.wait_equal("a", "b")
@@ -84,7 +83,7 @@ def test_a_join_that_leaves_nothing_out_needs_no_word(tmp_path: Path) -> None:
 
 
 def test_a_member_that_comes_back_is_not_kept_out(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         b = town.start("b", "a")
         town.call("b", "SADD", "s", "1")
@@ -100,7 +99,7 @@ def test_a_member_that_comes_back_is_not_kept_out(tmp_path: Path) -> None:
 
 
 def test_a_refused_join_does_not_go_on_by_another_member(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         founded(town, [])
         town.start("c", "a")
         with RawClient(town.server("a").port) as direct:
@@ -110,7 +109,7 @@ def test_a_refused_join_does_not_go_on_by_another_member(tmp_path: Path) -> None
 
 
 def test_a_later_start_asks_the_contact_that_has_refused_first(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         founded(town, [])
         town.start("c", "a")
         with RawClient(town.server("c").port) as direct:
@@ -129,7 +128,7 @@ def test_a_contact_that_has_refused_and_is_gone_keeps_nobody_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crdtcast.group.join_client._WAIT_FOR_SOURCE", 0.0)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         founded(town, [])
         c = town.start("c", "a")
         with RawClient(town.server("c").port) as direct:

@@ -10,7 +10,7 @@ import pytest
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.exceptions import ServerError
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.gateways import PATIENCE, until
 from tests.adapters.redis.test_crashes import append_only_file, dying_at, lose_the_end_of_the_file
 from tests.adapters.redis.test_format_level import (
     NEXT,

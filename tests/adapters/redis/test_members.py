@@ -25,8 +25,8 @@ from crdtcast.adapters.redis.types import strings
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.ports import free_ports
 from crdtcast.transport.options import Address, NodeOptions
-from tests.adapters.redis.member_support import Load, Town, error_of
-from tests.adapters.redis.regression_support import Running, until
+from tests.adapters.redis.client_load import Load
+from tests.adapters.redis.gateways import Gateways, RunningGateway, error_of, until
 from tests.effort import first_seed
 from tests.servers import borrowed
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.process
 
 def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> None:
     seed = first_seed()
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         a = town.start("a")
         with RawClient(a.port) as client:
             client.pipeline([("SADD", f"s{key}", "base") for key in range(1500)])
@@ -68,7 +68,7 @@ def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> 
 
 
 def test_one_that_had_left_unconfirmed_asks_first_and_joins_again_then(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         town.call("c", "SADD", "s", "1")
@@ -94,7 +94,7 @@ def test_one_that_had_left_unconfirmed_asks_first_and_joins_again_then(tmp_path:
 
 
 def test_all_regions_restart_at_once_as_the_same_incarnations(tmp_path: Path) -> None:
-    with Town(tmp_path, own_servers="everysec") as town:
+    with Gateways(tmp_path, own_servers="everysec") as town:
         names = ("a", "b", "c")
         town.start("a")
         town.start("b", "a")
@@ -120,7 +120,7 @@ def test_all_regions_restart_at_once_as_the_same_incarnations(tmp_path: Path) ->
 
 
 def test_a_region_is_lost_evicted_and_replaced_and_a_server_is_filled_again(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         town.call("c", "SADD", "s", "1", "2")
@@ -152,7 +152,7 @@ def test_a_region_is_lost_evicted_and_replaced_and_a_server_is_filled_again(tmp_
 
 
 def test_half_of_a_copy_is_made_anew(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.call("a", "SADD", "s", "1")
         with RawClient(town.server("b").port) as client:
@@ -196,7 +196,7 @@ def test_a_copy_goes_on_where_the_link_broke(
     monkeypatch.setattr(region_copy, "_SLICE_KEYS", 200)
     monkeypatch.setattr(Belonging, "_tell_progress", breaks)
     monkeypatch.setattr(Writer, "begin", counted)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         with town.running["a"].client() as client:
             client.pipeline([("SADD", f"s{key}", "base") for key in range(1500)])
@@ -230,7 +230,7 @@ def test_no_slice_of_a_copy_is_large_and_a_text_that_changes_meanwhile_is_whole(
         monkeypatch.setattr(module, "PAGE_BYTES", page)
     monkeypatch.setattr(Slice, "encode", measured)
     monkeypatch.setattr(Giver, "_read", read_page)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         with town.running["a"].client() as client:
             client.call("SET", "long", "x" * (7 * page + 5))
@@ -248,7 +248,7 @@ def test_no_slice_of_a_copy_is_large_and_a_text_that_changes_meanwhile_is_whole(
 
 
 def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         with RawClient(town.server("b").port) as client:
             client.call("SET", "mine", "1")
@@ -259,13 +259,13 @@ def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:
         town.start("b", "a")
         # Somebody else of that name, on another machine.
         town.running["b"].stop()
-        with Town(tmp_path / "elsewhere") as elsewhere:
+        with Gateways(tmp_path / "elsewhere") as elsewhere:
             elsewhere.running["a"] = town.running["a"]
             refused = elsewhere.refused("b", "a")
         assert isinstance(refused, HandshakeError) and "already has a member called b" in str(
             refused
         )
-    with Town(tmp_path / "alone") as town:
+    with Gateways(tmp_path / "alone") as town:
         town.start("a").stop()
         with RawClient(town.servers["a"].port) as client:
             client.call("FLUSHALL")
@@ -274,7 +274,7 @@ def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:
 
 
 def test_nothing_leaves_before_it_is_synced(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         a = town.start("a")
         b = town.start("b", "a")
         town.wait_equal("a", "b")
@@ -303,13 +303,13 @@ def test_nothing_leaves_before_it_is_synced(tmp_path: Path) -> None:
         assert town.call("b", "GET", "n") == b"2"
 
 
-def cut_off(town: Town, name: str, *others: str) -> None:
+def cut_off(town: Gateways, name: str, *others: str) -> None:
     for other in others:
         assert town.call(name, "CRDTCAST", "CUT", other) == b"OK"
         assert town.call(other, "CRDTCAST", "CUT", name) == b"OK"
 
 
-def heal(town: Town, name: str, *others: str) -> None:
+def heal(town: Gateways, name: str, *others: str) -> None:
     """The evicted one dials, so it is healed last: who was refused waits long before it dials again."""
     for other in others:
         assert town.call(other, "CRDTCAST", "HEAL", name) == b"OK"
@@ -317,7 +317,7 @@ def heal(town: Town, name: str, *others: str) -> None:
         assert town.call(name, "CRDTCAST", "HEAL", other) == b"OK"
 
 
-def parked(town: Town, name: str) -> object:
+def parked(town: Gateways, name: str) -> object:
     with RawClient(town.servers[name].port) as client:
         client.call("SELECT", "15")
         return client.call("EXISTS", "parked")
@@ -326,7 +326,7 @@ def parked(town: Town, name: str) -> object:
 def test_an_evicted_region_comes_back_and_what_only_it_had_is_in_the_group_once(
     tmp_path: Path,
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         town.call("c", "INCRBY", "n", "100")
@@ -368,7 +368,7 @@ def test_an_evicted_region_comes_back_and_what_only_it_had_is_in_the_group_once(
         until(lambda: not parked(town, "c"))
 
 
-def evicted_with(town: Town, name: str, *others: str) -> None:
+def evicted_with(town: Gateways, name: str, *others: str) -> None:
     """The others evict it while it is cut off, and have settled that among themselves."""
     town.call(others[0], "CRDTCAST", "EVICT", name)
     until(lambda: all(town.members(other) == sorted(others) for other in others))
@@ -377,7 +377,7 @@ def evicted_with(town: Town, name: str, *others: str) -> None:
 def test_the_removals_of_an_evicted_region_remove_what_they_had_seen_and_nothing_newer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         town.call("c", "SADD", "s", "1", "2", "3", "4", "5")
@@ -427,7 +427,7 @@ def test_the_removals_of_an_evicted_region_remove_what_they_had_seen_and_nothing
 def test_the_values_of_an_evicted_region_hold_where_nobody_has_written_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         town.call("a", "MSET", "text", "0", "newer", "0", "gone", "0", "number", "10")
@@ -489,12 +489,12 @@ def test_the_values_of_an_evicted_region_hold_where_nobody_has_written_later(
             assert set(keys) == {b"fence", b"state", b"hidden:set:replaced"}
 
 
-def aof_bytes(town: Town, name: str) -> int:
+def aof_bytes(town: Gateways, name: str) -> int:
     (file,) = (town.servers[name].directory / "appendonlydir").glob("*.incr.aof")
     return file.stat().st_size
 
 
-def lose_the_end(town: Town, name: str, kept: int) -> None:
+def lose_the_end(town: Gateways, name: str, kept: int) -> None:
     """What comes behind these bytes of the append-only file is gone, as if it had never reached the disk."""
     (file,) = (town.servers[name].directory / "appendonlydir").glob("*.incr.aof")
     with file.open("r+b") as stream:
@@ -507,7 +507,7 @@ def test_a_server_that_lost_its_last_two_seconds_goes_on_as_another_incarnation(
 ) -> None:
     """Though the disk had said that they were synced, and the others have a part of them."""
     seed = first_seed()
-    with Town(tmp_path, own_servers="everysec") as town:
+    with Gateways(tmp_path, own_servers="everysec") as town:
         a = town.start("a")
         b = town.start("b", "a")
         town.start("c", "a")
@@ -542,7 +542,7 @@ def test_a_server_that_lost_its_last_two_seconds_goes_on_as_another_incarnation(
 
 
 def test_what_a_server_lost_and_nobody_had_heard_of_is_no_end(tmp_path: Path) -> None:
-    with Town(tmp_path, own_servers="everysec") as town:
+    with Gateways(tmp_path, own_servers="everysec") as town:
         town.start("a")
         b = town.start("b", "a")
         town.call("b", "INCR", "n")
@@ -566,7 +566,7 @@ def test_what_a_server_lost_and_nobody_had_heard_of_is_no_end(tmp_path: Path) ->
 
 
 def test_a_split_by_force_ends_when_one_side_surrenders(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         town.call("a", "INCR", "n")
@@ -591,10 +591,10 @@ def test_a_split_by_force_ends_when_one_side_surrenders(tmp_path: Path) -> None:
 
 def test_a_group_of_fixed_members_becomes_one_whose_members_come_and_go(tmp_path: Path) -> None:
     ports = dict(zip("ab", free_ports(2), strict=True))
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
 
-        def fixed(name: str, other: str) -> Running:
-            return Running(
+        def fixed(name: str, other: str) -> RunningGateway:
+            return RunningGateway(
                 GatewayOptions(
                     node=NodeOptions(
                         name=name,
@@ -665,12 +665,12 @@ def test_what_this_machine_refuses_is_found_before_the_server_is_written_to(
             "clients' port": replace(good, listen_clients=busy),
             "peers' port": replace(good, node=replace(good.node, listen=busy)),
         }
-        error = error_of(Running(bad[taken]))
+        error = error_of(RunningGateway(bad[taken]))
         assert isinstance(error, ConfigurationError)
         assert ("--state-dir" if taken == "state directory" else str(busy[1])) in str(error)
         with RawClient(server.port) as direct:
             assert direct.pipeline([("DBSIZE",), ("SELECT", "15"), ("DBSIZE",)]) == [0, b"OK", 0]
-        again = Running(good)
+        again = RunningGateway(good)
         try:
             again.wait_ready()
         finally:

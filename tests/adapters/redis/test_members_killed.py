@@ -10,7 +10,7 @@ import pytest
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
-from tests.adapters.redis.member_support import Load
+from tests.adapters.redis.client_load import Load
 from tests.effort import first_seed
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

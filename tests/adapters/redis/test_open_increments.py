@@ -11,7 +11,7 @@ from crdtcast.adapters.redis.clients.client import Request
 from crdtcast.adapters.redis.clients.transaction import Transaction
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import RawClient, packed
-from tests.adapters.redis.regression_support import PATIENCE, Running, gateway, until
+from tests.adapters.redis.gateways import PATIENCE, RunningGateway, gateway, until
 from tests.effort import seeds
 
 pytestmark = pytest.mark.process
@@ -21,7 +21,7 @@ CLIENTS = 4
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     directory = tmp_path_factory.mktemp("increments")
     with (
         start_server(directory / "server", appendfsync="no") as server,
@@ -37,7 +37,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
 
 
 @contextmanager
-def held(running: Running) -> Iterator[None]:
+def held(running: RunningGateway) -> Iterator[None]:
     """The gateway does nothing meanwhile, so that what comes goes into one commit."""
     stands, go_on = threading.Event(), threading.Event()
 
@@ -53,7 +53,7 @@ def held(running: Running) -> Iterator[None]:
         go_on.set()
 
 
-def server_of(running: Running) -> RawClient:
+def server_of(running: RunningGateway) -> RawClient:
     connection = running.gateway._connection
     assert connection is not None
     return RawClient(connection.address.port)
@@ -67,7 +67,7 @@ def incrby_calls(direct: RawClient) -> int:
     return int(lines[0].split(b"calls=")[1].split(b",")[0]) if lines else 0
 
 
-def test_many_increments_of_a_key_are_one_incrby(running: Running) -> None:
+def test_many_increments_of_a_key_are_one_incrby(running: RunningGateway) -> None:
     with running.client() as first, running.client() as second, server_of(running) as direct:
         first.pipeline([["DEL", "n", "m"], ["INCR", "n"], ["INCR", "m"]])
         before = incrby_calls(direct)
@@ -84,7 +84,7 @@ def test_many_increments_of_a_key_are_one_incrby(running: Running) -> None:
         assert added == [told[-1] + 10 * i if told[0] == 2 else 1 + 10 * i for i in range(1, 17)]
 
 
-def test_a_read_between_increments_sees_those_before_it(running: Running) -> None:
+def test_a_read_between_increments_sees_those_before_it(running: RunningGateway) -> None:
     with running.client() as client:
         client.call("DEL", "n")
         words = [["INCR", "n"], ["INCR", "n"], ["GET", "n"], ["INCR", "n"], ["EXISTS", "n"]]
@@ -95,7 +95,7 @@ def test_a_read_between_increments_sees_those_before_it(running: Running) -> Non
         assert replies[9] == b"-1"
 
 
-def test_only_the_increment_that_overflows_is_an_error(running: Running) -> None:
+def test_only_the_increment_that_overflows_is_an_error(running: RunningGateway) -> None:
     most = 2**63 - 1
     with running.client() as client:
         client.call("DEL", "n")
@@ -107,7 +107,7 @@ def test_only_the_increment_that_overflows_is_an_error(running: Running) -> None
         assert replies[3:] == [most - 1, -1, -most - 1, b"%d" % (-most - 1)]
 
 
-def test_a_number_changed_behind_is_put_right_once(running: Running) -> None:
+def test_a_number_changed_behind_is_put_right_once(running: RunningGateway) -> None:
     with running.client() as client, server_of(running) as direct:
         client.pipeline([["DEL", "n"], ["INCR", "n"]])
         before = running.gateway.committer.changed_behind
@@ -126,7 +126,7 @@ WORTH = (b"11", 1, [b"11", None], 2)
 @pytest.mark.parametrize("past", [["DEL", "n"], ["SET", "n", "98"], ["SET", "n", "x"]], ids=str)
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["pipeline", "transaction"])
 def test_no_read_gives_what_was_put_there_once_the_gateway_knows(
-    running: Running, past: list[str], in_transaction: bool
+    running: RunningGateway, past: list[str], in_transaction: bool
 ) -> None:
     with running.client() as client, server_of(running) as direct:
         client.pipeline([["DEL", "n", "m"], ["INCRBY", "n", "10"]])
@@ -143,7 +143,7 @@ def test_no_read_gives_what_was_put_there_once_the_gateway_knows(
         assert client.pipeline([*READS]) == [*WORTH]
 
 
-def test_no_read_counts_what_stands_in_the_place_of_a_set(running: Running) -> None:
+def test_no_read_counts_what_stands_in_the_place_of_a_set(running: RunningGateway) -> None:
     with running.client() as client, server_of(running) as direct:
         client.pipeline([["DEL", "t"], ["SADD", "t", "x"]])
         direct.call("SET", "t", "7")
@@ -178,7 +178,7 @@ def commands(rng: Random) -> list[list[str]]:
     return found
 
 
-def noting(running: Running, order: list[Request]) -> Callable[[Request], None]:
+def noting(running: RunningGateway, order: list[Request]) -> Callable[[Request], None]:
     """The core's entrance, which notes the order in which requests come."""
     submit = running.gateway.committer.submit
 
@@ -191,7 +191,7 @@ def noting(running: Running, order: list[Request]) -> Callable[[Request], None]:
 
 @pytest.mark.parametrize("seed", seeds(25))
 def test_pipelining_clients_get_a_plain_servers_replies(
-    running: Running, plain: EmbeddedServer, seed: int
+    running: RunningGateway, plain: EmbeddedServer, seed: int
 ) -> None:
     rng = Random(seed)
     before = running.gateway.committer.changed_behind

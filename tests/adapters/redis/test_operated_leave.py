@@ -8,7 +8,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster
 from crdtcast.adapters.redis.server.raw_client import RawClient
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 from tests.adapters.redis.test_operating import operator
 
 pytestmark = pytest.mark.process

@@ -10,7 +10,7 @@ from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.cli import SUBCOMMANDS
 from crdtcast.service.configuration import load
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 from tests.preloaded import crdtcast
 
 HERE = {"name": "eu", "state_dir": "/nowhere"}

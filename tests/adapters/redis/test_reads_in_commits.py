@@ -10,7 +10,7 @@ from crdtcast.adapters.redis.clients.client import Request
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
 from tests import servers
-from tests.adapters.redis.regression_support import PATIENCE, Running, gateway
+from tests.adapters.redis.gateways import PATIENCE, RunningGateway, gateway
 
 pytestmark = pytest.mark.process
 
@@ -23,13 +23,13 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def running(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     with gateway(tmp_path_factory.mktemp("gateway"), port) as running:
         yield running
 
 
 @pytest.fixture
-def relayed(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def relayed(running: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Names of the reads that were passed past the commits."""
     names: list[bytes] = []
     send = running.gateway.relay.send
@@ -57,7 +57,7 @@ def exchange(port: int, commands: list[tuple[str, ...]]) -> bytes:
 
 @pytest.mark.parametrize("hello", ["2", "3"], ids=["RESP2", "RESP3"])
 def test_reads_of_any_type_behind_a_write_are_the_servers_bytes(
-    port: int, running: Running, relayed: list[bytes], hello: str
+    port: int, running: RunningGateway, relayed: list[bytes], hello: str
 ) -> None:
     with RawClient(port) as server:
         server.call("FLUSHDB")
@@ -86,7 +86,9 @@ def test_reads_of_any_type_behind_a_write_are_the_servers_bytes(
     assert through == exchange(port, asked)
 
 
-def test_writes_and_reads_in_turn_are_few_commits(running: Running, relayed: list[bytes]) -> None:
+def test_writes_and_reads_in_turn_are_few_commits(
+    running: RunningGateway, relayed: list[bytes]
+) -> None:
     with running.client() as client:
         client.call("DEL", "n")
         before = running.gateway.committer.commits
@@ -98,7 +100,7 @@ def test_writes_and_reads_in_turn_are_few_commits(running: Running, relayed: lis
 
 @pytest.mark.parametrize("read", [("LRANGE", "long", "0", "-1"), ("KEYS", "*")], ids=lambda r: r[0])
 def test_a_large_reply_goes_with_a_commit_only_once(
-    port: int, running: Running, relayed: list[bytes], read: tuple[str, ...]
+    port: int, running: RunningGateway, relayed: list[bytes], read: tuple[str, ...]
 ) -> None:
     with RawClient(port) as server:
         server.call("FLUSHDB")

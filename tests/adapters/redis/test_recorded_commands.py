@@ -27,7 +27,8 @@ from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Cut, GroupEngine, How
 from crdtcast.exceptions import ConfigurationError, OutdatedError
-from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
+from tests.adapters.redis.gateways import RunningGateway, gateway, until
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 from tests.adapters.redis.test_transactions import BINARIES, Both, both, conversation
 from tests.engine.group import Group
 
@@ -193,7 +194,7 @@ def test_numbers_are_exact_behind_a_pop(client: RawClient) -> None:
 # One message
 
 
-def effects_since(running: Running, before: int) -> list[object]:
+def effects_since(running: RunningGateway, before: int) -> list[object]:
     engine = running.gateway.committer.engine
     assert engine is not None
     until(lambda: running.gateway.committer.recorded.pending is None)
@@ -201,7 +202,7 @@ def effects_since(running: Running, before: int) -> list[object]:
     return [e for m in own if m.dot.counter > before for e in decode(m.payload).effects]
 
 
-def sent(running: Running) -> int:
+def sent(running: RunningGateway) -> int:
     engine = running.gateway.committer.engine
     assert engine is not None
     return engine.vector[engine.me]
@@ -389,9 +390,9 @@ def test_a_pop_whose_answer_is_lost_is_done_once(tmp_path: Path, behind: str) ->
         running.client() as client,
     ):
         client.call("SADD", "s", *map(str, range(100)))
-        cut: list[Pair] = []
+        cut: list[ProxiedConnection] = []
 
-        def drop(pair: Pair, data: bytes) -> bytes:
+        def drop(pair: ProxiedConnection, data: bytes) -> bytes:
             if b"EVAL" in data and not cut:
                 cut.append(pair)
                 if behind == "the request":
@@ -399,7 +400,7 @@ def test_a_pop_whose_answer_is_lost_is_done_once(tmp_path: Path, behind: str) ->
                     return b""
             return data
 
-        def lose(pair: Pair, data: bytes) -> bytes:
+        def lose(pair: ProxiedConnection, data: bytes) -> bytes:
             if cut == [pair]:
                 pair.cut()
                 return b""
@@ -432,13 +433,13 @@ def test_another_gateway_takes_the_server_and_the_first_one_writes_nothing_after
         client.call("SADD", "s", *map(str, range(100)))
         until(lambda: not first.gateway.committer.working)
         go_on, is_held = threading.Event(), threading.Event()
-        seen: list[Pair] = []
+        seen: list[ProxiedConnection] = []
 
         def hold() -> None:
             is_held.set()
             assert go_on.wait(30)
 
-        def sending(pair: Pair, data: bytes) -> bytes:
+        def sending(pair: ProxiedConnection, data: bytes) -> bytes:
             if b"EVAL" in data:
                 seen.append(pair)
                 if held == "the request":
@@ -447,7 +448,7 @@ def test_another_gateway_takes_the_server_and_the_first_one_writes_nothing_after
                 hold()
             return data
 
-        def receiving(pair: Pair, data: bytes) -> bytes:
+        def receiving(pair: ProxiedConnection, data: bytes) -> bytes:
             if seen == [pair] and held == "the answer" and not is_held.is_set():
                 hold()
             return data

@@ -13,8 +13,8 @@ from crdtcast.adapters.redis.cluster import PROGRAM, LocalCluster, OpenCluster, 
 from crdtcast.adapters.redis.recorded.answer import ParkedRecord
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.exceptions import ServerError
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import PATIENCE, Pair, Proxy, call, until
+from tests.adapters.redis.gateways import PATIENCE, Gateways, call, until
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 from tests.adapters.redis.test_crashes import append_only_file, dying_at
 from tests.adapters.redis.test_members import cut_off, evicted_with, heal, parked
 
@@ -118,7 +118,7 @@ def test_a_record_that_is_dropped_as_its_member_ends_is_missed(
 
 def evicted_before_the_answer(directory: Path) -> None:
     """The server has carried a command out; that is heard when its member has learned that it sends nothing more."""
-    with Town(directory) as town, Proxy(town.server("c").port) as proxy:
+    with Gateways(directory) as town, Proxy(town.server("c").port) as proxy:
         town.start("a")
         town.start("b", "a")
         town.start("c", "a", port=proxy.port)
@@ -127,12 +127,12 @@ def evicted_before_the_answer(directory: Path) -> None:
         cut_off(town, "c", "a", "b")
         sent, held, released = threading.Event(), threading.Event(), threading.Event()
 
-        def note(pair: Pair, data: bytes) -> bytes:
+        def note(pair: ProxiedConnection, data: bytes) -> bytes:
             if b"MULTI" in data and b"INCR" in data:
                 sent.set()
             return data
 
-        def hold(pair: Pair, data: bytes) -> bytes:
+        def hold(pair: ProxiedConnection, data: bytes) -> bytes:
             if sent.is_set() and not held.is_set() and b"QUEUED" in data:
                 held.set()
                 released.wait(PATIENCE)

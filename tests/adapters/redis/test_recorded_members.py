@@ -10,8 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.exceptions import ServerError
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.gateways import PATIENCE, Gateways, until
 from tests.adapters.redis.test_members import cut_off, evicted_with, heal, parked
 from tests.effort import examples, first_seed
 
@@ -61,7 +60,7 @@ def commands(random: Random) -> Iterator[list[str]]:
 class Writer:
     """A client of one region until `stop`, which connects again where its gateway was started anew."""
 
-    def __init__(self, town: Town, name: str, seed: int) -> None:
+    def __init__(self, town: Gateways, name: str, seed: int) -> None:
         self.count = 0
         self._town, self._name = town, name
         self._random = Random(f"{seed} {name}")
@@ -89,7 +88,7 @@ class Writer:
 @pytest.mark.parametrize("seed", range(first_seed(), first_seed() + examples(4)))
 def test_regions_that_write_at_once_are_equal_in_the_end(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         town.wait_equal(*NAMES)
@@ -120,7 +119,7 @@ def test_regions_that_write_at_once_are_equal_in_the_end(tmp_path: Path, seed: i
 
 
 def test_what_an_evicted_region_has_decided_goes_out_once(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         town.call("c", "SADD", "s", "1", "2", "3", "4")
@@ -152,7 +151,7 @@ def test_what_an_evicted_region_has_decided_goes_out_once(tmp_path: Path) -> Non
 
 
 def test_operators_wait_for_what_is_recorded(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
         writer = Writer(town, "b", first_seed())

@@ -14,7 +14,8 @@ from crdtcast.adapters.redis.server.inspection import durability
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.exceptions import ConfigurationError, ServerError
-from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, options, until
+from tests.adapters.redis.gateways import RunningGateway, gateway, options, until
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 
 pytestmark = pytest.mark.process
 
@@ -26,7 +27,7 @@ def own_server(tmp_path: Path) -> Iterator[EmbeddedServer]:
         yield running
 
 
-def vector_of(running: Running) -> int:
+def vector_of(running: RunningGateway) -> int:
     engine = running.gateway.committer.engine
     assert engine is not None
     return engine.vector.get(engine.me, 0)
@@ -43,7 +44,7 @@ def test_a_take_over_under_load_keeps_what_the_first_gateway_answered(
         assert client.call("INCR", "n") == 1
         answered = threading.Event()
 
-        def between(pair: Pair, data: bytes) -> bytes:
+        def between(pair: ProxiedConnection, data: bytes) -> bytes:
             # The second gateway has read everything, and is about to take the fence.
             if b"WATCH" in data and not answered.is_set():
                 assert client.call("INCR", "n") == 2
@@ -72,7 +73,7 @@ def test_an_exec_that_arrives_late_is_not_forgotten(tmp_path: Path, server: Embe
         arrived = threading.Event()
         held: list[bytes] = []
 
-        def late(pair: Pair, data: bytes) -> bytes:
+        def late(pair: ProxiedConnection, data: bytes) -> bytes:
             if pair is main and b"EXEC" in data:
                 held.append(data)
                 pair.detach()
@@ -206,7 +207,7 @@ def test_a_relay_lost_right_behind_its_greeting_is_answered(
         assert client.call("INCR", "n") == 1
         known = len(proxy.pairs)
 
-        def cut(pair: Pair, data: bytes) -> bytes:
+        def cut(pair: ProxiedConnection, data: bytes) -> bytes:
             if pair.number >= known:
                 pair.near.sendall(data)
                 pair.cut()
@@ -264,7 +265,7 @@ def test_verify_is_answered_when_the_connection_breaks(
     ):
         assert client.call("INCR", "n") == 1
 
-        def cut(pair: Pair, data: bytes) -> bytes:
+        def cut(pair: ProxiedConnection, data: bytes) -> bytes:
             if b"SCAN" in data and b"hidden" not in data and b"crdtcast:rights" not in data:
                 pair.cut()
                 return b""
@@ -283,7 +284,7 @@ def test_the_first_send_is_logged_though_the_gateway_died_before(
     with Proxy(server.port) as proxy:
         with gateway(tmp_path, proxy.port, log_dir=logs) as running, running.client() as client:
             # EXEC is applied; its answer never comes, and the process ends meanwhile.
-            def swallow(pair: Pair, data: bytes) -> bytes:
+            def swallow(pair: ProxiedConnection, data: bytes) -> bytes:
                 return b"" if b"QUEUED" in data else data
 
             proxy.receiving = swallow
@@ -319,7 +320,7 @@ def test_a_gateway_that_was_taken_over_writes_no_line_more(
     tmp_path: Path, server: EmbeddedServer
 ) -> None:
     logs = tmp_path / "logs"
-    first = Running(options(tmp_path, server.port, log_dir=logs)).wait_ready()
+    first = RunningGateway(options(tmp_path, server.port, log_dir=logs)).wait_ready()
     with first.client() as client:
         assert client.call("INCR", "n") == 1
         with gateway(tmp_path, server.port, log_dir=logs) as second:
@@ -357,7 +358,7 @@ def test_damaged_metadata_is_refused_in_words(
         pass
     with RawClient(server.port) as direct:
         direct.pipeline([["SELECT", "15"], damage])
-    broken = Running(options(tmp_path, server.port))
+    broken = RunningGateway(options(tmp_path, server.port))
     broken.wait_ended()
     assert isinstance(broken.error, BaseExceptionGroup)
     assert broken.error.subgroup(ConfigurationError) is not None
@@ -383,7 +384,7 @@ def test_a_log_directory_that_cannot_be_used_is_found_before_the_server_is_asked
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()
-    running = Running(options(tmp_path, 1, log_dir=tmp_path / "file"))
+    running = RunningGateway(options(tmp_path, 1, log_dir=tmp_path / "file"))
     running.wait_ended()
     assert isinstance(running.error, BaseExceptionGroup)
     (error,) = running.error.exceptions

@@ -11,8 +11,7 @@ from crdtcast.adapters.redis.compare.comparison import KeyComparison
 from crdtcast.adapters.redis.compare.key_journal import KeyJournal
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.causality.tags import Vector
-from tests.adapters.redis.regression_support import PATIENCE, until
-from tests.adapters.redis.test_changed_past import Regions, regions
+from tests.adapters.redis.gateways import PATIENCE, Gateways, regions, until
 from tests.effort import size
 
 pytestmark = pytest.mark.process
@@ -27,7 +26,7 @@ BASE = {f"base-{number}".encode() for number in range(50)}
 class Writer:
     """Adds members of its own to the set `s`, takes some away again, and counts in a key that nobody damages."""
 
-    def __init__(self, town: Regions, name: str) -> None:
+    def __init__(self, town: Gateways, name: str) -> None:
         self.name = name
         self.alive: set[bytes] = set()
         self.unsure: set[bytes] = set()
@@ -69,7 +68,7 @@ class Writer:
         assert not self._thread.is_alive()
 
 
-def damage(town: Regions, rng: Random) -> None:
+def damage(town: Gateways, rng: Random) -> None:
     """Something past one gateway that all others could mend."""
     name = rng.choice(town.names)
     match rng.randrange(4):

@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.server.raw_client import RawClient
 from tests.adapters.redis import named_points
 from tests.adapters.redis.disk_support import fill, small_disk
 from tests.adapters.redis.fault_load import Load, check_cluster
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 from tests.adapters.redis.sentinel_support import primary_and_replica, sentinel
 from tests.adapters.redis.test_crashes import dying_at
 from tests.effort import EFFORT, first_seed

@@ -31,16 +31,15 @@ from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.ports import free_ports
-from tests.adapters.redis.member_support import Town, error_of
-from tests.adapters.redis.regression_support import Running, options, until
+from tests.adapters.redis.gateways import Gateways, RunningGateway, error_of, options, until
 from tests.adapters.redis.sentinel_support import primary_and_replica, redis_server, sentinel
 
 pytestmark = pytest.mark.process
 
 
 @contextmanager
-def serving(given: GatewayOptions) -> Iterator[Running]:
-    running = Running(given)
+def serving(given: GatewayOptions) -> Iterator[RunningGateway]:
+    running = RunningGateway(given)
     try:
         yield running.wait_ready()
     finally:
@@ -130,7 +129,7 @@ def test_a_tls_server_that_refuses_is_named_with_the_reason(
 ) -> None:
     with tls_server(tmp_path / "server", files) as port:
         server = parse_server(f"rediss://localhost:{port}", tls(files))  # type: ignore[operator]
-        running = Running(at(tmp_path, server))
+        running = RunningGateway(at(tmp_path, server))
         try:
             until(lambda: f"localhost:{port}" in caplog.text)
         finally:
@@ -153,7 +152,7 @@ def test_a_server_at_a_unix_socket_is_used_like_any_other(tmp_path: Path) -> Non
 def test_a_unix_socket_that_is_not_there_is_one_clear_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running = Running(at(tmp_path, parse_server(f"unix://{tmp_path}/nothing")))
+    running = RunningGateway(at(tmp_path, parse_server(f"unix://{tmp_path}/nothing")))
     try:
         until(lambda: f"cannot reach the server at {tmp_path}/nothing: No such file" in caplog.text)
     finally:
@@ -209,7 +208,7 @@ def test_a_user_with_the_listed_rights_suffices(
 def test_the_listed_rights_suffice_a_whole_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Town(tmp_path, own_servers="always") as town:
+    with Gateways(tmp_path, own_servers="always") as town:
         for name in "ab":
             with RawClient(town.server(name).port) as admin:
                 user = ["default", "reset", "on", "nopass", "~*", "&*", "-@all"]
@@ -240,7 +239,7 @@ def test_a_missing_right_is_one_clear_line(tmp_path: Path, with_users: int) -> N
                 continue
             names = lacking.split()
             assert admin.call("ACL", "SETUSER", "gate", *(f"-{x}" for x in names)) == b"OK"
-            error = error_of(Running(at(tmp_path, server)))
+            error = error_of(RunningGateway(at(tmp_path, server)))
             assert isinstance(error, ConfigurationError)
             (told,) = re.findall("lacks rights that the gateway needs: ([A-Z, ]+)", str(error))
             (hint,) = re.findall("ACL SETUSER gate (.*?) ~", str(error))
@@ -257,7 +256,7 @@ def test_keys_that_a_user_may_not_touch_are_found_at_start(tmp_path: Path, with_
     with RawClient(with_users) as admin:
         assert admin.call("ACL", "SETUSER", "gate", "resetkeys", "~app:*") == b"OK"
     server = parse_server(f"redis://gate:s3%3Ac%2Fr%40t@127.0.0.1:{with_users}")
-    error = error_of(Running(at(tmp_path, server)))
+    error = error_of(RunningGateway(at(tmp_path, server)))
     assert isinstance(error, ConfigurationError) and "~*" in str(error)
 
 
@@ -423,7 +422,7 @@ def test_sentinels_that_know_no_primary_are_one_clear_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (port,) = free_ports(1)
-    running = Running(at(tmp_path, parse_server(f"sentinel://127.0.0.1:{port}/shop")))
+    running = RunningGateway(at(tmp_path, parse_server(f"sentinel://127.0.0.1:{port}/shop")))
     try:
         until(lambda: f"no Sentinel of 127.0.0.1:{port}/shop names a primary" in caplog.text)
     finally:

@@ -10,7 +10,8 @@ from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.exceptions import TransitionError
 from crdtcast.phases import Lifecycle
-from tests.adapters.redis.regression_support import Pair, Proxy, Running, options, until
+from tests.adapters.redis.gateways import RunningGateway, options, until
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 
 Reached = set[tuple[ServerPhase, ServerEvent]]
 
@@ -54,7 +55,7 @@ def test_gateways_come_to_every_transition_of_the_table(
     def comes_to(phase: ServerPhase, event: ServerEvent) -> None:
         until(lambda: (phase, event) in reached)
 
-    def cut(pair: Pair, data: bytes) -> bytes:
+    def cut(pair: ProxiedConnection, data: bytes) -> bytes:
         pair.cut()
         return b""
 
@@ -70,7 +71,7 @@ def test_gateways_come_to_every_transition_of_the_table(
             direct.call("CONFIG", "SET", "min-replicas-to-write", wanted)
 
         takes_writes(False)
-        running = Running(options(tmp_path, proxy.port))
+        running = RunningGateway(options(tmp_path, proxy.port))
         try:
             comes_to(ServerPhase.WAITING, ServerEvent.FIND_FULL)
             comes_to(ServerPhase.READ_ONLY, ServerEvent.FIND_FULL)
@@ -117,7 +118,7 @@ def test_gateways_come_to_every_transition_of_the_table(
     assert reached == TRANSITIONS.keys()
 
 
-def lose_between_commits(running: Running) -> None:
+def lose_between_commits(running: RunningGateway) -> None:
     """The connection ends while no commit is under way."""
     lost: list[bool] = []
 

@@ -5,11 +5,11 @@ import pytest
 import redis
 
 from crdtcast.adapters.redis.clients.session import ServerIdentity
-from tests.adapters.redis.front_support import Running, Wire, serve
+from tests.adapters.redis.front_support import RunningFront, Wire, serve
 
 
 def test_replies_of_the_session() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             for command, reply in (
                 ("PING", b"PONG"),
@@ -72,7 +72,7 @@ def test_replies_of_the_session() -> None:
     ],
 )
 def test_what_is_refused_leaves_the_connection_usable(command: str, text: str) -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             reply = wire.call(*command.split())
             assert isinstance(reply, str)
@@ -83,7 +83,7 @@ def test_what_is_refused_leaves_the_connection_usable(command: str, text: str) -
 
 
 def test_hello_tells_who_we_are_in_the_protocol_asked_for() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             flat = wire.call("HELLO")
             assert isinstance(flat, list)
@@ -110,7 +110,7 @@ def test_a_password_is_asked_for_and_strangers_may_do_little() -> None:
     noauth = "NOAUTH Authentication required."
     wrong = "WRONGPASS invalid username-password pair or user is disabled."
 
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             for command in ("PING", "SADD s a", "GET k", "INFO", "CRDTCAST STATUS", "SET a b"):
                 assert wire.call(*command.split()) == noauth
@@ -146,7 +146,7 @@ def test_a_password_is_asked_for_and_strangers_may_do_little() -> None:
 
 
 def test_info_has_what_clients_look_for_and_a_section_of_ours() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         gate.front.session.server = ServerIdentity("valkey", "9.1.2", "7.2.4")  # type: ignore[attr-defined]
         with redis.Redis(port=gate.port, protocol=3, client_name="me") as client:
             info = client.info()
@@ -165,7 +165,7 @@ def test_info_has_what_clients_look_for_and_a_section_of_ours() -> None:
 
 
 def test_command_lists_only_what_the_gateway_does() -> None:
-    def body(gate: Running) -> None:
+    def body(gate: RunningFront) -> None:
         with redis.Redis(port=gate.port) as client:
             commands = client.command()
             assert len(commands) == client.command_count()

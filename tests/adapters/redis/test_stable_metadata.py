@@ -9,13 +9,13 @@ from crdtcast.adapters.redis.commit.committer import STABLE_EVERY
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.adapters.redis.store.metadata import CONSTANT_KEYS
-from tests.adapters.redis.regression_support import Running, gateway, until
+from tests.adapters.redis.gateways import RunningGateway, gateway, until
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """A gateway without peers: all that is committed is stable at once."""
     directory = tmp_path_factory.mktemp("stable")
     with (
@@ -25,7 +25,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield made
 
 
-def metadata_of(running: Running) -> RawClient:
+def metadata_of(running: RunningGateway) -> RawClient:
     connection = running.gateway._connection
     assert connection is not None
     client = RawClient(connection.address.port)
@@ -33,7 +33,7 @@ def metadata_of(running: Running) -> RawClient:
     return client
 
 
-def is_quiet(running: Running, direct: RawClient) -> bool:
+def is_quiet(running: RunningGateway, direct: RawClient) -> bool:
     engine = running.gateway.committer.engine
     assert engine is not None
     keys = direct.call("KEYS", "*")
@@ -41,7 +41,7 @@ def is_quiet(running: Running, direct: RawClient) -> bool:
     return engine.quiet and not set(keys) - CONSTANT_KEYS
 
 
-def most_stored(running: Running, writes: int) -> int:
+def most_stored(running: RunningGateway, writes: int) -> int:
     """Messages that the server has kept at most, of so many single writes."""
     most = 0
     with running.client() as client, metadata_of(running) as direct:
@@ -53,19 +53,19 @@ def most_stored(running: Running, writes: int) -> int:
     return most
 
 
-def test_single_writes_on_end_leave_few_stable_messages(running: Running) -> None:
+def test_single_writes_on_end_leave_few_stable_messages(running: RunningGateway) -> None:
     # What has come since the last time: nothing waits for a tick.
     assert 1 < most_stored(running, 10 * STABLE_EVERY) <= STABLE_EVERY + 1
 
 
 def test_more_than_one_commit_takes_leaves_with_the_next_ones(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "MAX_STABLE", STABLE_EVERY // 4)
     assert 1 < most_stored(running, 10 * STABLE_EVERY) <= STABLE_EVERY + 1
 
 
-def test_large_writes_on_end_leave_no_more_than_one(running: Running) -> None:
+def test_large_writes_on_end_leave_no_more_than_one(running: RunningGateway) -> None:
     with running.client() as client, metadata_of(running) as direct:
         until(lambda: is_quiet(running, direct))
         for number in range(6):
@@ -74,7 +74,7 @@ def test_large_writes_on_end_leave_no_more_than_one(running: Running) -> None:
             assert direct.call("HLEN", "store") in (0, 1)
 
 
-def test_a_quiet_gateway_has_forgotten_all_that_is_stable(running: Running) -> None:
+def test_a_quiet_gateway_has_forgotten_all_that_is_stable(running: RunningGateway) -> None:
     with running.client() as client, metadata_of(running) as direct:
         for number in range(STABLE_EVERY // 2):
             client.call("INCR", f"n:{number}")

@@ -18,15 +18,8 @@ from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.clients.subscriptions import glob
 from crdtcast.adapters.redis.server.raw_client import RawClient, packed
 from tests import servers
-from tests.adapters.redis.regression_support import (
-    PATIENCE,
-    Pair,
-    Proxy,
-    Running,
-    gateway,
-    options,
-    until,
-)
+from tests.adapters.redis.gateways import PATIENCE, RunningGateway, gateway, options, until
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 
 pytestmark = pytest.mark.process
 
@@ -46,7 +39,7 @@ def plain() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def running(beside: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(beside: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     with gateway(tmp_path_factory.mktemp("pubsub"), beside) as running:
         yield running
         hub = running.gateway.subscriptions
@@ -115,7 +108,7 @@ CONVERSATION = st.lists(
 
 @pytest.mark.parametrize("hello", ["2", "3"])
 def test_any_conversation_is_answered_as_by_the_plain_server(
-    running: Running, plain: int, hello: str
+    running: RunningGateway, plain: int, hello: str
 ) -> None:
     @given(CONVERSATION)
     def check(commands: list[str]) -> None:
@@ -125,7 +118,9 @@ def test_any_conversation_is_answered_as_by_the_plain_server(
 
 
 @pytest.mark.parametrize("hello", ["2", "3"])
-def test_messages_are_the_servers_byte_for_byte(running: Running, plain: int, hello: str) -> None:
+def test_messages_are_the_servers_byte_for_byte(
+    running: RunningGateway, plain: int, hello: str
+) -> None:
     def run(port: int) -> list[bytes]:
         with clients(port, hello, "2") as (listener, publisher):
             listener.pipeline([("SUBSCRIBE", "a", "b"), ("PSUBSCRIBE", "a*"), ("SSUBSCRIBE", "s")])
@@ -147,7 +142,7 @@ def test_messages_are_the_servers_byte_for_byte(running: Running, plain: int, he
 
 
 def test_subscribers_are_counted_as_at_the_server(
-    running: Running, beside: int, plain: int
+    running: RunningGateway, beside: int, plain: int
 ) -> None:
     """Those at the gateway and those at its server's own port, several of each, together."""
 
@@ -199,7 +194,7 @@ def test_subscribers_are_counted_as_at_the_server(
 
 
 def test_messages_pass_between_the_gateway_and_its_servers_port(
-    running: Running, beside: int
+    running: RunningGateway, beside: int
 ) -> None:
     with clients(running.port, "2", "3") as (two, three), clients(beside, "2") as (direct,):
         for client in (two, three, direct):
@@ -212,7 +207,7 @@ def test_messages_pass_between_the_gateway_and_its_servers_port(
             assert client.receive() == [b"message", b"news", b"2"]
 
 
-def test_a_message_in_a_transaction_comes_with_its_data(running: Running) -> None:
+def test_a_message_in_a_transaction_comes_with_its_data(running: RunningGateway) -> None:
     with clients(running.port, "2", "2", "2") as (listener, writer, reader):
         writer.call("DEL", "n")
         listener.call("SUBSCRIBE", "news")
@@ -228,7 +223,7 @@ def test_a_message_in_a_transaction_comes_with_its_data(running: Running) -> Non
         assert listener.receive() == [b"message", b"news", b"end"]
 
 
-def test_redis_py_listens(running: Running) -> None:
+def test_redis_py_listens(running: RunningGateway) -> None:
     for protocol in (2, 3):
         with (
             redis.Redis(port=running.port, protocol=protocol) as client,
@@ -275,7 +270,7 @@ def test_a_message_is_not_sent_twice_when_the_connection_breaks(tmp_path: Path) 
         direct.call("SUBSCRIBE", "a")
         assert publisher.call("PUBLISH", "a", "first") == 1
 
-        def cut(pair: Pair, data: bytes) -> bytes:
+        def cut(pair: ProxiedConnection, data: bytes) -> bytes:
             if data == b":1\r\n":
                 proxy.receiving = lambda pair, data: data
                 pair.cut()
@@ -293,7 +288,7 @@ def test_a_message_is_not_sent_twice_when_the_connection_breaks(tmp_path: Path) 
 def test_a_subscriber_that_does_not_read_is_closed(tmp_path: Path) -> None:
     with servers.borrowed("no") as lent:
         given = options(tmp_path, lent.port)
-        running = Running(replace(given, limits=ClientLimits(output=3_000_000))).wait_ready()
+        running = RunningGateway(replace(given, limits=ClientLimits(output=3_000_000))).wait_ready()
         try:
             with clients(running.port, "2", "3", "2") as (slow, reading, publisher):
                 slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -314,7 +309,7 @@ def test_a_subscriber_that_does_not_read_is_closed(tmp_path: Path) -> None:
             running.stop()
 
 
-def test_a_client_that_hangs_up_is_forgotten(running: Running, beside: int) -> None:
+def test_a_client_that_hangs_up_is_forgotten(running: RunningGateway, beside: int) -> None:
     with RawClient(beside) as direct:
         with clients(running.port, "2", "2") as (one, two):
             one.call("SUBSCRIBE", "gone")
@@ -323,7 +318,7 @@ def test_a_client_that_hangs_up_is_forgotten(running: Running, beside: int) -> N
         until(lambda: direct.call("PUBSUB", "NUMSUB", "gone") == [b"gone", 0])
 
 
-def test_client_list_tells_who_listens(running: Running) -> None:
+def test_client_list_tells_who_listens(running: RunningGateway) -> None:
     with clients(running.port, "2", "3") as (listener, other):
         listener.pipeline([("SUBSCRIBE", "a"), ("PSUBSCRIBE", "b")])
         line = other.call("CLIENT", "LIST", "TYPE", "pubsub")
@@ -349,7 +344,9 @@ def test_a_pattern_of_many_stars_takes_no_time() -> None:
     assert glob(b"*a" * 30 + b"*b").fullmatch(b"a" * 5000 + b"b") is not None
 
 
-def test_subscribing_inside_a_transaction_that_is_aborted_is_taken_back(running: Running) -> None:
+def test_subscribing_inside_a_transaction_that_is_aborted_is_taken_back(
+    running: RunningGateway,
+) -> None:
     with clients(running.port, "2", "2") as (watcher, other):
         assert watcher.call("WATCH", "n") == b"OK"
         other.call("INCR", "n")
@@ -363,7 +360,7 @@ def test_what_all_subscribe_to_is_bounded(tmp_path: Path) -> None:
     with servers.borrowed("no") as lent:
         given = options(tmp_path, lent.port)
         limits = ClientLimits(queued_bytes=300_000)
-        running = Running(replace(given, limits=limits)).wait_ready()
+        running = RunningGateway(replace(given, limits=limits)).wait_ready()
         try:
             with clients(running.port, "3") as (client,):
                 reply = client.call("SUBSCRIBE", *map(str, range(2000)))

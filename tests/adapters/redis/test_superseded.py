@@ -7,14 +7,13 @@ import pytest
 
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.exceptions import SupersededError
-from tests.adapters.redis.member_support import Town, error_of
-from tests.adapters.redis.regression_support import Running, until
+from tests.adapters.redis.gateways import Gateways, RunningGateway, error_of, until
 from tests.adapters.redis.test_views import engine_of, wait_voters
 
 pytestmark = pytest.mark.process
 
 
-def refusals(running: Running) -> dict[str, int]:
+def refusals(running: RunningGateway) -> dict[str, int]:
     belonging = running.gateway.belonging
     assert belonging is not None
     return belonging.peers.shared.refusals()
@@ -23,7 +22,7 @@ def refusals(running: Running) -> dict[str, int]:
 def test_a_superseded_gateway_is_refused_counted_logged_once_and_others_are_unaffected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.call("a", "SADD", "s", "1")
         old = town.start("b", "a")
@@ -55,7 +54,7 @@ def test_a_superseded_gateway_is_refused_counted_logged_once_and_others_are_unaf
 
 def test_whoever_comes_back_to_a_server_that_was_emptied_is_not_superseded(tmp_path: Path) -> None:
     """The fence goes with the rest, and the others remember how high it was."""
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         for _ in range(2):
             b = town.start("b", "a")

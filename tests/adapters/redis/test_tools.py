@@ -10,7 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
 from crdtcast.adapters.redis.server.raw_client import RawClient
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import until
 
 pytestmark = pytest.mark.process
 

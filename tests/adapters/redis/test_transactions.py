@@ -21,7 +21,8 @@ from crdtcast.adapters.redis.server.parsing import ReplySplitter
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
 from crdtcast.adapters.redis.server.resp import Raw
 from crdtcast.adapters.redis.store.effects import One, decode
-from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
+from tests.adapters.redis.gateways import RunningGateway, gateway, until
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 
 pytestmark = pytest.mark.process
 
@@ -36,7 +37,7 @@ WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 class Both:
     """A gateway, and a plain server of the same make as the one beside it."""
 
-    running: Running
+    running: RunningGateway
     server: EmbeddedServer
     plain: EmbeddedServer
 
@@ -60,7 +61,7 @@ def pair(
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     directory = tmp_path_factory.mktemp("one")
     with (
         start_server(directory / "server", appendfsync="no") as server,
@@ -70,7 +71,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def client(running: Running) -> Iterator[RawClient]:
+def client(running: RunningGateway) -> Iterator[RawClient]:
     with running.client() as made:
         for key in made.call("KEYS", "*") or []:  # type: ignore[union-attr]
             made.call("DEL", key)  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ def transaction(client: RawClient, *commands: str) -> object:
     return replies[-1]
 
 
-def own_counter(running: Running) -> int:
+def own_counter(running: RunningGateway) -> int:
     engine = running.gateway.committer.engine
     assert engine is not None
     return engine.vector.get(engine.me, 0)
@@ -321,7 +322,9 @@ def test_a_conversation_in_small_pieces_is_the_same(pair: Both) -> None:
 # What a transaction is
 
 
-def test_effects_of_a_transaction_are_one_message(running: Running, client: RawClient) -> None:
+def test_effects_of_a_transaction_are_one_message(
+    running: RunningGateway, client: RawClient
+) -> None:
     before = own_counter(running)
     assert transaction(client, "INCR n", "SADD s a b", "SREM s a", "DEL t", "INCR m") == [
         1,
@@ -333,7 +336,7 @@ def test_effects_of_a_transaction_are_one_message(running: Running, client: RawC
     assert own_counter(running) == before + 1
 
 
-def test_5000_operations_are_one_message(running: Running, client: RawClient) -> None:
+def test_5000_operations_are_one_message(running: RunningGateway, client: RawClient) -> None:
     with running.client() as other:
         other.socket.sendall(b"".join(packed(["INCR", f"other{n}"]) for n in range(500)))
         before = own_counter(running)
@@ -391,7 +394,7 @@ def test_a_set_emptied_and_filled_again_inside_is_followed(client: RawClient) ->
 
 @pytest.mark.parametrize("members", ["x", "x y"])
 def test_a_count_on_a_set_that_may_be_empty_is_looked_up_first(
-    running: Running, client: RawClient, members: str
+    running: RunningGateway, client: RawClient, members: str
 ) -> None:
     client.call("SADD", "s", "x", "y")
     before = own_counter(running)
@@ -405,7 +408,7 @@ def test_a_count_on_a_set_that_may_be_empty_is_looked_up_first(
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_default_pipelines_of_redis_py_work(running: Running, protocol: int) -> None:
+def test_default_pipelines_of_redis_py_work(running: RunningGateway, protocol: int) -> None:
     with redis.Redis(port=running.port, protocol=protocol, decode_responses=True) as client:
         client.delete("n", "s")
         with client.pipeline() as pipe:
@@ -418,7 +421,7 @@ def test_default_pipelines_of_redis_py_work(running: Running, protocol: int) -> 
         assert client.get("n") == "1"
 
 
-def test_default_pipelines_of_asyncio_work(running: Running, client: RawClient) -> None:
+def test_default_pipelines_of_asyncio_work(running: RunningGateway, client: RawClient) -> None:
     async def main() -> None:
         async with redis.asyncio.Redis(port=running.port) as connected:
             async with connected.pipeline() as pipe:
@@ -428,7 +431,9 @@ def test_default_pipelines_of_asyncio_work(running: Running, client: RawClient) 
     asyncio.run(main())
 
 
-def test_the_given_case_of_a_refused_transaction(running: Running, client: RawClient) -> None:
+def test_the_given_case_of_a_refused_transaction(
+    running: RunningGateway, client: RawClient
+) -> None:
     with redis.Redis(port=running.port) as r:
         with pytest.raises(redis.ResponseError), r.pipeline() as pipe:
             pipe.incr("tx").sadd("txset", "a").lpush("k", "v").execute()
@@ -446,7 +451,7 @@ def test_the_given_case_of_a_refused_database(client: RawClient) -> None:
     assert replies[2:] == [b"OK", None, 0]
 
 
-def test_transactions_of_many_clients_are_done_once_each(running: Running) -> None:
+def test_transactions_of_many_clients_are_done_once_each(running: RunningGateway) -> None:
     """Keys change their types all the time, so that many a transaction is put back for a look at its keys."""
     seed = 11
     print("seed", seed)
@@ -560,9 +565,9 @@ def test_a_transaction_cut_off_before_its_exec_is_done_once(tmp_path: Path) -> N
         running.client() as client,
     ):
         assert client.call("INCR", "n") == 1
-        cuts: list[Pair] = []
+        cuts: list[ProxiedConnection] = []
 
-        def cut(pair: Pair, data: bytes) -> bytes:
+        def cut(pair: ProxiedConnection, data: bytes) -> bytes:
             if b"EXEC" in data and b"INCRBY" in data and not cuts:
                 cuts.append(pair)
                 pair.cut()
@@ -583,9 +588,9 @@ def test_a_transaction_whose_answer_is_lost_is_not_done_again(tmp_path: Path) ->
         running.client() as client,
     ):
         assert client.call("INCR", "n") == 1
-        cuts: list[Pair] = []
+        cuts: list[ProxiedConnection] = []
 
-        def cut(pair: Pair, data: bytes) -> bytes:
+        def cut(pair: ProxiedConnection, data: bytes) -> bytes:
             if b"QUEUED" in data and not cuts:
                 cuts.append(pair)
                 pair.cut()
@@ -608,9 +613,9 @@ def test_a_transaction_of_reads_whose_answer_is_lost_is_read_again(tmp_path: Pat
         running.client() as client,
     ):
         client.call("SADD", "s", "a")
-        cuts: list[Pair] = []
+        cuts: list[ProxiedConnection] = []
 
-        def cut(pair: Pair, data: bytes) -> bytes:
+        def cut(pair: ProxiedConnection, data: bytes) -> bytes:
             if b"QUEUED" in data and not cuts:
                 cuts.append(pair)
                 pair.cut()

@@ -13,8 +13,7 @@ from redis.retry import Retry
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.gateways import Gateways, until
 
 pytestmark = pytest.mark.process
 
@@ -123,7 +122,7 @@ def test_5000_operations_are_seen_whole_behind_a_partition(cluster: LocalCluster
 
 
 def test_a_transaction_sent_again_after_an_eviction_stays_whole(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         town.start("c", "a")
@@ -157,7 +156,7 @@ def test_a_transaction_sent_again_after_an_eviction_stays_whole(tmp_path: Path) 
 
 
 def test_a_transaction_at_a_gateway_that_leaves_is_refused_whole(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         town.wait_equal("a", "b")

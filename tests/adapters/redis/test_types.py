@@ -13,7 +13,7 @@ import pytest
 from crdtcast.adapters.redis.cluster import OpenCluster, Region
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.eventlog.check import check_logs
-from tests.adapters.redis.regression_support import PATIENCE, call, until
+from tests.adapters.redis.gateways import PATIENCE, call, until
 
 pytestmark = pytest.mark.process
 

@@ -17,8 +17,7 @@ from crdtcast.adapters.redis.store import value_pages
 from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.value_pages import ValuePages
 from crdtcast.adapters.redis.types.native import Page
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.gateways import PATIENCE, Gateways, until
 
 pytestmark = pytest.mark.process
 
@@ -32,7 +31,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_pages, "PAGE_BYTES", PAGE)
 
 
-def fill(town: Town, value: bytes) -> None:
+def fill(town: Gateways, value: bytes) -> None:
     """All fields of the hash, in one command."""
     with RawClient(town.running["a"].port, PATIENCE) as client:
         client.call("HSET", "hash", *(word for field in FIELDS for word in (field, value)))
@@ -42,7 +41,7 @@ def digest_with(value: bytes) -> str:
     return key_digest(b"hash", {RedisType.HASH: dict.fromkeys(FIELDS, value)})
 
 
-def told_of_the_hash(town: Town) -> list[str]:
+def told_of_the_hash(town: Gateways) -> list[str]:
     lines = [
         json.loads(line)
         for path in (town.directory / "logs").rglob("*.jsonl*")
@@ -51,12 +50,12 @@ def told_of_the_hash(town: Town) -> list[str]:
     return [line["digest"] for line in lines if line.get("object") == "hash"]
 
 
-def wait_told(town: Town, digest: str) -> None:
+def wait_told(town: Gateways, digest: str) -> None:
     """A line waits until what it tells of is synced: the next write tells of that."""
     until(lambda: town.call("a", "INCR", "n") and digest in told_of_the_hash(town))
 
 
-def verify_once(town: Town) -> dict[str, Any]:
+def verify_once(town: Gateways) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(town.call("a", "CRDTCAST", "VERIFY"))
     return found
 
@@ -64,7 +63,7 @@ def verify_once(town: Town) -> dict[str, Any]:
 def test_a_large_value_is_summed_up_in_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         fill(town, b"before")
         with RawClient(town.running["a"].port, PATIENCE) as client:
@@ -80,7 +79,7 @@ def test_a_large_value_is_summed_up_in_pages(
     assert set(told_of_the_hash(town)) == {digest_with(b"before")}
 
 
-def writes_at_page(town: Town, monkeypatch: pytest.MonkeyPatch, walks: int) -> list[int]:
+def writes_at_page(town: Gateways, monkeypatch: pytest.MonkeyPatch, walks: int) -> list[int]:
     """Have the hash written behind the second page of so many walks; returns the pages of each walk."""
     page = ValuePages.page
     pages: list[int] = []
@@ -108,7 +107,7 @@ def test_a_value_that_is_written_meanwhile_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walks: int
 ) -> None:
     """walks: over which it is written; after the last one it is read at once."""
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         fill(town, b"before")
         pages = writes_at_page(town, monkeypatch, walks)
@@ -123,7 +122,7 @@ def test_a_write_that_is_not_noticed_is_found_by_this_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vector_of = Recorder.vector_of
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         fill(town, b"before")
         seen: dict[bytes, Any] = {}

@@ -16,8 +16,8 @@ from crdtcast.causality.messages import Transmit
 from crdtcast.engine import GroupEngine, GroupState
 from crdtcast.engine.views import Views
 from crdtcast.transport.channel import Channel
-from tests.adapters.redis.member_support import Load, Town
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.client_load import Load
+from tests.adapters.redis.gateways import PATIENCE, Gateways, until
 from tests.adapters.redis.test_members import aof_bytes, cut_off, heal, lose_the_end, parked
 from tests.adapters.redis.test_recorded_members import Writer
 from tests.effort import first_seed
@@ -42,32 +42,32 @@ def serial_of(state: GroupState) -> int:
     return 0 if state.record is None else state.record.serial
 
 
-def engine_of(town: Town, name: str) -> GroupEngine:
+def engine_of(town: Gateways, name: str) -> GroupEngine:
     belonging = town.running[name].gateway.belonging
     assert belonging is not None
     return belonging.engine
 
 
-def three(town: Town) -> None:
+def three(town: Gateways) -> None:
     """Three regions, each of which votes."""
     for name, through in (("a", None), ("b", "a"), ("c", "a")):
         town.start(name, through)
     wait_voters(town, "a", "b", "c")
 
 
-def wait_voters(town: Town, *names: str) -> None:
+def wait_voters(town: Gateways, *names: str) -> None:
     until(lambda: all(len(engine_of(town, name).view.voters) == len(names) for name in names))
     town.wait_equal(*names)
 
 
-def waits_for(town: Town, name: str) -> list[str]:
+def waits_for(town: Gateways, name: str) -> list[str]:
     return [each.partition(".")[0] for each in engine_of(town, name).waits_for()]
 
 
 class Watched:
     """Compares what each gateway tells of its view with what its server has at that moment."""
 
-    def __init__(self, town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, town: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
         self.frames = self.promises = 0
         self.wrong: list[str] = []
         self._town = town
@@ -106,7 +106,7 @@ class Watched:
 def test_what_a_gateway_tells_of_its_view_is_in_its_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         watched = Watched(town, monkeypatch)
         three(town)
         town.start("d", "b")
@@ -123,7 +123,7 @@ def test_what_a_gateway_tells_of_its_view_is_in_its_server(
     assert not watched.wrong, watched.wrong
 
 
-def nothing_is_synced(town: Town, name: str) -> None:
+def nothing_is_synced(town: Gateways, name: str) -> None:
     """From here on that server keeps nothing for certain."""
     gateway = town.running[name].gateway
     until(lambda: gateway.belonging.peers.gate.is_synced(gateway.committer.commits))  # type: ignore[union-attr]
@@ -143,7 +143,7 @@ def nothing_is_synced(town: Town, name: str) -> None:
 def test_a_promise_that_a_server_loses_before_it_is_synced_was_told_to_nobody(
     tmp_path: Path,
 ) -> None:
-    with Town(tmp_path, own_servers="everysec") as town:
+    with Gateways(tmp_path, own_servers="everysec") as town:
         three(town)
         before = town.status("b")["incarnation"]
         town.running["c"].stop()
@@ -175,7 +175,7 @@ def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again
     """Of its messages the server has all: only what it had promised is missing. A machine that is set back as a whole
     leaves no logs to be checked: they would be set back, too.
     """
-    with Town(tmp_path, own_servers="everysec", logs=lost == "server") as town:
+    with Gateways(tmp_path, own_servers="everysec", logs=lost == "server") as town:
         three(town)
         town.call("b", "INCR", "n")
         town.wait_equal("a", "b", "c")
@@ -217,7 +217,7 @@ def test_a_level_that_was_promised_is_in_the_server_before_it_is_in_force(
         send(channel, effects)
 
     monkeypatch.setattr(Channel, "send_effects", without_promises)
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a", level=1)
         for name in ("b", "c"):
             promises.set()
@@ -244,7 +244,7 @@ def _without_promise(frame: object) -> object:
 def test_of_two_the_dead_one_goes_by_force_only_and_a_wish_can_be_withdrawn(
     tmp_path: Path,
 ) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         wait_voters(town, "a", "b")
@@ -266,7 +266,7 @@ def test_of_two_the_dead_one_goes_by_force_only_and_a_wish_can_be_withdrawn(
 
 
 def test_several_regions_that_died_go_in_one_change(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         three(town)
         epoch = engine_of(town, "a").view.epoch
         for name in ("b", "c"):
@@ -278,7 +278,7 @@ def test_several_regions_that_died_go_in_one_change(tmp_path: Path) -> None:
 
 
 def test_a_wish_survives_its_gateway(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         three(town)
         for name in ("b", "c"):
             town.running[name].stop()
@@ -291,7 +291,7 @@ def test_a_wish_survives_its_gateway(tmp_path: Path) -> None:
 
 
 def test_members_say_who_votes(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         three(town)
         told = json.loads(town.call("c", "CRDTCAST", "MEMBERS"))
         assert {member["name"]: member["voter"] for member in told} == dict.fromkeys("abc", True)
@@ -303,7 +303,7 @@ def test_a_live_region_that_is_evicted_under_load_is_back_with_all_that_it_had_a
 ) -> None:
     """Its writes go on, those that its server decides among them, until it is told that it is out."""
     seed = first_seed()
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         three(town)
         if writing is Writer:
             writers = [Writer(town, name, seed) for name in ("a", "c")]
@@ -327,7 +327,7 @@ def test_a_live_region_that_is_evicted_under_load_is_back_with_all_that_it_had_a
 
 
 def test_a_region_leaves_while_the_others_write_on_end(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         three(town)
         loads = [Load(town.running[name], first_seed(), 50) for name in ("a", "b")]
         until(lambda: all(load.total > 5 for load in loads))
@@ -338,14 +338,14 @@ def test_a_region_leaves_while_the_others_write_on_end(tmp_path: Path) -> None:
         assert town.call("b", "MGET", "total", "twin") == [b"%d" % total] * 2
 
 
-def wait_joined(town: Town) -> None:
+def wait_joined(town: Gateways) -> None:
     """c is a member that all know, and votes."""
     until(lambda: engine_of(town, "c").me in engine_of(town, "a").view.voters)
 
 
 def test_regions_that_are_cut_off_from_each_other_change_no_view(tmp_path: Path) -> None:
     """Both ask for the other one, and nothing is frozen; once they are linked again one goes, and comes back."""
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
         wait_voters(town, "a", "b")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from tests import servers
-from tests.adapters.redis.member_support import Town
-from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
+from tests.adapters.redis.gateways import Gateways, RunningGateway, gateway, until
+from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +39,7 @@ def plain() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def running(beside: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(beside: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     with gateway(tmp_path_factory.mktemp("watch"), beside) as running:
         yield running
         until(lambda: not running.gateway.committer._watches._by_key)
@@ -121,7 +121,7 @@ def clients(port: int, count: int, hello: str) -> Iterator[list[Client]]:
 
 @pytest.mark.parametrize("hello", ["2", "3"])
 def test_clients_in_turn_are_answered_as_by_the_plain_server(
-    running: Running, plain: int, hello: str
+    running: RunningGateway, plain: int, hello: str
 ) -> None:
     @given(st.lists(st.tuples(st.integers(0, 2), STEPS | RELAYED.map(lambda c: [c])), max_size=14))
     def check(steps: list[tuple[int, list[str]]]) -> None:
@@ -141,7 +141,9 @@ def test_clients_in_turn_are_answered_as_by_the_plain_server(
     check()
 
 
-def all_at_once(running: Running, made: list[Client], chunks: Sequence[list[str]]) -> list[object]:
+def all_at_once(
+    running: RunningGateway, made: list[Client], chunks: Sequence[list[str]]
+) -> list[object]:
     """What each client is answered when the gateway finds the commands of all in one turn."""
     may_go_on, sent = threading.Event(), threading.Event()
 
@@ -166,7 +168,7 @@ def all_at_once(running: Running, made: list[Client], chunks: Sequence[list[str]
 CHUNKS = st.lists(STEPS, min_size=1, max_size=3).map(lambda steps: list(chain(*steps)))
 
 
-def test_clients_at_once_are_answered_as_in_some_order(running: Running, plain: int) -> None:
+def test_clients_at_once_are_answered_as_in_some_order(running: RunningGateway, plain: int) -> None:
     @given(
         st.lists(st.tuples(st.integers(0, 2), WRITES), max_size=3),
         st.tuples(WATCHES, WATCHES, WATCHES),
@@ -204,7 +206,7 @@ def test_clients_at_once_are_answered_as_in_some_order(running: Running, plain: 
     check()
 
 
-def test_no_update_is_lost(running: Running) -> None:
+def test_no_update_is_lost(running: RunningGateway) -> None:
     """Compare and set by redis-py's own means: a counter that each client reads, removes and writes anew."""
     clients, times = 8, 15
     aborted: list[int] = []
@@ -236,7 +238,7 @@ def test_no_update_is_lost(running: Running) -> None:
     assert sum(aborted), "they met"
 
 
-def test_own_earlier_writes_come_before_a_watch(running: Running) -> None:
+def test_own_earlier_writes_come_before_a_watch(running: RunningGateway) -> None:
     clear(running.port)
     with running.client() as client:
         before = [("INCR", "n"), ("SADD", "s", "x"), ("WATCH", "n", "s"), ("GET", "n")]
@@ -246,7 +248,7 @@ def test_own_earlier_writes_come_before_a_watch(running: Running) -> None:
         assert client.pipeline(later)[-1] is None
 
 
-def test_the_empty_key_is_written_by_writes_on_it_only(running: Running) -> None:
+def test_the_empty_key_is_written_by_writes_on_it_only(running: RunningGateway) -> None:
     clear(running.port)
     with running.client() as client, running.client() as other:
         for write, expected in ((("SETNX", "n", "1"), [b"PONG"]), (("SETNX", "", "1"), None)):
@@ -256,7 +258,7 @@ def test_the_empty_key_is_written_by_writes_on_it_only(running: Running) -> None
         assert other.call("DEL", "n", "") == 2
 
 
-def test_a_write_that_changes_nothing_is_waited_for(running: Running) -> None:
+def test_a_write_that_changes_nothing_is_waited_for(running: RunningGateway) -> None:
     clear(running.port)
     with clients(running.port, 2, "2") as (one, two):
         one.call("SADD", "s", "x")
@@ -274,7 +276,7 @@ def test_a_commit_in_flight_comes_before_a_watch(tmp_path: Path, beside: int) ->
     arrived, may_go_on = threading.Event(), threading.Event()
     may_go_on.set()
 
-    def receive(pair: Pair, data: bytes) -> bytes:
+    def receive(pair: ProxiedConnection, data: bytes) -> bytes:
         if not may_go_on.is_set() and b"*" in data:
             arrived.set()
             may_go_on.wait(30)
@@ -353,7 +355,7 @@ def test_a_refused_watch_does_not_let_exec_go_on(tmp_path: Path) -> None:
 
 def test_what_a_removal_takes_aside_is_no_write(tmp_path: Path) -> None:
     """Where members come and go: before a removal, what it removes is copied."""
-    with Town(tmp_path) as town:
+    with Gateways(tmp_path) as town:
         town.start("a")
         port = town.running["a"].port
         with clients(port, 2, "2") as (watcher, other):
@@ -385,7 +387,7 @@ def test_what_a_removal_takes_aside_is_no_write(tmp_path: Path) -> None:
     ],
 )
 def test_a_watched_key_that_expires_aborts_exec(
-    running: Running, watched: tuple[str, ...], elsewhere: tuple[str, ...], reply: object
+    running: RunningGateway, watched: tuple[str, ...], elsewhere: tuple[str, ...], reply: object
 ) -> None:
     with Client(running.port) as client, Client(running.port) as other:
         other.call("DEL", "short", "long", "plain", "over", "absent", "k")
