@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from crdtcast.causality.messages import Transmit
-from crdtcast.engine.core import Core
+from crdtcast.engine import Engine, GroupEngine
 
-E = TypeVar("E", bound=Core)
+E = TypeVar("E", Engine, GroupEngine)
 Wanted = Callable[[Any], bool]
 
 

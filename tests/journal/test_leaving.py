@@ -31,7 +31,6 @@ async def test_one_that_is_started_again_is_a_member_again_and_hands_over_what_i
     is_evicted: bool,
 ) -> None:
     async with country("a", "b", "c") as group:
-        await group.up["a"].member.wait_established()
         old = group.up["b"].member.incarnation
         await leave_in_vain(group, b"x")
         if is_evicted:
@@ -47,7 +46,6 @@ async def test_one_that_is_started_again_is_a_member_again_and_hands_over_what_i
 async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> None:
     async with country("a", "b", "c") as group:
         b = group.up["b"].member
-        await group.up["a"].member.wait_established()
         group.network.cut("b")
         old = b.incarnation
         payloads = [b"%03d" % number for number in range(100)]

@@ -103,7 +103,6 @@ def test_a_linked_stranger_disturbs_nobody(
     async def meet() -> None:
         async with world("a", "c") as group:
             a, c = group.up.values()
-            await a.member.wait_established()
             said: list[Any] = [
                 Hello(
                     group="links",

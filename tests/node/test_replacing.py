@@ -13,7 +13,6 @@ from tests.node.group_support import members_are, world
 async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
-        await a.member.wait_established()
         b.member.tcbroadcast(b"said before")
         await a.ledger.has(b"said before")
         late = await group.start("d", "a")
@@ -37,7 +36,6 @@ async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> No
 async def test_several_may_be_replaced_and_the_own_name_may_be_nobodys() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
-        await a.member.wait_established()
         group.crash(b.name)
         group.crash(c.name)
         await eventually(lambda: not a.member.links().keys() & {"b", "c"})
@@ -52,7 +50,6 @@ async def test_several_may_be_replaced_and_the_own_name_may_be_nobodys() -> None
 async def test_who_is_in_already_and_does_not_know_it_may_say_the_same_again() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
-        await a.member.wait_established()
         group.crash(b.name)
         await eventually(lambda: "b" not in a.member.links())
         first = await group.start("d", "a")

@@ -55,12 +55,6 @@ async def test_whoever_comes_back_is_trusted_and_both_are_logged() -> None:
 async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -> None:
     async with world("a", "b", "c") as present:
         a, b, c = present.up.values()
-        await (
-            c.member.wait_established()
-        )  # or it would be put out with its former life, as never heard of
-        await (
-            c.member.wait_established()
-        )  # or it would be put out with its former life, as never heard of
         present.crash(c.name)
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         a.member.evict("c")
@@ -109,9 +103,8 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
                     new in host.member.engine.members and len(host.member.members) == 3
                 )
             )
-        await (
-            c.member.wait_established()
-        )  # or it would be put out with its former life, as never heard of
+        # Or it would be put out with its former life, as never heard of.
+        await c.member.wait_established()
         present.crash(c.name)
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         c = await present.start("c", "a")

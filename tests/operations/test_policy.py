@@ -140,7 +140,6 @@ async def test_a_dead_region_is_cut_off_after_that_time_and_not_before() -> None
     async with world("a", "b", "c") as group, trio.open_nursery() as nursery:
         a, b, c = group.up.values()
         for host in (a, b, c):
-            await host.member.wait_established()
             nursery.start_soon(evict_the_silent, host.member, AFTER)
         group.network.cut("c")
         began = trio.current_time()
