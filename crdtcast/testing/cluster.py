@@ -46,6 +46,7 @@ class Cluster(Generic[M]):
         self._options = options
         self._nursery = nursery
         self._lives: dict[str, tuple[trio.CancelScope, trio.Event]] = {}
+        self._is_founded = False
 
     async def start(self, name: str, *contacts: str, **options: Any) -> M:
         """Open this member: the first one founds the group, unless all do (`founders=`), others join it, and who was
@@ -54,22 +55,24 @@ class Cluster(Generic[M]):
         contacts: names of those it asks; by default all that are up.
         options: for this time; they take precedence.
         """
+        if name in self.up:
+            raise ValueError(f"{name!r} is running: stop, kill or crash it first")
         former = self._lives.get(name)
         if former is not None:
             await former[1].wait()
-        is_first = not self.disks
         disk = self.disks.setdefault(name, Disk())
         options = self._options | options
         given: dict[str, Any] = {"journal": DiskJournal(disk), "seed": self._port(name)}
         if "founders" not in options:
             given["listen"] = f"127.0.0.1:{self._port(name)}"
-            if is_first:
+            if not self._is_founded:
                 given["found"] = True
             elif self.up:
                 given["join"] = [("127.0.0.1", self._port(each)) for each in contacts or self.up]
         given |= options
         life = self._lives[name] = trio.CancelScope(), trio.Event()
         self.up[name] = await self._nursery.start(self._live, name, given, *life)
+        self._is_founded = True
         return self.up[name]
 
     def _port(self, name: str) -> int:
@@ -83,13 +86,14 @@ class Cluster(Generic[M]):
         ended: trio.Event,
         task_status: trio.TaskStatus[M],
     ) -> None:
+        disk = self.disks[name]
         try:
             with scope:
                 async with self._open(name, **options) as opened:
                     task_status.started(opened)
                     await trio.sleep_forever()
         except JournalError:
-            if not scope.cancel_called:
+            if self.disks[name] is disk:  # it has not crashed
                 raise
         finally:
             ended.set()

@@ -1,4 +1,4 @@
-"""Groups of fixed members on a network in memory: nodes as gateways without servers have them."""
+"""Groups of fixed members on a network in memory: nodes as some gateways have them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

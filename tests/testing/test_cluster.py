@@ -135,6 +135,9 @@ async def test_errors_of_members_are_not_hidden() -> None:
     async with open_cluster(open_replica) as cluster:
         with pytest.raises(ConfigurationError, match="unknown option 'nonsense'"):
             await cluster.start("eu", nonsense=1)
+        await cluster.start("eu")
+        with pytest.raises(ValueError, match="'eu' is running: stop, kill or crash it first"):
+            await cluster.start("eu")
     with pytest.RaisesGroup(JournalError, flatten_subgroups=True):
         async with open_cluster(open_replica, "eu") as cluster:
             cluster.disks["eu"].broken = OSError("it smokes")
