@@ -5,27 +5,12 @@ from contextlib import suppress
 import pytest
 import trio
 
-from crdtcast import CrdtcastError, Member, StateMachine, Tag, open_member, open_replica
+from crdtcast import CrdtcastError, Member, open_member, open_replica
 from crdtcast.datatypes import AWSet
 from crdtcast.exceptions import ConfigurationError, JournalError
 from crdtcast.testing import Disk, eventually, open_cluster, simulated
 from tests.effort import seeds
-
-
-class Lines(StateMachine):
-    """What was delivered, in order."""
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-
-    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
-        self.lines.append(payload)
-
-    def get_state(self) -> bytes:
-        return b"\n".join(self.lines)
-
-    def set_state(self, state: bytes) -> None:
-        self.lines = state.split(b"\n") if state else []
+from tests.node.group_support import Ledger
 
 
 @simulated
@@ -45,34 +30,34 @@ async def test_crash_keeps_any_part_of_what_was_not_synced() -> None:
     kept = set()
     for seed in seeds(40):
         async with open_cluster(open_member, seed=seed) as cluster:
-            eu = await cluster.start("eu", machine=Lines())
+            eu = await cluster.start("eu", machine=Ledger())
             eu.tcbroadcast(b"durable")
             await eu.wait_durable()
             eu.tcbroadcast(b"perhaps")
             cluster.crash("eu")
             assert not cluster.up
-            again = Lines()
+            again = Ledger()
             await cluster.start("eu", machine=again)
-            assert again.lines[:1] == [b"durable"]
-            kept.add(len(again.lines))
+            assert again.payloads[:1] == [b"durable"]
+            kept.add(len(again.payloads))
     assert kept <= {1, 2}
 
 
 @simulated
 async def test_nothing_leaves_the_dead_and_nobody_reaches_them() -> None:
-    lines = Lines()
+    ledger = Ledger()
     async with open_cluster(open_member, seed=1) as cluster:
-        await cluster.start("eu", machine=lines)
-        us = await cluster.start("us", machine=Lines())
+        await cluster.start("eu", machine=ledger)
+        us = await cluster.start("us", machine=Ledger())
         await eventually(lambda: "us" in cluster.up["eu"].links())
         us.tcbroadcast(b"never sent")
         cluster.crash("us", next(cluster.disks["us"].crashes()))
         await trio.sleep(60)
-        assert lines.lines == []
+        assert ledger.payloads == []
         assert cluster.up.keys() == {"eu"}
-        us = await cluster.start("us", machine=Lines())
+        us = await cluster.start("us", machine=Ledger())
         us.tcbroadcast(b"sent")
-        await eventually(lambda: lines.lines == [b"sent"])
+        await eventually(lambda: ledger.payloads == [b"sent"])
 
 
 @simulated
@@ -87,23 +72,23 @@ async def test_nothing_is_said_to_be_durable_once_the_power_has_failed() -> None
     for _ in range(20):  # Trio takes its tasks in any order
         said.clear()
         async with open_cluster(open_member) as cluster, trio.open_nursery() as waiting:
-            eu, again = await cluster.start("eu", machine=Lines()), Lines()
+            eu, again = await cluster.start("eu", machine=Ledger()), Ledger()
             await eu.wait_durable()
             eu.tcbroadcast(b"x")
             waiting.start_soon(wait, eu)
             await trio.lowlevel.checkpoint()
             cluster.crash("eu", next(cluster.disks["eu"].crashes()))
             await cluster.start("eu", machine=again)
-        assert again.lines == [b"x"] or not said
+        assert again.payloads == [b"x"] or not said
 
 
 @simulated
 async def test_killed_process_has_written_what_it_has_written() -> None:
     async with open_cluster(open_member) as cluster:
         for number in range(5):
-            lines = Lines()
-            eu = await cluster.start("eu", machine=lines)
-            assert len(lines.lines) == number
+            ledger = Ledger()
+            eu = await cluster.start("eu", machine=ledger)
+            assert len(ledger.payloads) == number
             eu.tcbroadcast(b"%d" % number)
             await eu.wait_durable()
             cluster.kill("eu")
