@@ -16,7 +16,7 @@ def test_delays_stay_within_half_and_whole_of_the_doubling(seed: int, attempts: 
         assert whole / 2 <= backoff.next_delay() <= whole
 
 
-def test_reset_begins_anew() -> None:
+def test_reset_restarts_the_delays() -> None:
     backoff = Backoff(random.Random(1), first=1.0, longest=64.0)
     for _ in range(10):
         backoff.next_delay()
@@ -30,6 +30,6 @@ def test_years_of_attempts_do_not_overflow() -> None:
     assert backoff.next_delay() <= backoff.longest
 
 
-def test_two_members_do_not_knock_together() -> None:
+def test_two_members_get_different_delays() -> None:
     delays = {Backoff(random.Random(seed)).next_delay() for seed in range(50)}
     assert len(delays) == 50

@@ -49,5 +49,5 @@ def test_a_write_takes_no_more_instructions_than_recorded(command: str) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("command", OWN)
-def test_another_region_takes_half_of_what_the_writer_does(command: str, pattern: str) -> None:
+def test_remote_write_takes_at_most_half_the_instructions(command: str, pattern: str) -> None:
     assert 2 * OTHER[command][pattern] <= OWN[command][pattern]

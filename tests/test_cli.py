@@ -56,7 +56,7 @@ def test_expected_failure_is_one_line_and_exit_code_2(way: str, line: str) -> No
 
 @pytest.mark.parametrize("way", ["mixed", "bug"])
 @pytest.mark.usefixtures("one_subcommand")
-def test_an_error_that_is_not_ours_is_not_swallowed(way: str) -> None:
+def test_unexpected_error_is_not_swallowed(way: str) -> None:
     result = CliRunner().invoke(cli.main, ["fail", way])
     assert isinstance(result.exception, ZeroDivisionError | ExceptionGroup)
 
@@ -69,7 +69,7 @@ def test_missing_extra_while_importing_a_subcommand(monkeypatch: pytest.MonkeyPa
     assert "pip install 'crdtcast[redis]'" in result.stderr
 
 
-def test_a_missing_module_of_our_own_is_a_bug_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_internal_module_is_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = cli.Subcommand(module="crdtcast.no_such", attribute="x", extra="redis", summary="-")
     monkeypatch.setattr(cli, "SUBCOMMANDS", {"broken": broken})
     result = CliRunner().invoke(cli.main, ["broken"])

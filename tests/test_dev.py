@@ -23,11 +23,11 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_old_pythons_can_read_it_and_be_told() -> None:
+def test_dev_py_parses_on_old_pythons() -> None:
     ast.parse(DEV.read_text(), feature_version=(3, 7))
 
 
-def test_it_uses_the_standard_library_only() -> None:
+def test_dev_py_uses_only_the_standard_library() -> None:
     names = {
         name
         for node in ast.walk(ast.parse(DEV.read_text()))
@@ -42,7 +42,7 @@ def test_it_uses_the_standard_library_only() -> None:
     assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
-def test_an_environment_is_ready_only_for_what_it_was_made_for(
+def test_environment_is_ready_only_for_its_own_stamp(
     dev: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stamp = dev.wanted()

@@ -49,7 +49,7 @@ def test_the_index_lists_every_page() -> None:
         assert page.name == "index.md" or f"]({page.name})" in index
 
 
-def test_the_readme_shows_the_embedding_example_as_it_is() -> None:
+def test_readme_shows_the_embedding_example_verbatim() -> None:
     readme = (ROOT / "README.md").read_text()
     example = (ROOT / "examples" / "embedding.py").read_text()
     assert f"<!-- examples/embedding.py -->\n```python\n{example}```" in readme
@@ -122,7 +122,7 @@ def unknown_modules(text: str) -> set[str]:
     return found
 
 
-def test_docstrings_name_modules_that_are_there() -> None:
+def test_docstrings_name_existing_modules() -> None:
     tops = [ROOT / top for top in ("crdtcast", "adapters", "datatypes", "integrations")]
     wrong = {
         f"{path.relative_to(ROOT)}: {name}"
@@ -133,6 +133,6 @@ def test_docstrings_name_modules_that_are_there() -> None:
     assert wrong == {"crdtcast/transport/channel.py: engine.me"}, "an attribute of an engine"
 
 
-def test_a_module_that_is_gone_is_found() -> None:
+def test_docstring_with_a_missing_module_is_found() -> None:
     text = "see `engine.pasts`, `crdtcast.engine.stability`, `engine.GroupEngine` and `crdtcast.engine`"
     assert unknown_modules(text) == {"engine.pasts"}

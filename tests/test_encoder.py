@@ -93,7 +93,7 @@ def encoded(frame: Frame, zstd: bool, encoder: Encoder | None = None) -> bytes:
     st.sampled_from([2, 4096]),
 )
 @settings(deadline=None)
-def test_every_link_gets_every_frame_though_links_begin_at_any_time(
+def test_every_link_gets_every_frame_from_any_start(
     steps: list[list[Frame] | bool], renewal: int
 ) -> None:
     """With a renewal after two ids nearly every frame begins anew."""
@@ -109,7 +109,7 @@ def test_every_link_gets_every_frame_though_links_begin_at_any_time(
     assert all(len(link.decoder._names) <= renewal + 20 for link in links)
 
 
-def test_a_number_is_never_given_twice_and_old_ones_are_forgotten() -> None:
+def test_numbers_are_never_reused_and_old_ones_are_forgotten() -> None:
     numbers, known = Numbering(), KnownNames()
     seen: dict[int, str] = {}
     told = 0
@@ -126,7 +126,7 @@ def test_a_number_is_never_given_twice_and_old_ones_are_forgotten() -> None:
     assert len(known) <= id_table.RENEWAL
 
 
-def test_a_newcomer_hears_of_those_in_use_only() -> None:
+def test_new_link_learns_only_the_numbers_in_use() -> None:
     numbers = Numbering()
     for life in range(id_table.RENEWAL + 10):
         if numbers.is_full:
@@ -143,7 +143,7 @@ def test_a_newcomer_hears_of_those_in_use_only() -> None:
         Grouped(1, Message(Dot("n1.00", 1), (), b"")),
     ],
 )
-def test_numbers_that_stand_for_nobody_are_refused(frame: Frame) -> None:
+def test_unassigned_numbers_are_refused(frame: Frame) -> None:
     stream = encoded(frame, False)
     decoder = FrameDecoder()
     with pytest.raises(RemoteProtocolError, match="numbers of unknown incarnations"):
@@ -162,7 +162,7 @@ ANY_FIELDS = st.lists(st.one_of(scalars, st.lists(scalars, max_size=6)), max_siz
 
 
 @given(st.lists(st.tuples(st.sampled_from([4, 5, 9, 18]), ANY_FIELDS), max_size=4))
-def test_any_fields_after_numbers_were_told_are_frames_or_a_protocol_error(
+def test_any_fields_after_numbers_give_frames_or_an_error(
     said: list[tuple[int, list[object]]],
 ) -> None:
     decoder = FrameDecoder()
@@ -209,7 +209,7 @@ def test_a_frame_above_the_limit_keeps_no_other_one_back() -> None:
     assert len(refused) == 1
 
 
-def test_a_long_frame_goes_alone_since_not_every_peer_may_take_it() -> None:
+def test_long_frame_is_sent_alone() -> None:
     short, long = (Message(Dot("a.1", 1), (), bytes(n)) for n in (10, PIECE_BYTES + 1))
     pieces = list(Encoder().pieces([short, short, long, short], True))
     assert [piece.frames for piece in pieces] == [2, 1, 1]
@@ -224,7 +224,7 @@ def test_without_the_package_nothing_is_compressed_or_offered(
     assert not compression.available()
 
 
-def test_short_frames_and_those_that_gain_little_stay_as_they_are() -> None:
+def test_short_or_incompressible_frames_stay_uncompressed() -> None:
     import random
 
     noise = random.Random(7).randbytes(20_000)
@@ -241,7 +241,7 @@ def bomb(length: int) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def test_a_bomb_is_refused_before_any_room_is_taken() -> None:
+def test_compression_bomb_is_refused_before_memory_is_used() -> None:
     decoder = FrameDecoder(limit=10_000)
     decoder.zstd = True
     with pytest.raises(RemoteProtocolError, match="claims 10,001 bytes, where 10,000 are allowed"):
@@ -254,7 +254,7 @@ def test_a_compressed_frame_that_was_not_agreed_on_is_refused() -> None:
 
 
 @given(st.binary(max_size=300) | st.binary(max_size=300).map(compression.MAGIC.__add__))
-def test_whatever_claims_to_be_compressed_is_a_frame_or_a_protocol_error(body: bytes) -> None:
+def test_any_compressed_bytes_give_a_frame_or_a_protocol_error(body: bytes) -> None:
     decoder = FrameDecoder(limit=10_000)
     decoder.zstd = True
     try:
@@ -264,9 +264,7 @@ def test_whatever_claims_to_be_compressed_is_a_frame_or_a_protocol_error(body: b
 
 
 @given(st.integers(0, 10**6), st.integers(0, 255))
-def test_a_flipped_byte_of_a_compressed_frame_is_a_frame_or_a_protocol_error(
-    at: int, value: int
-) -> None:
+def test_flipped_compressed_byte_gives_frame_or_protocol_error(at: int, value: int) -> None:
     message = Message(Dot("a.1", 1), (), b"abcdefgh" * 1000)
     body = bytearray(encoded(message, True)[4:])
     body[at % len(body)] = value

@@ -60,7 +60,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
 
 
-def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
+def test_every_event_kind_survives_the_log(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.start({OTHER: 2, ME: 0}, ["b", "a"], stable={OTHER: 1})
     log.send(Tag(Dot(ME, 1), (Dot(OTHER, 2),)))
@@ -98,7 +98,7 @@ def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("buffer_bytes", [2**20, 700])
-def test_several_lines_at_once_are_what_they_are_one_by_one(
+def test_lines_written_together_equal_lines_written_singly(
     tmp_path: Path, buffer_bytes: int
 ) -> None:
     """Also where a segment begins with them, and where the buffer has no room for all."""
@@ -131,7 +131,7 @@ def test_several_lines_at_once_are_what_they_are_one_by_one(
         assert names(tmp_path / "single") == names(tmp_path / "several")
 
 
-def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path) -> None:
+def test_membership_changes_and_resends_are_logged(tmp_path: Path) -> None:
     third = "c.000000000002+b.000000000001+4"
     log = opened(tmp_path)
     log.start({}, [ME, OTHER])
@@ -164,7 +164,7 @@ def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path
     assert EventLog.recover(tmp_path, "a").vector == {OTHER: 4, ME: 1}
 
 
-def test_the_view_is_told_and_found_again(tmp_path: Path) -> None:
+def test_view_is_logged_and_recovered(tmp_path: Path) -> None:
     third, fourth = "c.000000000002", "d.000000000003"
     founded = LoggedView(0, "aa", (ME, OTHER, third), 1)
     changed = LoggedView(1, "bb", (ME, OTHER, fourth), 2)
@@ -199,7 +199,7 @@ def test_the_view_is_told_and_found_again(tmp_path: Path) -> None:
         (Privacy.HASHED, "hash", "hashes"),
     ],
 )
-def test_privacy_says_how_much_of_the_operations_is_told(
+def test_privacy_decides_how_operations_are_logged(
     tmp_path: Path, privacy: Privacy, object_: str | None, op: str | None
 ) -> None:
     log = opened(tmp_path, privacy=privacy)
@@ -302,7 +302,7 @@ def test_a_new_incarnation_counts_from_one_and_is_the_newest(tmp_path: Path) -> 
     assert EventLog.recover(tmp_path, "a", group="g", incarnation="a.3") == LogTail()
 
 
-def test_the_tail_knows_who_is_a_member(tmp_path: Path) -> None:
+def test_recovered_tail_knows_the_members(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.start({}, [ME, OTHER, "c.1"])
     log.send(Tag(Dot(ME, 1), ()))
@@ -314,7 +314,7 @@ def test_the_tail_knows_who_is_a_member(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", ["{", "7", "[[]]", "[" * 100_000])
-def test_a_list_of_members_that_is_none_names_nobody(tmp_path: Path, op: str) -> None:
+def test_invalid_member_list_recovers_no_members(tmp_path: Path, op: str) -> None:
     log = opened(tmp_path)
     log.start({}, [ME])
     log.flush()
@@ -325,7 +325,7 @@ def test_a_list_of_members_that_is_none_names_nobody(tmp_path: Path, op: str) ->
     assert EventLog.recover(tmp_path, "a").members == ()
 
 
-def test_logs_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_logs_of_other_replicas_are_left_unchanged(tmp_path: Path) -> None:
     for group, replica in (("g", "x--a"), ("g--x", "a"), ("ö/g", "a"), ("g", "b")):
         log = opened(tmp_path, group=group, replica=replica, incarnation=f"{replica}.01")
         log.start({}, ["a"])
@@ -345,7 +345,7 @@ def test_an_open_segment_without_a_whole_line_disappears(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("end", ["flush", "close", "stop"])
 @pytest.mark.parametrize("began", [True, False])
-def test_a_process_that_another_one_has_followed_writes_no_line_behind_its_end(
+def test_superseded_process_writes_no_line_after_its_end(
     tmp_path: Path, began: bool, end: str
 ) -> None:
     said = list[str]()
@@ -371,7 +371,7 @@ def test_a_process_that_another_one_has_followed_writes_no_line_behind_its_end(
     assert len(said) == 1 and "another process now writes the log of a.0" in said[0]
 
 
-def test_a_process_stopped_while_it_writes_does_not_hold_up_the_next(
+def test_process_paused_while_writing_does_not_block_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, "_TAKING_PATIENCE", 0.0)
@@ -423,7 +423,7 @@ class Disk:
         return written
 
 
-def test_a_full_disk_is_retried_warned_of_once_a_while_and_loses_nothing_small(
+def test_full_disk_is_retried_and_small_logs_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, said = Clock(), list[str]()

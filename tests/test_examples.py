@@ -53,7 +53,7 @@ def log_level() -> Iterator[None]:
 
 @pytest.mark.usefixtures("log_level")
 @pytest.mark.parametrize("name", sorted(SHOWN))
-def test_an_example_shows_what_it_says(
+def test_example_prints_its_documented_output(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)  # as when it is run

@@ -70,7 +70,7 @@ def test_every_run_has_a_row_that_adds_up(tables: Path) -> None:
 
 
 @pytest.mark.process
-def test_dependencies_are_dots_of_a_context_or_entries_of_vectors(tables: Path) -> None:
+def test_dependencies_count_context_dots_or_vector_entries(tables: Path) -> None:
     most = {
         row["engine"]: int(row["dependencies_most"])
         for row in rows(tables / "experiments.csv")
@@ -93,7 +93,7 @@ def test_engines_are_compared_at_the_same_lag(tables: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["crdtcast", "vectors", "twolevel", "graph", "cbcast"])
-def test_what_an_engine_sends_is_what_is_read_from_its_frames(
+def test_messages_of_each_engine_survive_encoding(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT)
@@ -115,7 +115,7 @@ def test_what_an_engine_sends_is_what_is_read_from_its_frames(
 
 
 @pytest.mark.process
-def test_a_run_is_taken_up_where_it_ended(tables: Path) -> None:
+def test_resumed_run_repeats_nothing(tables: Path) -> None:
     before = (tables / "experiments.csv").read_text()
     done = run("--experiment", "1,2", *TINY, "--out", tables, "--no-figures", "--resume")
     assert done.returncode == 0 and "[1/" not in done.stderr
@@ -149,7 +149,7 @@ def test_figures_are_drawn_from_tables(tables: Path, tmp_path: Path) -> None:
     [("--engines", "vectors,magic"), ("--members", "four"), ("--cpu-ticks", "often")],
     ids=["engine", "members", "ticks"],
 )
-def test_what_it_does_not_know_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_unknown_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run(*arguments, "--out", tmp_path)
     assert done.returncode == 2
     assert "usage" in done.stderr

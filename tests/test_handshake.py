@@ -15,7 +15,7 @@ OWN = Hello(group="demo", name="a", incarnation="a.0001", process=b"pa", clock_m
 PEER = Hello(group="demo", name="b", incarnation="b.0001", process=b"pb", clock_ms=1000)
 
 
-def test_two_members_of_one_group_have_nothing_against_each_other() -> None:
+def test_two_members_of_one_group_accept_each_other() -> None:
     assert judge(OWN, PEER, expected="b", max_drift_ms=0) is None
     assert judge(PEER, OWN, expected="a", max_drift_ms=0) is None
 
@@ -69,7 +69,7 @@ def test_servers_beside_gateways_need_the_same_databases() -> None:
     assert judge(own, replace(PEER, databases=(16, 15))) is None
 
 
-def test_levels_that_both_read_must_be_the_same_where_members_are_fixed() -> None:
+def test_fixed_members_with_different_levels_refuse_each_other() -> None:
     low, high = replace(OWN, reads=Span(1, 2)), replace(PEER, level=2, reads=Span(1, 2))
     for own, peer in ((low, high), (high, low)):
         refusal = judge(own, peer)
@@ -79,12 +79,12 @@ def test_levels_that_both_read_must_be_the_same_where_members_are_fixed() -> Non
     assert judge(replace(low, shared=True), replace(high, shared=True)) is None
 
 
-def test_a_version_that_still_knows_ours_is_welcome() -> None:
+def test_compatible_version_is_accepted() -> None:
     assert judge(OWN, replace(PEER, version=2, oldest=1)) is None
     assert judge(replace(OWN, version=3, oldest=2), replace(PEER, version=2, oldest=1)) is None
 
 
-def test_a_clock_behind_is_welcome() -> None:
+def test_peer_with_a_slow_clock_is_accepted() -> None:
     assert judge(OWN, replace(PEER, clock_ms=0), max_drift_ms=10) is None
 
 
@@ -94,7 +94,7 @@ def test_a_cut_peer_is_refused_for_now() -> None:
     assert patience(refusal.reason) is Patience.RETRY
 
 
-def test_a_reconnect_of_the_linked_process_is_welcome() -> None:
+def test_reconnect_of_the_linked_process_is_accepted() -> None:
     assert judge(OWN, replace(PEER, incarnation="b.0002"), linked=PEER) is None
 
 
@@ -106,7 +106,7 @@ def test_a_second_live_process_under_the_name_is_refused() -> None:
         assert refusal.reason == Reason.NAME_IN_USE
 
 
-def test_a_higher_fence_takes_the_name_over_and_a_lower_one_has_ended() -> None:
+def test_higher_fence_takes_the_name_and_a_lower_one_is_refused() -> None:
     linked = replace(PEER, fence=3)
     rival = replace(PEER, process=b"other")
     assert judge(OWN, replace(rival, fence=4), linked=linked) is None
@@ -163,5 +163,5 @@ def test_every_reason_says_what_to_do() -> None:
 
 
 @given(st.sampled_from([OWN, PEER]), st.sampled_from([OWN, PEER]), st.booleans())
-def test_judging_is_pure(own: Hello, peer: Hello, cut: bool) -> None:
+def test_judge_is_a_pure_function(own: Hello, peer: Hello, cut: bool) -> None:
     assert judge(own, peer, cut=cut) == judge(own, peer, cut=cut)

@@ -21,7 +21,7 @@ class Wall:
 
 
 @given(st.lists(times, min_size=1))
-def test_it_rises_whatever_the_wall_clock_does(walls: list[int]) -> None:
+def test_stamps_rise_even_if_the_wall_clock_goes_back(walls: list[int]) -> None:
     wall = Wall()
     clock = HLC(wall)
     stamps = []
@@ -44,7 +44,7 @@ def test_a_stamp_within_the_bound_is_followed(ms: int, ahead: int, allowed: int)
     assert hlc_ms(clock.now()) <= ms + allowed + 1
 
 
-def test_a_clock_a_year_ahead_wins_for_no_longer_than_the_bound() -> None:
+def test_clock_a_year_ahead_wins_only_within_the_bound() -> None:
     wall = Wall(1_000_000)
     clock = HLC(wall, max_drift_ms=1000)
     clock.observe((1_000_000 + 365 * 86_400_000) << 16)
@@ -53,7 +53,7 @@ def test_a_clock_a_year_ahead_wins_for_no_longer_than_the_bound() -> None:
     assert clock.refused == 1
 
 
-def test_whose_clock_is_ahead_is_said_once_for_each_sender(
+def test_clock_ahead_is_logged_once_per_sender(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = HLC(Wall(1_000), max_drift_ms=60_000)
@@ -68,7 +68,7 @@ def test_whose_clock_is_ahead_is_said_once_for_each_sender(
     ]
 
 
-def test_many_stamps_within_one_millisecond_run_over_into_the_next() -> None:
+def test_stamps_of_a_full_millisecond_continue_in_the_next() -> None:
     clock = HLC(Wall(5))
     stamps = [clock.now() for _ in range(70_000)]
     assert len(set(stamps)) == 70_000

@@ -194,7 +194,7 @@ def test_imports_point_down() -> None:
     assert upward(edges(types=True)) == set()
 
 
-def test_what_users_run_imports_no_tools() -> None:
+def test_user_code_imports_no_tools() -> None:
     assert use_of_tools(edges(types=True)) == set()
 
 
@@ -232,7 +232,7 @@ def test_a_planted_fault_is_found() -> None:
     assert long_folders({"wire", *many}) == {"wire"}
 
 
-def test_imports_are_found_wherever_they_are() -> None:
+def test_imports_are_found_at_any_depth() -> None:
     source = """
 import os, crdtcast.wire.frames
 from typing import TYPE_CHECKING

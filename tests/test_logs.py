@@ -24,7 +24,7 @@ def test_one_line_per_key_and_period_and_a_count_of_the_others(
     assert caplog.messages[-1] == "trouble"
 
 
-def test_ever_new_keys_do_not_make_ever_more_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_number_of_lines_is_bounded_for_endless_new_keys(caplog: pytest.LogCaptureFixture) -> None:
     throttle = Throttle(logging.getLogger("test"), period=10.0, keys=20)
     for number in range(1000):
         throttle.log(number / 100, number, logging.WARNING, f"my name is {number}")
@@ -33,7 +33,7 @@ def test_ever_new_keys_do_not_make_ever_more_lines(caplog: pytest.LogCaptureFixt
     assert caplog.messages[-1] == "later"
 
 
-def test_what_a_connection_failed_of_is_told_though_it_was_wrapped() -> None:
+def test_cause_of_a_wrapped_connection_error_is_shown() -> None:
     def dialled(*causes: OSError) -> OSError:
         wrapped = OSError("all attempts failed")
         wrapped.__cause__ = causes[0] if len(causes) == 1 else ExceptionGroup("all", causes)

@@ -33,12 +33,12 @@ def _deletions_of_the_first(source: str) -> list[int]:
     return found
 
 
-def test_a_deletion_of_the_first_is_found() -> None:
+def test_deletion_of_a_first_item_is_found() -> None:
     text = "del a.b[next(iter(a.b))]\na.pop(next(iter(a)))\nb.popitem(last=False)\ndel c[next(d)]\n"
     assert _deletions_of_the_first(text) == [1, 2]
 
 
-def test_no_module_looks_for_the_first_of_a_plain_dict_to_delete_it() -> None:
+def test_no_module_deletes_the_first_item_of_a_plain_dict() -> None:
     found = {str(path): _deletions_of_the_first(path.read_text()) for path in SOURCES}
     assert len(found) > 100, "the packages are elsewhere"
     assert {path: lines for path, lines in found.items() if lines} == {}

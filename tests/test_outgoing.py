@@ -50,7 +50,7 @@ def test_long_frames_go_by_sections_in_order_on_every_queue(
         assert all(len(one) <= max(SECTION_BYTES, batch) for one in batches)
 
 
-def test_what_is_left_of_a_long_frame_is_still_queued() -> None:
+def test_rest_of_a_long_frame_stays_queued() -> None:
     queue = OutgoingQueue(3 * SECTION_BYTES)
     assert queue.offer(long_frame(3 * SECTION_BYTES))
     assert not queue.offer(b"more than the limit")
@@ -72,7 +72,7 @@ def test_all_frames_in_order_in_bounded_batches(frames: list[bytes], batch: int)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=100)), st.integers(1, 300))
-def test_what_waits_never_exceeds_the_limit_and_all_else_goes_out(
+def test_queue_stays_within_its_limit_and_sends_what_it_accepted(
     frames: list[bytes], limit: int
 ) -> None:
     queue = OutgoingQueue(limit)

@@ -53,7 +53,7 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 80
 
 
-def test_the_docs_show_the_example_as_it_is() -> None:
+def test_docs_show_the_example_verbatim() -> None:
     code = EXAMPLE.read_text()
     shown = code[code.index("class Poll(") : code.index("def main(")].strip()
     assert shown in (ROOT / "docs" / "datatypes.md").read_text()

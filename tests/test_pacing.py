@@ -36,7 +36,7 @@ class Run:
             self.pacer.acknowledged("c", number, self.now + seconds)
 
 
-def test_a_fixed_period_is_kept_whatever_happens() -> None:
+def test_fixed_period_never_changes() -> None:
     run = Run(0.2)
     for quiet in (True, False):
         assert run.ticks(50, rate=1000, quiet=quiet, late=0.1) == 0.2
@@ -44,7 +44,7 @@ def test_a_fixed_period_is_kept_whatever_happens() -> None:
         assert run.pacer.due == run.now + 0.2
 
 
-def test_many_messages_make_it_short_and_few_leave_it_at_the_usual() -> None:
+def test_many_messages_shorten_the_period_and_few_do_not() -> None:
     assert Run().ticks(50, rate=10_000) == SHORTEST
     assert Run().ticks(50, rate=20) == USUAL
     moderate = Run().ticks(50, rate=400)
@@ -56,7 +56,7 @@ def test_large_groups_tick_less_often() -> None:
     assert Run().ticks(50, rate=10_000, peers=15) < USUAL
 
 
-def test_a_far_away_group_ticks_half_as_often_as_it_acknowledges() -> None:
+def test_period_is_half_of_a_long_round_trip() -> None:
     run = Run()
     run.round_trips(0.3)
     assert abs(run.ticks(20, rate=10_000) - 0.15) < 0.001
@@ -80,7 +80,7 @@ def test_the_slowest_peer_counts_and_one_that_has_gone_does_not() -> None:
     assert pacer.may_follow(3)
 
 
-def test_a_message_that_nobody_acknowledges_is_given_up() -> None:
+def test_unacknowledged_message_is_no_longer_timed() -> None:
     run = Run()
     run.pacer.sent(1, ["b"], run.now)
     run.ticks(20)
@@ -96,7 +96,7 @@ def test_a_process_that_is_late_ticks_less_often_and_recovers() -> None:
     assert run.ticks(60, rate=10_000) == SHORTEST
 
 
-def test_a_group_at_rest_hardly_ticks_and_the_end_of_the_rest_is_told_soon() -> None:
+def test_idle_group_hardly_ticks_and_wakes_quickly() -> None:
     run = Run()
     run.ticks(10, rate=100)
     run.ticks(3, quiet=True)
@@ -108,7 +108,7 @@ def test_a_group_at_rest_hardly_ticks_and_the_end_of_the_rest_is_told_soon() -> 
     assert not run.pacer.stir(later), "what comes after the first waits for the same tick"
 
 
-def test_single_messages_never_make_ticks_come_faster_than_the_period() -> None:
+def test_single_message_does_not_shorten_the_period() -> None:
     run = Run()
     run.ticks(3, quiet=True)
     period, last = run.pacer.period, run.now
@@ -116,7 +116,7 @@ def test_single_messages_never_make_ticks_come_faster_than_the_period() -> None:
     assert run.pacer.due == last + period
 
 
-def test_while_somebody_is_silent_for_long_the_period_grows() -> None:
+def test_period_grows_while_a_peer_stays_silent() -> None:
     run = Run()
     run.ticks(15)
     assert run.pacer.period == USUAL

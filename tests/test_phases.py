@@ -83,7 +83,7 @@ def test_the_diagram_has_every_arrow_the_start_and_the_end() -> None:
     ],
     ids=["link", "member", "server"],
 )
-def test_the_page_shows_the_table_as_it_is(page: str, module: Any, start: Enum) -> None:
+def test_page_shows_the_current_transition_table(page: str, module: Any, start: Enum) -> None:
     table: Mapping[tuple[Enum, Enum], Enum] = module.TRANSITIONS
     shown = f"<!-- {module.__name__} -->\n```mermaid\n{diagram(table, start)}```\n"
     assert shown in (DOCS / page).read_text()

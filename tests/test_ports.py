@@ -12,7 +12,7 @@ from crdtcast import ports
 from crdtcast.ports import free_ports
 
 
-def test_free_ports_are_different_and_none_that_a_connection_gets() -> None:
+def test_free_ports_are_distinct_and_outside_the_ephemeral_range() -> None:
     found = free_ports(20)
     assert len(set(found)) == 20
     assert all(ports.FIRST <= port <= ports.LAST for port in found)
@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.process
-def test_what_one_process_was_given_another_one_is_not() -> None:
+def test_port_claimed_by_one_process_is_not_given_to_another() -> None:
     asking = "from crdtcast.ports import free_ports; print(*free_ports(60), flush=True); input()"
     running = [
         subprocess.Popen(

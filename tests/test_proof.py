@@ -19,7 +19,7 @@ A = Hello(group="g", name="a", incarnation="a.01", process=b"pa", nonce=bytes(32
 B = Hello(group="g", name="b", incarnation="b.01", process=b"pb", nonce=bytes([1] * 32))
 
 
-def test_it_is_accepted_from_who_has_made_it() -> None:
+def test_proof_is_accepted_from_its_maker() -> None:
     for role in Role:
         assert proves(proof(SECRET, role, A, B), [b"", SECRET], role, A, B)
 
@@ -44,7 +44,7 @@ CHANGES = st.sampled_from(
 
 
 @given(st.sampled_from(list(Role)), CHANGES, st.booleans())
-def test_whatever_is_changed_on_the_way_shows(
+def test_proof_fails_if_any_hello_field_is_changed(
     role: Role, change: dict[str, object], dialler: bool
 ) -> None:
     made = proof(SECRET, role, A, B)
@@ -53,7 +53,7 @@ def test_whatever_is_changed_on_the_way_shows(
 
 
 @given(st.sampled_from(list(Role)))
-def test_sent_back_or_turned_round_it_is_worth_nothing(role: Role) -> None:
+def test_reflected_or_reversed_proof_is_refused(role: Role) -> None:
     other = Role.ACCEPTOR if role is Role.DIALLER else Role.DIALLER
     made = proof(SECRET, role, A, B)
     assert not proves(made, [SECRET], other, A, B)
@@ -106,7 +106,7 @@ def test_a_secret_that_others_may_know_is_refused(mode: int, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_file_of_root_may_be_read_by_its_group_and_one_of_another_user_by_nobody(
+def test_secret_file_must_belong_to_root_or_this_user(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "secret"
@@ -118,7 +118,7 @@ def test_a_file_of_root_may_be_read_by_its_group_and_one_of_another_user_by_nobo
         read_secrets(file)
 
 
-def test_what_is_no_file_holds_no_secret(tmp_path: Path) -> None:
+def test_secret_path_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     for place in (tmp_path, Path("/dev/null")):
         with pytest.raises(
             ConfigurationError, match="is not a file: name the file with the group's secret"

@@ -23,7 +23,7 @@ def test_the_export_list() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_exported_name_is_there_and_documented(package: str) -> None:
+def test_every_exported_name_exists_and_is_documented(package: str) -> None:
     module = importlib.import_module(package)
     assert module.__doc__
     for name in module.__all__:

@@ -1,6 +1,7 @@
 """The rules of this suite: its dial, and who may start processes (`effort.py`, `conftest.py`)."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.effort import EFFORT, Effort, Seeds, chosen, examples, first_seed, se
 from tests.scheduling import LONGEST, ByFile, place_of, workers
 
 
-def test_without_a_wish_the_effort_is_that_of_ci() -> None:
+def test_default_effort_is_that_of_ci() -> None:
     assert chosen({}) == Effort("ci")
     assert not Effort("ci").runs_slow
     assert [Effort("ci").of(count) for count in (1, 2, 3, 100)] == [1, 1, 1, 25]
@@ -57,7 +58,7 @@ def test_a_size_is_the_small_one_unless_slow_tests_run() -> None:
 
 
 @pytest.mark.skipif(not pieces.MAY_DIFFER, reason="gateways are not forked")
-def test_pieces_and_pages_are_the_same_wherever_a_module_has_them() -> None:
+def test_all_modules_use_the_same_piece_and_page_sizes() -> None:
     assert many_slots.PIECE == effects.PIECE == pieces.PIECE
     assert native.PAGE_BYTES == strings.PAGE_BYTES == pieces.PAGE_BYTES
 
@@ -82,7 +83,7 @@ def test_a_file_stays_in_one_worker_and_spark_does_as_a_whole() -> None:
     assert {group_of(f"{file}::test_x") for file in spark} == {"spark"}
 
 
-def test_files_that_take_long_are_there_and_begin_first() -> None:
+def test_slowest_test_files_exist_and_start_first() -> None:
     tests = Path(__file__).parent
     assert [name for name in LONGEST if not (tests / name).is_file()] == []
     files = [path.as_posix() for path in tests.rglob("test_*.py")]
@@ -92,3 +93,10 @@ def test_files_that_take_long_are_there_and_begin_first() -> None:
 
 def test_one_more_worker_than_cores_fills_the_waits() -> None:
     assert [workers(cores) for cores in (1, 2, 8)] == [1, 4, 10]
+
+
+def test_test_names_have_at_most_60_characters() -> None:
+    named = re.compile(r"^ *(?:async )?def (test_\w+)", flags=re.MULTILINE)
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    names = [name for file in files for name in named.findall(file.read_text())]
+    assert names and [name for name in names if len(name) > 60] == []

@@ -46,7 +46,7 @@ def wait(detector: FailureDetector, begin: float, seconds: float) -> list[float]
 
 
 @given(ordinary)
-def test_who_speaks_in_time_is_never_suspect_however_irregularly(gaps: list[float]) -> None:
+def test_peer_heard_in_time_is_never_suspect(gaps: list[float]) -> None:
     detector = watching("b")
     end = live(detector, gaps)
     detector.observe(end)
@@ -55,7 +55,7 @@ def test_who_speaks_in_time_is_never_suspect_however_irregularly(gaps: list[floa
 
 
 @given(any_gaps)
-def test_who_goes_silent_becomes_suspect_soon_whatever_came_before(gaps: list[float]) -> None:
+def test_silent_peer_becomes_suspect_after_any_history(gaps: list[float]) -> None:
     detector = watching("b")
     end = live(detector, gaps)
     detector.observe(end)
@@ -77,7 +77,7 @@ def test_the_level_is_finite_and_rises_with_silence(
 
 
 @given(ordinary, st.floats(2 * INTERVAL, 1e7))
-def test_a_pause_of_our_own_accuses_nobody(gaps: list[float], pause: float) -> None:
+def test_own_pause_makes_no_peer_suspect(gaps: list[float], pause: float) -> None:
     detector = watching("b")
     end = live(detector, gaps)
     detector.observe(end)
@@ -87,7 +87,7 @@ def test_a_pause_of_our_own_accuses_nobody(gaps: list[float], pause: float) -> N
     assert len(wait(detector, end + pause + QUARTER, 9 * INTERVAL)) == 1, "blind afterwards"
 
 
-def test_a_frame_makes_a_suspect_trusted_again_and_both_are_told_once() -> None:
+def test_suspect_is_trusted_after_a_frame_and_each_is_told_once() -> None:
     detector = watching("b", "c")
     changes = []
     for step in range(1, 200):
@@ -111,7 +111,7 @@ def test_a_peer_that_is_slow_by_habit_is_given_longer() -> None:
     assert quick.level("b", 40 * INTERVAL + 2.5 * INTERVAL) > quick.threshold
 
 
-def test_only_those_who_are_watched_are_judged() -> None:
+def test_only_monitored_peers_become_suspect() -> None:
     detector = watching("b")
     detector.heard("stranger", 1.0)
     assert wait(detector, 0.0, 9 * INTERVAL)

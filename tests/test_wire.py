@@ -132,7 +132,7 @@ def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(st.lists(frames, max_size=6), st.lists(st.integers(0, 10_000), max_size=20))
-def test_every_frame_comes_back_whatever_the_pieces(sent: list[Frame], cuts: list[int]) -> None:
+def test_every_frame_is_decoded_from_any_pieces(sent: list[Frame], cuts: list[int]) -> None:
     decoder = FrameDecoder()
     received: list[Frame] = []
     for piece in pieces(b"".join(map(encode, sent)), cuts):
@@ -188,7 +188,7 @@ def test_any_body_is_a_frame_or_a_protocol_error(body: bytes) -> None:
 
 
 @given(st.sampled_from([*range(9), *range(17, 22)]), st.lists(anything, max_size=8))
-def test_any_fields_under_a_known_kind_are_a_frame_or_a_protocol_error(
+def test_any_fields_of_a_kind_give_a_frame_or_a_protocol_error(
     kind: int, fields: list[object]
 ) -> None:
     try:
@@ -222,12 +222,12 @@ def test_a_lying_length_is_refused_before_anything_is_kept(claimed: int) -> None
         decoder.feed(KEEPALIVE_FRAME)
 
 
-def test_a_web_browser_is_told_apart() -> None:
+def test_http_request_is_reported_as_not_a_peer() -> None:
     with pytest.raises(RemoteProtocolError, match="not a crdtcast peer"):
         FrameDecoder().feed(b"GET / HTTP/1.1\r\n\r\n")
 
 
-def test_a_header_that_claims_more_elements_than_there_are_is_refused() -> None:
+def test_header_with_too_many_elements_is_refused() -> None:
     # array 32 with 2**32 - 1 elements; nested claims must not reserve memory either
     for body in (b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff" * 1000, b"\xdf\x00\xff\xff\xff"):
         with pytest.raises(RemoteProtocolError):
@@ -246,7 +246,7 @@ def test_nested_claims_cost_no_more_memory_than_was_received(header: bytes) -> N
 
 
 @given(st.lists(st.binary(min_size=1, max_size=3000), max_size=20))
-def test_a_decoder_keeps_no_more_than_one_frame_of_what_it_was_given(pushed: list[bytes]) -> None:
+def test_decoder_buffers_at_most_one_frame(pushed: list[bytes]) -> None:
     decoder = FrameDecoder(limit=4096)
     with contextlib.suppress(RemoteProtocolError):
         for piece in pushed:
@@ -261,7 +261,7 @@ def test_deep_nesting_is_refused_without_recursion_errors() -> None:
         decode(b"\x91" * 100_000 + b"\x00")
 
 
-def test_a_boolean_is_no_counter() -> None:
+def test_boolean_counter_is_refused() -> None:
     with pytest.raises(RemoteProtocolError):
         decode(msgpack.packb([4, "a.1", True, 0, b""]))
 
@@ -293,14 +293,14 @@ def test_a_refusal_cannot_write_lines_of_its_own_into_the_log() -> None:
     assert frame == Refusal("busy?", "no??ERROR all is lost?[2J")
 
 
-def test_a_name_with_a_line_break_is_no_name() -> None:
+def test_name_with_a_line_break_is_refused() -> None:
     hello = Hello(group="g", name="a\nERROR", incarnation="a.1", process=b"p")
     with pytest.raises(RemoteProtocolError, match="invalid 'name'"):
         decode(encode(hello)[4:])
 
 
 @given(st.sampled_from(range(4, 18)), st.lists(anything, max_size=6))
-def test_any_fields_inside_a_group_are_a_frame_or_a_protocol_error(
+def test_any_fields_in_a_group_give_a_frame_or_a_protocol_error(
     kind: int, fields: list[object]
 ) -> None:
     try:
@@ -310,7 +310,7 @@ def test_any_fields_inside_a_group_are_a_frame_or_a_protocol_error(
     assert decode(encode(frame)[4:]) == frame
 
 
-def test_what_only_shared_links_need_is_never_told_to_version_1() -> None:
+def test_fields_of_shared_links_are_not_sent_to_version_1() -> None:
     hello = Hello(group="g", name="a", incarnation="a.0001", process=b"p")
     told = msgpack.unpackb(encode(hello)[4:])[1]
     assert not {"shared", "address"} & set(told)
@@ -360,7 +360,7 @@ FIELDS_OF_VIEWS = msgpack.unpackb(msgpack.packb(views_fields(FRAME)), strict_map
 @pytest.mark.parametrize(
     "place", [each for each in places(FIELDS_OF_VIEWS) if each not in ((), (0,))]
 )
-def test_junk_in_any_field_of_a_frame_of_views_is_a_protocol_error(
+def test_junk_in_any_field_of_views_is_a_protocol_error(
     place: tuple[object, ...],
 ) -> None:
     before = at(FIELDS_OF_VIEWS, place)

@@ -52,7 +52,7 @@ def taken_by(work: Any, *arguments: object) -> int:
 @pytest.mark.parametrize(
     "decoded", [effects.decode, States.decode, Slice.decode, Ending.decode, opened]
 )
-def test_what_a_gateway_is_sent_costs_little_whatever_it_holds(decoded: Any) -> None:
+def test_gateway_payload_of_empty_lists_costs_little_memory(decoded: Any) -> None:
     many = lists(size(ci=MEGABYTE, release=4 * MEGABYTE))
     for raw in (many, b"\x93\x01\x07" + many):
         assert taken_by(decoded, raw) < 10 * len(
@@ -67,7 +67,7 @@ def fed(body: bytes, limit: int = MAX_FRAME) -> None:
 
 
 @pytest.mark.parametrize("kind", [*FrameKind, 77, 127])
-def test_a_long_frame_of_empty_lists_costs_little_whatever_kind_it_says(kind: int) -> None:
+def test_frame_of_empty_lists_of_any_kind_costs_little_memory(kind: int) -> None:
     inside = [bytes([k]) for k in FrameKind] if kind == FrameKind.GROUPED else [b""]
     for inner in inside:
         body = b"\xdc\x00\x20" + bytes([kind]) + (b"\x01" + inner if inner else b"")
@@ -77,7 +77,7 @@ def test_a_long_frame_of_empty_lists_costs_little_whatever_kind_it_says(kind: in
         assert taken_by(fed, body) < most * len(body) + MEGABYTE
 
 
-def test_sixteen_megabytes_of_empty_lists_are_refused_at_the_first() -> None:
+def test_sixteen_mib_of_empty_lists_are_refused_at_the_first() -> None:
     body = b"\x9f\x04" + lists(131_072) * 127
     assert taken_by(fed, body) < 2.5 * len(body)
 
@@ -93,7 +93,7 @@ def test_some_bytes_of_zstd_become_no_more_than_a_section(fill: bytes) -> None:
         assert taken_by(fed, bomb) < 4 * MEGABYTE
 
 
-def test_what_a_compressed_frame_claims_is_believed_up_to_a_section() -> None:
+def test_compressed_frame_that_claims_too_much_is_refused() -> None:
     zstandard = pytest.importorskip("zstandard")
     body = zstandard.ZstdCompressor().compress(bytes(compression.MOST + 1))
     with pytest.raises(RemoteProtocolError, match="where 262,400 are allowed"):
@@ -101,7 +101,7 @@ def test_what_a_compressed_frame_claims_is_believed_up_to_a_section() -> None:
 
 
 @pytest.mark.parametrize("size", [SECTION_BYTES - 100, SECTION_BYTES, 3 * SECTION_BYTES, MEGABYTE])
-def test_what_an_encoder_makes_is_within_the_bounds(size: int) -> None:
+def test_encoded_frames_are_within_the_bounds(size: int) -> None:
     zstd = compression.available()
     message = Message(Dot(ID, 1), (), bytes(size))
     encoder = Encoder()
@@ -169,7 +169,7 @@ shapes = st.recursive(
 
 @settings(max_examples=examples(60))
 @given(st.sampled_from(list(FrameKind)), st.lists(shapes, max_size=8), st.integers(0, 2))
-def test_a_long_frame_of_any_fields_is_a_frame_or_a_protocol_error(
+def test_any_fields_of_a_long_frame_give_a_frame_or_an_error(
     kind: int, fields: list[Any], where: int
 ) -> None:
     fields.insert(where, b"\x00" * (SHORT + 1))
@@ -190,11 +190,11 @@ def test_an_admission_of_empty_lists_costs_little() -> None:
 
 @settings(max_examples=examples(60))
 @given(shapes)
-def test_what_is_ordinary_is_unpacked_as_ever(value: Any) -> None:
+def test_ordinary_values_are_unpacked_unchanged(value: Any) -> None:
     assert unpacked(msgpack.packb(value)) == value
 
 
-def test_the_count_is_of_lists_and_maps() -> None:
+def test_element_count_includes_lists_and_maps() -> None:
     with pytest.raises(TooManyError):
         unpacked(lists(1000))
     assert unpacked(msgpack.packb([[b"x" * 20]] * 1000)) == [[b"x" * 20]] * 1000

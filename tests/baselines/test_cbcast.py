@@ -44,11 +44,11 @@ def test_without_stability_nothing_is_reported_or_told() -> None:
 
 
 @pytest.mark.parametrize("run", runs("cbcast-"), ids=str)
-def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> None:
+def test_traced_run_fails_only_with_its_defect(run: TracedRun) -> None:
     assert_fails_only_with(DEFECTS[run.flag], CbcastEngine, run)
 
 
-def test_a_queue_that_takes_duplicates_of_delivered_messages_never_empties() -> None:
+def test_queue_that_accepts_delivered_duplicates_never_empties() -> None:
     runs_of = [random_run(build, 3, 3) for build in (DuplicatesQueued, CbcastEngine)]
     assert not any(run.findings for run in runs_of)
     assert [run.at_rest for run in runs_of] == [False, True]
@@ -59,7 +59,7 @@ def test_every_traced_defect_has_a_file() -> None:
     assert named == DEFECTS.keys() - {"duplicates_queued"}
 
 
-def test_a_sender_learns_that_its_message_is_stable_and_tells_the_others() -> None:
+def test_sender_learns_stability_and_notifies_the_others() -> None:
     engine = CbcastEngine("A", ABC)
     engine.send(b"")
     engine.take_outbox()
@@ -72,7 +72,7 @@ def test_a_sender_learns_that_its_message_is_stable_and_tells_the_others() -> No
     assert engine.take_outbox() == [Transmit(None, StabilityNotice(1, (1, 0, 0)))]
 
 
-def test_an_acknowledgement_waits_for_what_its_sender_had_sent_before() -> None:
+def test_acknowledgement_waits_for_its_senders_earlier_messages() -> None:
     engine = CbcastEngine("A", ("A", "B"))
     engine.send(b"")
     engine.receive("B", Acknowledgement(counter=1, sent=2))
@@ -83,7 +83,7 @@ def test_an_acknowledgement_waits_for_what_its_sender_had_sent_before() -> None:
     assert reported(engine) == [Dot("A", 1)]
 
 
-def test_a_notice_waits_for_what_its_sender_had_delivered() -> None:
+def test_notice_waits_for_messages_its_sender_had_delivered() -> None:
     engine = CbcastEngine("A", ABC)
     engine.receive("B", message("B", 0, 1, 0))
     engine.poll()
@@ -107,7 +107,7 @@ def test_the_past_of_a_stable_message_is_stable_too() -> None:
     assert reported(engine) == [Dot("C", 1), Dot("B", 1)]
 
 
-def test_a_timestamp_acknowledges_and_the_stable_number_rides_along() -> None:
+def test_message_timestamp_acknowledges_and_carries_stability() -> None:
     engine = CbcastEngine("A", ("A", "B"))
     engine.send(b"")
     engine.receive("B", CbcastMessage(Dot("B", 1), (1, 1), 0, b""))
@@ -141,7 +141,7 @@ def test_a_tick_acknowledges_to_each_sender_alone() -> None:
         ("B", "neither"),
     ],
 )
-def test_what_no_member_sends_is_refused_and_changes_nothing(sender: str, content: object) -> None:
+def test_invalid_message_is_refused_and_changes_nothing(sender: str, content: object) -> None:
     engine = CbcastEngine("A", ABC)
     before = engine.measures()
     with pytest.raises(RemoteProtocolError):

@@ -53,7 +53,7 @@ def test_without_stability_nothing_is_reported_or_told() -> None:
 
 
 @pytest.mark.parametrize("run", runs("graph-"), ids=str)
-def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> None:
+def test_traced_run_fails_only_with_its_defect(run: TracedRun) -> None:
     failing = kinds(replay_words(FIXED[run.flag], run.members, run.actions))
     # The oracle of the run that raised an exception stumbled over a message that names itself: here it is lost.
     expected = "loss" if run.kind == "exception" else run.kind
@@ -62,7 +62,7 @@ def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> 
 
 
 @pytest.mark.parametrize("run", good_runs("good-graph-static"), ids=str)
-def test_a_good_run_is_good_here_too(run: TracedRun) -> None:
+def test_good_trace_passes_on_the_repaired_engine(run: TracedRun) -> None:
     for build in (GraphEngine, without_stability):
         replayed = replay_words(build, run.members, run.actions)
         assert {kind.value for kind in kinds(replayed)} <= (
@@ -99,7 +99,7 @@ def test_a_message_waits_for_its_causes_and_comes_once() -> None:
     assert engine.context == (dot("C1"),)
 
 
-def test_what_has_arrived_but_was_not_taken_is_in_no_tag() -> None:
+def test_message_not_yet_taken_is_in_no_tag() -> None:
     engine = GraphEngine("A", ABC)
     engine.receive("B", message("B1"))
     tag = engine.send(b"")
@@ -109,7 +109,7 @@ def test_what_has_arrived_but_was_not_taken_is_in_no_tag() -> None:
     assert set(after.context) == {dot("A1"), dot("B1")} and tag < after
 
 
-def test_stability_needs_everybody_and_reports_causes_first() -> None:
+def test_stability_needs_all_members_and_reports_causes_first() -> None:
     engine = GraphEngine("A", ABC)
     engine.send(b"")
     engine.receive("B", message("B1", "A1"))
@@ -121,7 +121,7 @@ def test_stability_needs_everybody_and_reports_causes_first() -> None:
     assert engine.quiet and engine.measures().metadata_words == 0
 
 
-def test_a_waiting_message_acknowledges_what_its_sender_had_delivered() -> None:
+def test_waiting_message_acknowledges_deliveries_of_its_sender() -> None:
     engine = GraphEngine("A", ABC)
     engine.send(b"")
     engine.receive("C", phantom("C1", "A1"))
@@ -129,7 +129,7 @@ def test_a_waiting_message_acknowledges_what_its_sender_had_delivered() -> None:
     assert engine.poll() is None and stable(engine) == ["A1"]
 
 
-def test_a_phantom_waits_for_what_its_sender_had_sent_before() -> None:
+def test_phantom_waits_for_earlier_messages_of_its_sender() -> None:
     engine = GraphEngine("A", ("A", "B"))
     engine.send(b"")
     engine.receive("B", phantom("B2", "A1", "B1"))
@@ -139,7 +139,7 @@ def test_a_phantom_waits_for_what_its_sender_had_sent_before() -> None:
     assert stable(engine) == ["B1", "A1"]
 
 
-def test_a_phantom_counts_later_for_what_is_not_delivered_yet() -> None:
+def test_phantom_counts_once_its_message_is_delivered() -> None:
     engine = GraphEngine("A", ABC)
     engine.receive("C", phantom("C1", "B1"))
     engine.receive("B", message("B1"))
@@ -147,7 +147,7 @@ def test_a_phantom_counts_later_for_what_is_not_delivered_yet() -> None:
     assert stable(engine) == ["B1"]
 
 
-def test_a_phantom_is_sent_only_if_no_message_has_told_it() -> None:
+def test_phantom_is_sent_only_if_no_message_acknowledged() -> None:
     engine = GraphEngine("A", ("A", "B"))
     engine.tick()
     assert engine.take_outbox() == []
@@ -164,7 +164,7 @@ def test_a_phantom_is_sent_only_if_no_message_has_told_it() -> None:
     assert engine.take_outbox() == []
 
 
-def test_a_chain_as_long_as_it_likes_is_delivered_and_stabilised_without_recursion() -> None:
+def test_long_chain_is_delivered_and_stabilised_iteratively() -> None:
     engine = GraphEngine("A", ABC)
     length = 20_000
     for counter in range(length, 1, -1):
@@ -188,7 +188,7 @@ def test_stable_tags_come_in_slices() -> None:
     "content",
     [message("X1"), message("B1", "X1"), phantom("X1"), phantom("B1", "X1"), "neither"],
 )
-def test_what_no_member_sends_is_refused_and_changes_nothing(content: object) -> None:
+def test_invalid_message_is_refused_and_changes_nothing(content: object) -> None:
     engine = GraphEngine("A", ABC)
     before = engine.measures()
     with pytest.raises(RemoteProtocolError):
@@ -197,12 +197,12 @@ def test_what_no_member_sends_is_refused_and_changes_nothing(content: object) ->
 
 
 @pytest.mark.parametrize("members", [(), ("B", "C"), ("A", "A", "B")])
-def test_a_group_that_is_none_is_refused(members: tuple[str, ...]) -> None:
+def test_invalid_member_list_is_refused(members: tuple[str, ...]) -> None:
     with pytest.raises(ConfigurationError):
         GraphEngine("A", members)
 
 
-def test_measures_count_words_as_the_thesis_and_visits_as_they_happen() -> None:
+def test_measures_count_words_and_edge_visits_as_in_the_thesis() -> None:
     engine = GraphEngine("A", ABC)
     engine.receive("C", message("C1", "B1"))
     # Two vertices (dot 2, stage 1, bits 1) and an edge, 2 at both ends.

@@ -63,20 +63,20 @@ def test_a_group_that_does_not_change_is_correct() -> None:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)
-def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> None:
+def test_traced_run_fails_only_with_its_defect(run: TracedRun) -> None:
     assert not replay(DynamicGraphEngine, run.members, run.actions).failures
     if str(run) not in OTHER_INTERLEAVING:
         of_file = {other.kind for other in RUNS if other.name == run.name}
         assert replay(DYNAMIC[run.name], run.members, run.actions).kinds & of_file
 
 
-def test_every_defect_has_a_run_that_fails_here() -> None:
+def test_every_defect_has_a_failing_trace() -> None:
     shown = {DYNAMIC[run.name] for run in RUNS if str(run) not in OTHER_INTERLEAVING}
     assert shown == set(DYNAMIC.values())
 
 
 @pytest.mark.parametrize("run", good_runs("good-graph-dynamic"), ids=str)
-def test_a_good_run_is_good_here_too(run: TracedRun) -> None:
+def test_good_trace_passes_on_the_repaired_engine(run: TracedRun) -> None:
     replayed = replay(DynamicGraphEngine, run.members, run.actions)
     assert not replayed.failures
     assert replayed.joined >= 1
@@ -86,7 +86,7 @@ def drained(*words: str, founders: int = 2) -> Churn:
     return replay(DynamicGraphEngine, FOUNDERS[:founders], words)
 
 
-def test_a_joiner_starts_from_its_contacts_state_and_sends_when_its_join_is_stable() -> None:
+def test_joiner_takes_the_state_and_sends_after_a_stable_join() -> None:
     group = Churn(
         lambda me, members: DynamicGraphEngine(me, members, application=lambda: b"state"), "AB"
     )
@@ -104,7 +104,7 @@ def test_a_joiner_starts_from_its_contacts_state_and_sends_when_its_join_is_stab
     assert dict(tag.past) == {"A": 2, "B": 0, "N": 0}
 
 
-def test_a_leaver_may_stop_when_everybody_has_acknowledged_its_leave() -> None:
+def test_leaver_stops_once_all_have_acknowledged_its_leave() -> None:
     group = Churn(DynamicGraphEngine, "ABC")
     group.do("send B")
     group.do("leave A")
@@ -126,13 +126,13 @@ def test_a_leaving_contact_names_another_one() -> None:
     assert group.engines["N"].members == ("B", "N")
 
 
-def test_a_request_that_waits_when_its_contact_leaves_goes_to_another_one() -> None:
+def test_join_request_moves_on_when_its_contact_leaves() -> None:
     group = drained("join N A", "net N>A joinreq", "leave A")
     assert group.failures == []
     assert group.engines["N"].members == ("B", "N")
 
 
-def test_a_contact_that_is_outside_refuses_and_the_joiner_may_ask_again() -> None:
+def test_contact_outside_the_group_refuses_and_joiner_asks_again() -> None:
     engine = DynamicGraphEngine("N", ("A", "B"))
     engine.receive("O", JoinRequest("O"))
     assert engine.take_outbox() == [Transmit("O", JoinRefused(()))]
@@ -157,7 +157,7 @@ def test_copies_of_request_and_snapshot_change_nothing() -> None:
     assert group.drain() == []
 
 
-def test_what_reaches_a_joiner_before_its_snapshot_is_kept() -> None:
+def test_messages_before_the_snapshot_are_kept_by_a_joiner() -> None:
     group = Churn(DynamicGraphEngine, "AB")
     words = ("join N A", "net N>A joinreq", "cl A", "send A", "net A>N msg A2", "net A>N joinInit")
     for word in words:
@@ -166,13 +166,13 @@ def test_what_reaches_a_joiner_before_its_snapshot_is_kept() -> None:
     assert group.engines["N"].delivered["A"] == 2
 
 
-def test_two_members_that_let_somebody_in_at_once_end_up_with_the_same_group() -> None:
+def test_concurrent_joins_by_two_contacts_give_one_group() -> None:
     group = drained("join N A", "join O B", "send A", "send B")
     assert group.failures == []
     assert {engine.members for engine in group.engines.values()} == {("A", "B", "N", "O")}
 
 
-def test_all_leave_until_one_is_left_and_somebody_joins_it() -> None:
+def test_last_member_left_accepts_a_joiner() -> None:
     group = drained("leave A", "leave C", founders=3)
     assert group.failures == [] and group.left == 2
     assert group.do("join N B") and group.drain() == []
@@ -180,7 +180,7 @@ def test_all_leave_until_one_is_left_and_somebody_joins_it() -> None:
     assert group.engines["B"].measures().metadata_words == 0
 
 
-def test_an_engine_outside_sends_and_leaves_nothing() -> None:
+def test_engine_outside_the_group_cannot_send_or_leave() -> None:
     engine = DynamicGraphEngine("N", ("A", "B"))
     for refused in (lambda: engine.send(b""), engine.leave):
         with pytest.raises(LocalProtocolError, match="outside"):
@@ -188,7 +188,7 @@ def test_an_engine_outside_sends_and_leaves_nothing() -> None:
     assert engine.poll() is None and engine.take_outbox() == []
 
 
-def test_messages_of_strangers_are_refused_and_change_nothing() -> None:
+def test_messages_of_non_members_are_refused_and_change_nothing() -> None:
     engine = DynamicGraphEngine("A", ("A", "B"))
     before = engine.measures()
     for content in (

@@ -30,12 +30,12 @@ def test_a_shared_object_counts_once() -> None:
     assert metadata_bytes(shared, shared) == metadata_bytes(shared)
 
 
-def test_payloads_and_what_the_interpreter_holds_anyway_count_nothing() -> None:
+def test_payloads_and_interpreter_constants_count_nothing() -> None:
     assert metadata_bytes(b"x" * 1000, None, True, 5, _Colour.RED, int, len) == 0
     assert metadata_bytes(1000) == sys.getsizeof(1000)
 
 
-def test_it_looks_into_containers_slots_and_attributes() -> None:
+def test_size_includes_containers_slots_and_attributes() -> None:
     name = "a name that is no literal elsewhere"
     slotted = _Slotted(name, b"payload")
     assert metadata_bytes(slotted) == sys.getsizeof(slotted) + sys.getsizeof(name)

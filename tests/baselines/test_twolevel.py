@@ -29,11 +29,11 @@ def test_without_stability_nothing_is_reported_or_told() -> None:
 
 
 @pytest.mark.parametrize("run", runs("two-level-"), ids=str)
-def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> None:
+def test_traced_run_fails_only_with_its_defect(run: TracedRun) -> None:
     assert_fails_only_with(DEFECTS[run.flag], TwoLevelEngine, run)
 
 
-def test_the_middleware_orders_by_what_the_application_has_not_taken() -> None:
+def test_middleware_orders_by_messages_not_yet_taken() -> None:
     """The over-ordering of internal tags: B:1 has arrived at A, so A:1 waits for it elsewhere, though concurrent."""
     for build, waits in ((TwoLevelEngine, True), (VectorEngine, False)):
         made = group(build, 3)
@@ -44,7 +44,7 @@ def test_the_middleware_orders_by_what_the_application_has_not_taken() -> None:
         assert not made.drain()
 
 
-def test_tags_are_the_applications_although_the_middlewares_vector_is_larger() -> None:
+def test_tags_use_the_smaller_vector_of_the_application() -> None:
     engine = TwoLevelEngine("A", ("A", "B"))
     engine.receive("B", TwoLevelMessage(Dot("B", 1), (0, 1), (0, 1), b""))
     tag = engine.send(b"")

@@ -39,17 +39,17 @@ def test_without_stability_nothing_is_reported_or_told() -> None:
 
 
 @pytest.mark.parametrize("run", runs("vec-"), ids=str)
-def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> None:
+def test_traced_run_fails_only_with_its_defect(run: TracedRun) -> None:
     assert_fails_only_with(DEFECTS[run.flag], VectorEngine, run)
 
 
-def test_counting_received_messages_works_on_fifo_links_without_duplicates() -> None:
+def test_received_counter_works_on_fifo_links_without_duplicates() -> None:
     for seed in seeds(100):
         run = random_run(ReceivedCounter, 3, seed, fifo=True, duplicates=False)
         assert not run.findings, f"seed {seed}: {run.findings[0]}"
 
 
-def test_what_has_arrived_but_was_not_taken_is_in_no_tag() -> None:
+def test_message_not_yet_taken_is_in_no_tag() -> None:
     engine = VectorEngine("A", ABC)
     engine.receive("B", message("B", 0, 1, 0))
     assert dict(engine.send(b"").past) == {"A": 0, "B": 0, "C": 0}
@@ -79,7 +79,7 @@ def iter_polls(engine: VectorEngine) -> list[Delivery]:
     return taken
 
 
-def test_a_vector_counts_once_what_its_sender_had_sent_before_is_delivered() -> None:
+def test_vector_counts_once_earlier_messages_are_delivered() -> None:
     engine = VectorEngine("A", ("A", "B"))
     engine.send(b"")
     engine.receive("B", VectorNotice((1, 1)))
@@ -127,7 +127,7 @@ def test_a_tick_tells_the_vector_only_if_nothing_else_has() -> None:
         ("B", "neither"),
     ],
 )
-def test_what_no_member_sends_is_refused_and_changes_nothing(sender: str, content: object) -> None:
+def test_invalid_message_is_refused_and_changes_nothing(sender: str, content: object) -> None:
     engine = VectorEngine("A", ABC)
     before = engine.measures()
     with pytest.raises(RemoteProtocolError):
@@ -136,12 +136,12 @@ def test_what_no_member_sends_is_refused_and_changes_nothing(sender: str, conten
 
 
 @pytest.mark.parametrize("members", [(), ("A",), ("B", "C"), ("A", "A", "B")])
-def test_a_group_that_is_none_is_refused(members: tuple[str, ...]) -> None:
+def test_invalid_member_list_is_refused(members: tuple[str, ...]) -> None:
     with pytest.raises(ConfigurationError):
         VectorEngine("A", members)
 
 
-def test_all_members_agree_on_positions_whatever_order_they_are_given_in() -> None:
+def test_vector_positions_do_not_depend_on_the_given_order() -> None:
     one, other = VectorEngine("A", ("B", "A")), VectorEngine("B", ("A", "B"))
     one.send(b"")
     [transmit] = one.take_outbox()
@@ -174,7 +174,7 @@ def test_messages_on_the_wire_are_plain_values() -> None:
     assert VectorNotice((0, 1)).wire_fields() == [1, [0, 1]]
 
 
-def test_the_matrix_is_the_minimum_of_the_others_rows_in_every_column() -> None:
+def test_stability_matrix_is_the_column_minimum_of_other_rows() -> None:
     rng = random.Random(5)
     for size in (2, 3, 6):
         own = rng.randrange(size)
@@ -193,7 +193,7 @@ def test_the_matrix_is_the_minimum_of_the_others_rows_in_every_column() -> None:
             ]
 
 
-def test_a_pass_over_the_queue_releases_a_whole_chain_that_is_in_order() -> None:
+def test_one_queue_pass_releases_a_chain_in_order() -> None:
     def queued(counters: range) -> DelayQueue[VectorMessage]:
         queue: DelayQueue[VectorMessage] = DelayQueue()
         for counter in counters:

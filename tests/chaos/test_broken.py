@@ -21,14 +21,14 @@ def run(scratch: Path, which: str, *episodes: Episode) -> ChaosOutcome:
 
 
 @pytest.mark.slow
-def test_a_delivery_that_is_not_applied_is_found(tmp_path: Path) -> None:
+def test_delivery_that_is_not_applied_is_detected(tmp_path: Path) -> None:
     outcome = run(tmp_path, "drop")
     assert outcome.found.lost and outcome.found.diverged and not outcome.ok
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("which", "figure"), [("twice", "doubled"), ("forget", "lost")])
-def test_what_is_sent_again_counts_once(tmp_path: Path, which: str, figure: str) -> None:
+def test_resending_twice_is_detected(tmp_path: Path, which: str, figure: str) -> None:
     outcome = run(tmp_path, which, Episode(1.0, plans.EVICT, "n2", "", 2.0))
     assert getattr(outcome.found, figure) and not outcome.found.diverged and not outcome.ok
 

@@ -23,7 +23,7 @@ def host(tmp_path: Path) -> Callable[[str], ChaosHost]:
 
 
 @pytest.mark.process
-def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], ChaosHost]) -> None:
+def test_unrequested_exit_counts_as_a_crash(host: Callable[[str], ChaosHost]) -> None:
     ends = host("import sys; sys.exit(3)")
     ends.start([])
     trio.run(ends.ended)
@@ -33,7 +33,7 @@ def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], Chaos
 
 
 @pytest.mark.process
-def test_killing_is_no_crash(host: Callable[[str], ChaosHost]) -> None:
+def test_requested_kill_does_not_count_as_a_crash(host: Callable[[str], ChaosHost]) -> None:
     stays = host("import time; time.sleep(600)")
     stays.start([])
     trio.run(stays.kill)
@@ -43,7 +43,7 @@ def test_killing_is_no_crash(host: Callable[[str], ChaosHost]) -> None:
 
 
 @pytest.mark.process
-def test_a_traceback_in_the_log_is_told(host: Callable[[str], ChaosHost]) -> None:
+def test_traceback_in_the_log_is_reported(host: Callable[[str], ChaosHost]) -> None:
     raises = host("raise ValueError")
     raises.start([])
     trio.run(raises.ended)

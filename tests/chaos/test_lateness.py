@@ -18,7 +18,7 @@ def test_a_machine_is_too_slow_by_its_share_or_by_one_long_wait() -> None:
     assert 0.01 < quick.share < 0.03
 
 
-def test_it_measures_how_late_its_own_turns_are() -> None:
+def test_lateness_measures_the_delay_of_its_own_turns() -> None:
     async def main() -> None:
         with trio.move_on_after(10):
             await lateness.measure()
@@ -28,7 +28,7 @@ def test_it_measures_how_late_its_own_turns_are() -> None:
     assert max(lateness.share, lateness.worst) < 1e-6
 
 
-def test_only_what_took_too_long_is_excused_and_only_on_a_slow_machine() -> None:
+def test_only_lateness_is_excused_and_only_on_a_slow_machine() -> None:
     def judged(late: float, *lines: str, lost: str = "") -> tuple[bool, bool]:
         outcome = ChaosOutcome(acknowledged=1, late=list(lines))
         outcome.lateness.note(late, 100.0)

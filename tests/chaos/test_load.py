@@ -33,7 +33,7 @@ def found(
     return len(result.lost), len(result.doubled), len(result.diverged)
 
 
-def test_counters_are_between_what_was_acknowledged_and_what_may_have_been_done() -> None:
+def test_counter_lies_between_acknowledged_and_attempted() -> None:
     promised = Promised(acknowledged=5, uncertain=1)
     assert found(5, 5, "count-x", promised) == (0, 0, 0)
     assert found(6, 6, "count-x", promised) == (0, 0, 0)
@@ -42,7 +42,7 @@ def test_counters_are_between_what_was_acknowledged_and_what_may_have_been_done(
     assert found(None, 5, "count-x", promised) == (1, 0, 1)
 
 
-def test_elements_that_were_acknowledged_are_there_and_no_others_come_from_nowhere() -> None:
+def test_set_holds_acknowledged_and_only_attempted_elements() -> None:
     promised = Promised(acknowledged=2, uncertain=1, elements={"a", "b"}, tried={"a", "b", "c"})
     assert found(["a", "b"], ["a", "b"], "set-x", promised) == (0, 0, 0)
     assert found(["a", "b", "c"], ["a", "b", "c"], "set-x", promised) == (0, 0, 0)
@@ -50,7 +50,7 @@ def test_elements_that_were_acknowledged_are_there_and_no_others_come_from_nowhe
     assert found(["a", "b", "z"], ["a", "b", "z"], "set-x", promised) == (0, 2, 0)
 
 
-def test_what_was_removed_is_gone_unless_the_removal_has_yielded() -> None:
+def test_removed_element_is_gone_unless_its_removal_yielded() -> None:
     promised = Promised(
         elements={"a", "b", "c"}, tried={"a", "b", "c"}, removed={"a"}, removing={"a", "b"}
     )
@@ -70,14 +70,14 @@ def test_texts_and_lists_have_each_mark_once() -> None:
     assert found("b ", "b ", "text-x", promised) == (2, 0, 0)
 
 
-def test_registers_have_to_be_alike_and_show_what_somebody_wrote() -> None:
+def test_registers_agree_and_hold_a_written_value() -> None:
     promised = Promised(tried={"x", "y"})
     assert found("x", "x", "last", promised) == (0, 0, 0)
     assert found("x", "y", "last", promised) == (0, 0, 1)
     assert found("z", "z", "last", promised) == (0, 2, 0)
 
 
-def test_objects_that_nobody_has_written_come_from_nowhere() -> None:
+def test_object_without_a_writer_counts_as_doubled() -> None:
     result = FoundByLoad()
     compare([], {"n1": {"count-x": 1}, "n2": {}}, result)
     assert len(result.doubled) == 1
@@ -108,7 +108,7 @@ class Asked:
 
 
 @pytest.mark.parametrize("silent_every", [7, 10**9])
-def test_what_a_client_was_promised_is_what_it_finds(silent_every: int) -> None:
+def test_clients_find_every_promised_value(silent_every: int) -> None:
     async def write() -> dict[str, Any]:
         async with open_replica("a", found=True) as replica:
             asked = Asked(replica, silent_every)

@@ -89,7 +89,7 @@ def _clock() -> trio.testing.MockClock:
     return trio.testing.MockClock(autojump_threshold=0)
 
 
-def test_a_liar_is_put_out_though_the_first_one_asked_does_not_know_it_yet() -> None:
+def test_liar_is_evicted_by_a_member_that_knows_it() -> None:
     group = Group("a", "b", "c", "liar", liar="liar")
     del group.views["a"]["liar.1"]
     group.until_whole()
@@ -103,7 +103,7 @@ def test_a_liar_that_was_refused_needs_no_eviction() -> None:
     assert group.evictions == []
 
 
-def test_a_victim_is_put_out_by_one_that_knows_it() -> None:
+def test_victim_is_evicted_by_a_member_that_knows_it() -> None:
     group = Group("a", "b", "victim", gone="victim")
     del group.views["a"]["victim.1"]
     group.evict("victim")
@@ -117,7 +117,7 @@ def test_an_eviction_that_is_done_after_the_answer_counts() -> None:
     group.evict("victim")
 
 
-def test_an_eviction_that_is_never_done_says_what_was_answered_last() -> None:
+def test_eviction_timeout_reports_the_last_answer() -> None:
     group = Group("a", "b", "victim", gone="victim")
     group.evicts = False
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_an_eviction_that_is_never_done_says_what_was_answered_last() -> None:
         group.evict("victim")
 
 
-def test_one_that_knows_nothing_of_an_eviction_yet_does_not_make_a_group_whole() -> None:
+def test_group_is_incomplete_until_all_know_of_an_eviction() -> None:
     group = Group("a", "b", "c")
     for name in "bc":
         group.views[name].pop("a.1")
@@ -143,7 +143,7 @@ def test_one_that_knows_nothing_of_an_eviction_yet_does_not_make_a_group_whole()
 
 @pytest.mark.parametrize("wrong", ["more", "less", "new", "twice", "other", "gone"])
 @pytest.mark.parametrize("viewer", ["a", "b"])
-def test_one_that_sees_something_else_is_named(viewer: str, wrong: str) -> None:
+def test_member_with_another_view_is_named(viewer: str, wrong: str) -> None:
     group = Group("a", "b", "c")
     view, expected = group.views[viewer], f"c is not a member, at {viewer}"
     match wrong:
@@ -165,7 +165,7 @@ def test_one_that_sees_something_else_is_named(viewer: str, wrong: str) -> None:
         group.until_whole()
 
 
-def test_what_several_see_is_said_once() -> None:
+def test_finding_of_several_members_is_reported_once() -> None:
     view = answer(dict.fromkeys("abd", True))
     assert amiss("abc", {"a": view, "b": view}) == [
         "c is not a member, at a, b",
@@ -174,7 +174,7 @@ def test_what_several_see_is_said_once() -> None:
     ]
 
 
-def test_members_of_several_views_and_without_a_vote_are_no_whole_group() -> None:
+def test_members_in_different_views_or_without_a_vote_are_named() -> None:
     known = dict.fromkeys("ab", True)
     assert amiss("ab", {"a": answer(known), "b": answer(known, "v2", learners="a")}) == [
         "a has no vote yet, at b",

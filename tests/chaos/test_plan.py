@@ -9,7 +9,7 @@ from crdtcast.chaos.plan import draw
 from tests.effort import seeds
 
 
-def test_members_join_leave_and_are_evicted_while_something_else_is_wrong() -> None:
+def test_membership_changes_overlap_other_faults() -> None:
     beside = set()
     for seed in seeds(20):
         episodes = draw(seed, 5, 900).episodes
@@ -33,7 +33,7 @@ def test_every_kind_comes_before_any_comes_twice() -> None:
 
 
 @pytest.mark.parametrize("nodes", [3, 7])
-def test_nothing_overlaps_at_one_node_and_a_majority_is_never_touched_at_once(nodes: int) -> None:
+def test_faults_never_overlap_at_a_node_or_hit_a_majority(nodes: int) -> None:
     for seed in seeds(30):
         plan = draw(seed, nodes, 600)
         assert plan.episodes == tuple(sorted(plan.episodes, key=lambda e: e.at))

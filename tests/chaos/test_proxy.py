@@ -62,7 +62,7 @@ async def between() -> AsyncIterator[Between]:
 
 
 @pytest.mark.parametrize("fault", ["black hole", "one-way"])
-def test_a_connection_whose_bytes_were_swallowed_stays_silent_to_its_end(fault: str) -> None:
+def test_connection_stays_silent_after_bytes_were_swallowed(fault: str) -> None:
     async def course() -> None:
         async with between() as both:
             place, there = both.network.place("b"), both.network.between("a", "b")
@@ -91,7 +91,7 @@ def test_a_connection_whose_bytes_were_swallowed_stays_silent_to_its_end(fault: 
 
 
 @simulated
-async def test_what_is_lost_comes_later_and_as_often_as_was_asked() -> None:
+async def test_loss_delays_the_requested_share_of_packets() -> None:
     network = ProxyNetwork(3)
     network.place("b").lose(30)
     waited = []

@@ -71,7 +71,7 @@ def test_packets_are_lost_and_swallowed_until_that_ends() -> None:
 
 @needed
 @pytest.mark.slow
-def test_links_that_are_half_open_are_noticed_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_half_open_links_are_noticed_and_nothing_is_lost(tmp_path: Path) -> None:
     """Black-hole routes, five seconds each at the most; a link is given up after a second and a half of silence."""
     words = "chaos --network namespaces --faults black-hole --nodes 3 --minutes 0.5 --seed 3"
     done = subprocess.run(

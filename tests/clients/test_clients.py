@@ -63,7 +63,7 @@ def test_a_pool_of_connections_counts_exactly(regions: TwoRegions) -> None:
         pool.disconnect()
 
 
-def test_a_pipeline_is_a_transaction_and_watch_is_exact_within_a_region(
+def test_pipeline_is_atomic_and_watch_is_exact_in_a_region(
     regions: TwoRegions,
 ) -> None:
     with redis.Redis(port=regions.here) as here, redis.Redis(port=regions.there) as there:
@@ -96,7 +96,7 @@ def test_a_pipeline_is_a_transaction_and_watch_is_exact_within_a_region(
         assert here.get("pipe:n") == b"100"
 
 
-def test_watch_is_no_lock_between_regions_that_have_not_met(regions: TwoRegions) -> None:
+def test_watch_does_not_lock_across_a_partition(regions: TwoRegions) -> None:
     with redis.Redis(port=regions.here) as here, redis.Redis(port=regions.there) as there:
         here.set("cut:n", "0")
         regions.settle()

@@ -177,9 +177,7 @@ def site(request: pytest.FixtureRequest, regions: TwoRegions) -> Iterator[Site]:
         flask_site.close()
 
 
-def test_who_logs_in_here_is_known_there_until_the_session_ends(
-    regions: TwoRegions, site: Site
-) -> None:
+def test_login_in_one_region_is_known_in_the_other(regions: TwoRegions, site: Site) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
     assert site.who(THERE, cookie) == "ada"
@@ -188,7 +186,9 @@ def test_who_logs_in_here_is_known_there_until_the_session_ends(
     assert [site.who(region, cookie) for region in (HERE, THERE)] == [NOBODY, NOBODY]
 
 
-def test_who_logs_out_there_is_logged_out_here(regions: TwoRegions, site: Site) -> None:
+def test_logout_in_one_region_ends_the_session_in_the_other(
+    regions: TwoRegions, site: Site
+) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
     site.log_out(THERE, cookie)
@@ -197,7 +197,7 @@ def test_who_logs_out_there_is_logged_out_here(regions: TwoRegions, site: Site) 
     assert site.who(HERE, cookie) == NOBODY
 
 
-def test_who_is_there_during_a_cut_stays_logged_in(regions: TwoRegions, site: Site) -> None:
+def test_active_user_stays_logged_in_during_a_partition(regions: TwoRegions, site: Site) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
     regions.cut()
@@ -211,9 +211,7 @@ def test_who_is_there_during_a_cut_stays_logged_in(regions: TwoRegions, site: Si
     )
 
 
-def test_a_log_out_here_yields_to_a_request_there_that_had_not_seen_it(
-    regions: TwoRegions, site: Site
-) -> None:
+def test_logout_yields_to_a_concurrent_request_elsewhere(regions: TwoRegions, site: Site) -> None:
     cookie = site.log_in(HERE, "ada")
     regions.settle()
     regions.cut()
@@ -242,7 +240,7 @@ def test_a_cache_of_django(regions: TwoRegions, kind: str) -> None:
     assert there.get(f"{kind}:n") is None
 
 
-def test_what_django_redis_adds(regions: TwoRegions) -> None:
+def test_django_redis_extensions_work_or_are_refused(regions: TwoRegions) -> None:
     cache = caches[f"django-redis-{HERE}"]
     cache.set_many({"many:1": 1, "many:2": 2})
     assert cache.delete_pattern("many:*") == 2

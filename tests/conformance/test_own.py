@@ -37,7 +37,7 @@ def test_scenario(name: str, results: dict[str, Future[ScenarioResult]]) -> None
     check(results[name].result(), FAULTS, {})
 
 
-def test_each_house_rule_names_the_scenarios_that_execute_it() -> None:
+def test_each_house_rule_lists_its_scenarios() -> None:
     executing: dict[str, list[str]] = {}
     for scenario in SCENARIOS:
         for rule in scenario.rules:

@@ -108,7 +108,7 @@ def test_large_words_expand() -> None:
         ("  - {sync: true}", "{z: [{cmd: [GET, k], reply: 1}]}", "unknown replica 'z'"),
     ],
 )
-def test_what_is_not_in_the_format_is_named(
+def test_unknown_scenario_field_is_named(
     tmp_path: Path, steps: str, expect: str, complaint: str
 ) -> None:
     with pytest.raises(UnusableInputError, match="scenario one") as caught:
@@ -117,14 +117,14 @@ def test_what_is_not_in_the_format_is_named(
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "scenarios: 3", "version: 2\nscenarios: []", "[]"])
-def test_a_file_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
+def test_invalid_scenario_file_is_an_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(text)
     with pytest.raises(UnusableInputError):
         load_scenarios(file)
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_scenario_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnusableInputError, match="cannot read"):
         load_scenarios(tmp_path / "absent.yaml")
 

@@ -41,14 +41,14 @@ def test_no_type_is_left_out() -> None:
 
 
 @each_case
-def test_a_type_is_what_its_history_says(case: Case) -> None:
+def test_type_matches_its_specification(case: Case) -> None:
     check_crdt(
         case.crdt, case.operations, case.specification, examples=examples(20), seed=first_seed()
     )
 
 
 @each_case
-def test_a_reset_by_a_container_takes_what_it_has_seen(case: Case) -> None:
+def test_container_reset_removes_only_what_it_has_seen(case: Case) -> None:
     check_forgetting(case, examples=examples(15), seed=first_seed())
 
 
@@ -67,7 +67,7 @@ def test_three_operations_in_every_order(case: Case) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("members", [4, 5])
 @each_case
-def test_more_replicas_are_what_their_history_says(case: Case, members: int) -> None:
+def test_type_matches_its_specification_with_more_replicas(case: Case, members: int) -> None:
     check_crdt(
         case.crdt,
         case.operations,

@@ -141,7 +141,7 @@ def test_the_harness_catches(mutant: type[ResettableCounter]) -> None:
         check_crdt(mutant, operations, observed_reset, examples=2000, seed=2, shrink=False)
 
 
-def test_a_sum_beyond_64_bits_stays_exact_through_stability_and_snapshot() -> None:
+def test_sum_beyond_64_bits_stays_exact_in_a_snapshot() -> None:
     group = Group(ResettableCounter, 1)
     (only,) = group.members
     for _ in range(3):
@@ -327,7 +327,7 @@ def test_the_harness_catches_in_the_other_counters(mutant: type[PureOpCRDT[Any]]
     assert f"{mutant.__name__} failed with seed=2" in failure.value.__notes__
 
 
-def test_folding_a_growing_counter_at_delivery_is_caught_by_a_containers_reset() -> None:
+def test_container_reset_detects_a_counter_folded_at_delivery() -> None:
     class Folds(GCounter):
         def redundant(self, new: Entry) -> bool:
             self.stabilise(new)
@@ -360,7 +360,7 @@ def test_without_rights_an_operation_is_refused_at_its_source() -> None:
         BoundedCounter().prepare("increment")
 
 
-def test_a_successor_issues_again_what_its_predecessor_spent() -> None:
+def test_successor_reissues_what_its_predecessor_spent() -> None:
     """What an evicted owner spent is spent with the owner's rights, by whatever id it returns."""
     group = Group(BoundedCounter, 2)
     ann, bob = group.members
@@ -377,7 +377,7 @@ def test_a_successor_issues_again_what_its_predecessor_spent() -> None:
     assert bob.crdt.value == {"total": 0, "rights": {"a": 0, "b": 0}}
 
 
-def test_deltas_of_a_message_are_summed_as_far_as_they_fit() -> None:
+def test_deltas_of_a_message_are_summed_within_64_bits() -> None:
     counter = ResettableCounter()
     assert counter.compress(
         [["increment", 5], ["reset"], ["increment", 2], ["decrement", 3], ["increment", 4]]

@@ -94,7 +94,7 @@ def test_an_operation_issued_again_keeps_its_meaning(
     assert (at_home.snapshot(), theirs.snapshot()) == before
 
 
-def test_an_observer_is_told_what_may_have_changed_until_it_stops() -> None:
+def test_observer_gets_changes_until_it_stops() -> None:
     crdt, told = AWSet(), list[Change]()
     stop = crdt.observe(told.append)
     crdt.effect(["add_all", ["x", "y"]], tag("a", 1))
@@ -111,7 +111,7 @@ def test_an_observer_is_told_what_may_have_changed_until_it_stops() -> None:
     assert len(told) == 2
 
 
-def test_an_observer_sees_the_state_after_the_effect_and_may_stop_itself() -> None:
+def test_observer_sees_the_new_state_and_may_stop_itself() -> None:
     crdt, seen = ResettableCounter(), list[int]()
 
     def once(change: Change) -> None:
@@ -140,7 +140,7 @@ def test_iterators_of_an_arrival_are_read_once() -> None:
     assert crdt.compress([["add", "x"], ["remove", "x"]]) == [["remove", "x"]]
 
 
-def test_a_past_state_can_be_had_as_far_back_as_the_log_is_retained() -> None:
+def test_past_state_is_available_within_the_retained_log() -> None:
     crdt = AWSet(retain=3)
     operations = [["add", "x"], ["add", "y"], ["remove", "x"], ["add", "z"], ["reset"]]
     for number, operation in enumerate(operations, 1):
@@ -172,7 +172,7 @@ steps = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from
 
 
 @given(steps, st.integers(1, 6), st.data())
-def test_a_clone_at_a_cut_is_what_was_there(
+def test_clone_at_a_cut_equals_the_state_at_that_cut(
     steps: list[tuple[int, int, str]], retain: int, draw: Any
 ) -> None:
     """Concurrency and early stability included: a cut is what some replica has seen."""
@@ -230,13 +230,13 @@ def test_retaining_can_begin_late() -> None:
         (BoundedCounter, [["increment", 3, "a"], ["decrement", 2, "a"]], None),
     ],
 )
-def test_what_a_later_operation_overwrites_is_not_sent(
+def test_overwritten_operation_of_a_message_is_not_sent(
     crdt: type[PureOpCRDT[Any]], operations: Any, sent: Any
 ) -> None:
     assert crdt().compress(operations) == (operations if sent is None else sent)
 
 
-def test_a_type_that_ships_something_has_to_say_what() -> None:
+def test_type_with_shipped_arguments_must_define_ship() -> None:
     class Silent(AWSet):
         OPERATIONS = {"add": Operation(by=natural, ships=(natural,))}  # noqa: RUF012
 
@@ -251,14 +251,14 @@ def test_numbers_out_of_range_are_refused(check: Callable[[Any], Any], value: An
 
 
 @given(st.lists(st.integers() | st.text() | st.binary() | st.floats(allow_nan=False) | st.none()))
-def test_rank_is_a_total_order_that_agrees_with_equality_of_encodings(values: list[Any]) -> None:
+def test_rank_is_a_total_order_consistent_with_encodings(values: list[Any]) -> None:
     one_way = sorted(values, key=rank)
     values.reverse()
     other_way = sorted(values, key=rank)
     assert [canonical(value) for value in one_way] == [canonical(value) for value in other_way]
 
 
-def test_memory_is_told_by_part_and_what_stability_frees_is_gone() -> None:
+def test_memory_is_reported_by_part_and_shrinks_with_stability() -> None:
     crdt = AWSet()
     for number in range(100):
         crdt.effect(["add", f"element-{number}"], tag("a", number + 1, a=number))

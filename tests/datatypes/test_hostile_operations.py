@@ -66,7 +66,7 @@ HANGING = [["evil", 1, 0, 0], ["evil", 1, 1, 0], ["evil", 2, 0, 0], ["a", 1, 0, 
 
 @pytest.mark.parametrize("parent", HANGING)
 @pytest.mark.parametrize("side", ["L", "R"])
-def test_what_hangs_from_itself_or_the_future_goes_to_an_end(parent: list[Any], side: str) -> None:
+def test_cyclic_or_future_parent_puts_the_element_at_an_end(parent: list[Any], side: str) -> None:
     """In any order of arrival, the same text; a replica that follows parents round and round would not return."""
     messages: dict[Tag, list[list[Any]]] = {
         tag_of("evil", 1): [["place", parent, side, "12"], ["place", ["evil", 1, 0, 0], side, "3"]],
@@ -90,7 +90,7 @@ def test_what_hangs_from_itself_or_the_future_goes_to_an_end(parent: list[Any], 
     assert len(values) == 1 and sorted(values.pop()) == sorted("1234abx")
 
 
-def test_a_removal_costs_what_it_removes() -> None:
+def test_removal_costs_only_what_it_removes() -> None:
     """Each of these runs claims 2^24 elements: to look for all of them would take hours."""
     text = SharedText()
     text.effect(["place", None, "L", "a" * 40], tag_of("a", 1))
@@ -107,7 +107,7 @@ def test_a_removal_costs_what_it_removes() -> None:
     assert text.untouched
 
 
-def test_a_removal_of_what_it_cannot_have_seen_removes_nothing() -> None:
+def test_removal_of_unseen_elements_removes_nothing() -> None:
     text = SharedText()
     text.effect(["place", None, "L", "abc"], tag_of("a", 1))
     text.effect(["kill", [["a", 1, 0, 0, 3]]], tag_of("evil", 1))
@@ -158,7 +158,7 @@ def test_nonsense_in_a_map_is_skipped_and_the_map_goes_on(operation: list[Any]) 
     assert (again, objects.crdt(MAP).value) == ([], {("k", "set_aw"): {"y", "z"}})
 
 
-def test_an_older_version_has_no_later_operation_in_any_program() -> None:
+def test_operation_below_its_version_is_skipped_everywhere() -> None:
     votes: Key = ("v", Votes.TYPE)
     withdraw = ["v", Votes.TYPE, "withdraw"]
     for program in (replica(Votes), replica(LaterVotes)):
@@ -173,7 +173,7 @@ def test_an_older_version_has_no_later_operation_in_any_program() -> None:
 
 
 @pytest.mark.parametrize("outer", [AWMap, GOMap])
-def test_the_version_of_a_value_tells_a_newer_operation(outer: type[NestedMap]) -> None:
+def test_version_of_a_value_marks_a_newer_operation(outer: type[NestedMap]) -> None:
     class Holding(outer):  # type: ignore[valid-type,misc]
         TYPE = f"{outer.TYPE}_of_this_test"
         TYPES: ClassVar = {Votes.TYPE: Votes}
@@ -186,7 +186,7 @@ def test_the_version_of_a_value_tells_a_newer_operation(outer: type[NestedMap]) 
     assert objects.listing()[0].unknown == 1
 
 
-def test_a_type_that_a_map_holds_since_later_is_nonsense_before() -> None:
+def test_map_skips_a_type_added_in_a_later_version() -> None:
     class Late(AWMap):
         TYPE = "late_of_this_test"
         VERSION = 3
@@ -203,7 +203,7 @@ def test_a_type_that_a_map_holds_since_later_is_nonsense_before() -> None:
 
 
 @pytest.mark.parametrize("entry", [["m", "map_aw"], ["m", "unheard_of", "x"]])
-def test_a_deletion_frees_a_name_that_holds_what_nobody_understands(entry: list[Any]) -> None:
+def test_deletion_frees_a_name_with_unknown_operations(entry: list[Any]) -> None:
     """Whatever version the operation claims to be of: else the name would wait for that program for ever."""
     name, type_name, *rest = entry
     objects = replica()
@@ -224,7 +224,7 @@ def test_a_deletion_frees_a_name_that_holds_what_nobody_understands(entry: list[
 
 
 @pytest.mark.parametrize("version", [0, 1, -1, True, 2.0, 2**63, None, "2"])
-def test_a_version_that_is_none_makes_an_operation_none(version: Any) -> None:
+def test_operation_with_an_invalid_version_is_skipped(version: Any) -> None:
     objects = replica()
     assert len(objects.deliver([["s", ["set_aw", version], "add", "x"]], tag_of("a", 1))[1]) == 1
     assert objects.listing() == []
@@ -239,7 +239,7 @@ def test_a_type_whose_compression_is_wrong_sends_nothing() -> None:
         Hasty().compressed([["add", "x"]])
 
 
-def test_an_operation_newer_than_its_type_is_a_mistake_in_the_class() -> None:
+def test_operation_newer_than_its_type_raises_type_error() -> None:
     with pytest.raises(TypeError, match="has since=2"):
 
         class Ahead(AWSet):
@@ -276,7 +276,7 @@ class Counted(dict[str, int]):
 
 
 @pytest.mark.parametrize("crdt", [AWMap, GOMap, SortedMap, SharedText, SharedList])
-def test_many_resets_in_one_message_look_at_the_rest_once(crdt: type[PureOpCRDT[Any]]) -> None:
+def test_many_resets_in_one_message_scan_the_state_once(crdt: type[PureOpCRDT[Any]]) -> None:
     """Each of them would look at all that is there, and remove nothing: minutes for one small message."""
     key: Key = ("crowded", crdt.TYPE)
     objects = crowded(key)
@@ -288,7 +288,7 @@ def test_many_resets_in_one_message_look_at_the_rest_once(crdt: type[PureOpCRDT[
     assert past.looks < 20 * PARTS
 
 
-def test_what_a_removal_names_twice_is_looked_for_once() -> None:
+def test_element_named_twice_in_a_removal_is_searched_once() -> None:
     objects = crowded(TEXT)
     past = Counted()
     runs = [["good", at, 0, 0, 2**24] for at in range(1, PARTS + 1)]
@@ -296,7 +296,7 @@ def test_what_a_removal_names_twice_is_looked_for_once() -> None:
     assert past.looks < 20 * PARTS
 
 
-def test_deletions_of_what_nobody_understands_cost_each_the_same() -> None:
+def test_deletion_of_unknown_operations_has_constant_cost() -> None:
     objects = replica()
     for counter in range(1, 3001):
         objects.deliver([["k", "later", "do"], ["k", None]], tag_of("evil", counter))
@@ -307,7 +307,7 @@ def test_deletions_of_what_nobody_understands_cost_each_the_same() -> None:
     assert objects.named("k") == []
 
 
-def test_resets_within_a_message_mean_what_they_mean_in_several() -> None:
+def test_resets_mean_the_same_in_one_message_as_in_several() -> None:
     issued = {
         AWMap: [
             ["update", "a", "set_aw", ["add", 1]],

@@ -319,7 +319,7 @@ def test_the_harness_catches_in_the_grow_only_map(mutant: type[GOMap]) -> None:
         check_crdt(mutant, growing, grown, examples=2000, seed=2, shrink=False)
 
 
-def test_a_list_forgotten_at_some_replicas_comes_back_alike_at_all() -> None:
+def test_list_forgotten_by_some_replicas_converges_again() -> None:
     """It is filled, emptied, forgotten at a and b but not at c, and then filled by a and c: c counts its stamps on, the
     others from 0.
     """
@@ -384,7 +384,7 @@ class Board(AWMap):
     TYPES = {Votes.TYPE: Votes}  # noqa: RUF012
 
 
-def test_a_subclass_holds_types_of_ones_own_and_itself() -> None:
+def test_map_subclass_holds_custom_types_and_itself() -> None:
     board = Board()
     tag = Tag(Dot("a", 1))
     board.effect(board.prepare("update", "sub", Board, ["update", "v", Votes, ["assign", 1]]), tag)
@@ -479,7 +479,7 @@ def rebased(crdt: type[PureOpCRDT[Any]], *operation: Any) -> tuple[Any, Any]:
     return untouched, AWMap.rebase(list(operation), base, theirs)
 
 
-def test_after_an_eviction_each_value_goes_by_the_rule_of_its_type() -> None:
+def test_map_rebases_each_value_by_the_rule_of_its_type() -> None:
     add = ["update", "k", AWSet.TYPE, ["add", "x"]]
     assert rebased(AWSet, *add) == ([add], [add])
     remove = ["remove", "k", AWSet.TYPE]
@@ -512,7 +512,7 @@ def test_operations_of_a_message_know_each_other_inside_a_value() -> None:
     group.issue(only, [spend])
 
 
-def test_equal_maps_have_equal_bytes_whatever_came_first() -> None:
+def test_equal_maps_have_equal_bytes_in_any_order() -> None:
     first = Tag(Dot("a", 1)), "s"
     second = Tag(Dot("b", 1)), "t"
     snapshots = set()
@@ -525,7 +525,7 @@ def test_equal_maps_have_equal_bytes_whatever_came_first() -> None:
     assert len(snapshots) == 1
 
 
-def test_a_value_sleeps_while_nothing_of_it_is_unstable() -> None:
+def test_fully_stable_value_is_kept_packed() -> None:
     group = Group(AWMap, 1)
     (only,) = group.members
     board = only.crdt
@@ -624,7 +624,7 @@ def test_a_key_with_the_value_of_a_new_object_is_hidden(
         group.stabilise(only, group.can_stabilise(only))
 
 
-def test_an_item_ticked_off_while_it_is_deleted_stays_without_a_title() -> None:
+def test_item_updated_during_its_deletion_keeps_only_the_update() -> None:
     group = Group(AWMap, 2)
     a, b = group.members
     group.issue(a, [Call("update", "i", AWMap, ["update", "title", LWWRegister, ["assign", "x"]])])

@@ -41,12 +41,12 @@ def compare_container(each: Container, size: int) -> None:
 
 
 @each_value
-def test_a_map_of_small_stable_values_takes_what_a_plain_dict_does(each: Content) -> None:
+def test_map_of_stable_values_takes_the_memory_of_a_dict(each: Content) -> None:
     compare_map(each, 150)
 
 
 @each_container
-def test_stable_elements_take_what_plain_ones_do(each: Container) -> None:
+def test_stable_elements_take_the_memory_of_plain_ones(each: Container) -> None:
     compare_container(each, 1000)
 
 

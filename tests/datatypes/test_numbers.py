@@ -223,7 +223,7 @@ def test_the_harness_catches_in_the_sorted_map(mutant: type[SortedMap]) -> None:
     assert any(mutant.__name__ in note for note in caught.value.__notes__)
 
 
-def test_the_loser_comes_out_when_a_removal_saw_only_the_winner() -> None:
+def test_loser_reappears_if_a_removal_saw_only_the_winner() -> None:
     group = Group(Number, 3)
     a, b, c = group.members
     loser = group.issue(b, [Call("set", 7)])
@@ -241,7 +241,7 @@ def test_the_loser_comes_out_when_a_removal_saw_only_the_winner() -> None:
     "wrong",
     [float("nan"), Decimal("sNaN"), "0x10", "1_000", "", "1e500", "1e-500", "9" * 41, True, None],
 )
-def test_what_is_no_number_is_refused(wrong: Any) -> None:
+def test_invalid_number_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidOperationError):
         Number().prepare("increment", wrong)
 
@@ -264,7 +264,7 @@ def test_an_infinity_is_a_score_but_no_increment() -> None:
         allow_nan=False, allow_infinity=False, places=3, min_value=-(10**9), max_value=10**9
     )
 )
-def test_a_number_arrives_as_it_was_given(number: Decimal) -> None:
+def test_number_arrives_unchanged(number: Decimal) -> None:
     (_, spelt) = Number().prepare("increment", number)
     assert Decimal(spelt) == number
     assert spelt == plain(number) == Number().prepare("increment", spelt)[1]
@@ -290,7 +290,7 @@ def test_compressed_operations_have_the_same_effect(crdt: type[Any]) -> None:
     assert other == only.crdt
 
 
-def test_after_an_eviction_increments_count_and_assignments_yield_to_a_change() -> None:
+def test_rebased_increments_count_and_assignments_yield() -> None:
     group = Group(Number, 1)
     (only,) = group.members
     base = only.crdt.clone()

@@ -162,7 +162,7 @@ def test_an_operation_takes_effect_or_is_refused_in_one_line(crdt: type[PureOpCR
 
 
 @each_type
-def test_what_arrives_takes_effect_or_changes_nothing(crdt: type[PureOpCRDT[Any]]) -> None:
+def test_arriving_operation_takes_effect_or_changes_nothing(crdt: type[PureOpCRDT[Any]]) -> None:
     print("seed", crdt.TYPE)
     source = random.Random(crdt.TYPE)
     here = Member(crdt)
@@ -275,7 +275,9 @@ def test_maps_too_deep_to_follow_are_refused_on_arrival() -> None:
         (SharedText, [[0, {}], [["a", 1, 0, 0, [True]]]]),
     ],
 )
-def test_stable_parts_that_are_none_are_refused(crdt: type[PureOpCRDT[Any]], stable: Any) -> None:
+def test_invalid_stable_part_of_a_snapshot_is_refused(
+    crdt: type[PureOpCRDT[Any]], stable: Any
+) -> None:
     with pytest.raises(UnusableInputError, match="cannot restore"):
         crdt.restore(msgpack.packb([1, crdt.TYPE, 1, stable, {}]))
 
@@ -284,7 +286,7 @@ def test_stable_parts_that_are_none_are_refused(crdt: type[PureOpCRDT[Any]], sta
     ("crdt", "stable", "content"),
     [(Number, None, ["one"]), (PNCounter, 0, "1"), (LWWRegister, [], ["x"])],
 )
-def test_contents_of_a_log_that_are_none_are_refused(
+def test_invalid_log_entry_of_a_snapshot_is_refused(
     crdt: type[PureOpCRDT[Any]], stable: Any, content: Any
 ) -> None:
     log = {"a": [[1, {}, [[0, None, content]]]]}

@@ -37,7 +37,7 @@ def batch(source: random.Random, outer: type[NestedMap], inner: Case) -> list[Ca
 
 
 @each_pair
-def test_a_compressed_batch_means_what_its_operations_mean(
+def test_compressed_batch_has_the_effect_of_its_operations(
     outer: type[NestedMap], inner: Case
 ) -> None:
     compared = 0

@@ -88,7 +88,7 @@ travels = st.recursive(
 
 
 @given(travels)
-def test_what_is_accepted_arrives_as_it_is(value: Any) -> None:
+def test_accepted_value_arrives_unchanged(value: Any) -> None:
     operation = Register().prepare("assign", value)
     arrived = msgpack.unpackb(msgpack.packb(operation))
     assert repr(arrived) == repr(operation) == repr(["assign", value])
@@ -122,7 +122,7 @@ def test_what_is_accepted_arrives_as_it_is(value: Any) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_would_not_arrive_is_refused_at_the_source(value: Any) -> None:
+def test_unencodable_value_is_refused_at_the_source(value: Any) -> None:
     register = Register()
     with pytest.raises(InvalidOperationError, match=r"register_test\.assign: "):
         register.prepare("assign", value)
@@ -160,14 +160,14 @@ def test_a_refusal_says_what_is_wrong(
     assert reason in str(refusal.value)
 
 
-def test_defaults_other_names_and_collections_are_settled_at_the_source() -> None:
+def test_defaults_aliases_and_collections_are_normalised() -> None:
     assert ResettableCounter().prepare("increment") == ["increment", 1]
     assert AWSet().prepare("clear") == ["reset"]
     assert AWSet().prepare("add_all", ("b", "a", "b")) == ["add_all", ["b", "a"]]
     assert AWSet().prepare("add_all", {"b", 2, b"c", 1}) == ["add_all", [b"c", 1, 2, "b"]]
 
 
-def test_what_the_caller_changes_later_does_not_change_the_operation() -> None:
+def test_later_change_of_an_argument_leaves_the_operation() -> None:
     register, given = Register(), {"a": [1]}
     operation = register.prepare("assign", given)
     given["a"].append(2)
@@ -197,7 +197,7 @@ def tag(origin: str, counter: int, **past: int) -> Tag:
     ],
     ids=repr,
 )
-def test_a_foreign_operation_is_refused_on_arrival_and_changes_nothing(operation: Any) -> None:
+def test_invalid_operation_is_refused_and_changes_nothing(operation: Any) -> None:
     crdt = AWSet()
     crdt.effect(["add", "a"], tag("a", 1))
     before = crdt.snapshot()
@@ -234,7 +234,7 @@ def example() -> AWSet:
     return crdt
 
 
-def test_a_restored_object_goes_on_where_it_stood() -> None:
+def test_restored_object_continues_from_its_snapshot() -> None:
     restored = AWSet.restore(example().snapshot())
     assert restored == example()
     assert restored.log_size == example().log_size == 4
@@ -246,7 +246,7 @@ def test_a_restored_object_goes_on_where_it_stood() -> None:
         assert crdt.log_size == 0
 
 
-def test_a_state_that_no_snapshot_can_hold_is_told_with_the_type() -> None:
+def test_state_that_cannot_be_dumped_names_its_type() -> None:
     class Loose(AWSet):
         def dump_stable(self) -> Any:
             return self._stable
@@ -336,7 +336,7 @@ def test_digest_and_snapshot_do_not_depend_on_the_hash_seed() -> None:
     assert len(printed) == 1
 
 
-def test_the_log_finds_what_came_before_without_leftovers() -> None:
+def test_log_finds_earlier_entries_and_leaves_no_remains() -> None:
     log = POLog()
     entries = [Entry(tag("a", counter, a=counter - 1), 0, "s", None) for counter in (1, 2, 3)]
     entries.append(Entry(tag("b", 1, a=1), 0, "t", None))
@@ -364,7 +364,7 @@ class Counting(AWSet):
         return super().obsolete(old, new)
 
 
-def test_an_operation_on_one_element_looks_at_that_element_only() -> None:
+def test_operation_on_one_element_visits_only_that_element() -> None:
     crdt = Counting()
     for number in range(1000):
         crdt.effect(["add", number], tag("a", number + 1, a=number))
@@ -412,7 +412,7 @@ def test_the_cost_of_an_operation_does_not_grow_with_the_set(name: str, stable: 
     assert costs[0] == costs[1]
 
 
-def test_a_reset_steps_over_concurrent_entries_without_looking_at_them() -> None:
+def test_reset_skips_concurrent_entries_at_no_cost() -> None:
     costs = []
     for concurrent in (10, 5000):
         crdt = ResettableCounter()

@@ -156,7 +156,7 @@ def _as_it_was(base: Number, mine: list[Any], theirs: Number) -> list[tuple[Any,
     return [(operation, [operation]) for operation in mine]
 
 
-def test_without_the_comparison_an_old_removal_erases_newer_writes() -> None:
+def test_removal_resent_without_rebase_erases_newer_writes() -> None:
     group = _evicted_with([("remove",)], [("set", 99)])
     _come_back(group, "c", "a", _as_it_was)
     assert group.values() == {None}
@@ -170,7 +170,7 @@ calls = st.one_of(
 
 
 @given(before=st.lists(calls, max_size=4), mine=st.lists(calls, max_size=4), since=st.lists(calls))
-def test_nothing_that_the_group_added_since_is_lost_and_neither_side_is_changed(
+def test_rebase_loses_no_newer_add_and_changes_neither_side(
     before: list[Call], mine: list[Call], since: list[Call]
 ) -> None:
     def play(crdt: AWSet, origin: str, calls: list[Call]) -> list[list[Any]]:
@@ -215,9 +215,7 @@ def holding(crdt: PureOpCRDT[Any], operation: list[Any]) -> Any:
     ("since", "removed"),
     [([["add_all", ["own"]]], ["tea"]), ([], ["own", "tea"]), ([["remove", "tea"]], ["own"])],
 )
-def test_a_removal_takes_what_only_the_replica_itself_has_added(
-    since: list[Any], removed: list[str]
-) -> None:
+def test_rebased_removal_takes_only_own_adds(since: list[Any], removed: list[str]) -> None:
     base = holding(AWSet(), ["add", "tea"])
     mine = [["add", "own"], ["remove_all", ["own", "tea"]]]
     assert again(base, mine, since) == [["add", "own"], ["remove_all", removed]]
@@ -227,20 +225,20 @@ def test_a_removal_takes_what_only_the_replica_itself_has_added(
     assert again(base, [["add", "own"], ["reset"]], []) == [["add", "own"], ["reset"]]
 
 
-def test_an_add_that_a_subclass_does_not_call_additive_is_no_removal() -> None:
+def test_rebase_treats_a_non_additive_add_as_an_overwrite() -> None:
     base = holding(OldBoard(), ["add", "x"])
     assert again(base, [["add", "x"]], [["add", "y"]]) == []
     assert again(base, [["add", "x"]], []) == [["add", "x"]]
 
 
-def test_an_add_behind_an_own_removal_does_not_hide_that_of_somebody_else() -> None:
+def test_own_removal_and_add_do_not_hide_a_foreign_removal() -> None:
     base = holding(RWSet(), ["add", "x"])
     mine = [["remove", "x"], ["add_all", ["x", "y"]]]
     assert again(base, mine, [["remove", "x"]]) == [["remove", "x"], ["add_all", ["y"]]]
     assert again(base, mine, []) == [["remove", "x"], ["add_all", ["x", "y"]]]
 
 
-def test_of_a_batch_what_somebody_else_has_touched_yields() -> None:
+def test_parts_of_a_batch_that_others_touched_yield() -> None:
     base = holding(AWMap(), ["update", "n", Number.TYPE, ["set", "1", 1]])
     own = ["update", "s", AWSet.TYPE, ["add", "own"]]
     batch = [["n", Number.TYPE, ["set", "2", 2]], ["s", AWSet.TYPE, ["remove", "own"]]]
@@ -322,7 +320,7 @@ SCORE = ["set", "m", "1", 5]
         (MVRegister, None, [["assign", 2]], [["assign", 3]], []),
     ],
 )
-def test_what_only_adds_goes_out_where_nobody_knows_what_was_there_before(
+def test_additive_operation_is_resent_without_a_known_base(
     crdt: type[PureOpCRDT[Any]], base: Any, mine: Any, since: Any, issued: Any
 ) -> None:
     held = crdt() if base is None else holding(crdt(), base)
@@ -341,7 +339,7 @@ def _in_map(crdt: type[PureOpCRDT[Any]], operation: list[Any]) -> list[Any]:
     return ["update", "k", crdt.TYPE, operation]
 
 
-def test_of_a_batch_what_adds_goes_out_as_one_and_keeps_its_place() -> None:
+def test_additive_parts_of_a_batch_are_resent_as_one_in_order() -> None:
     board = holding(AWMap(), ["update", "n", Number.TYPE, SET])
     updates = [
         ["n", Number.TYPE, ["set", "2", 6]],
@@ -376,7 +374,7 @@ def test_of_a_batch_what_adds_goes_out_as_one_and_keeps_its_place() -> None:
     ],
 )
 @pytest.mark.parametrize("is_stable", [False, True])
-def test_an_insertion_goes_where_it_was_whatever_has_become_of_its_anchor(
+def test_rebased_insertion_keeps_its_place_without_its_anchor(
     since: list[Any], mine: list[tuple[int, str]], value: str, is_stable: bool
 ) -> None:
     base = holding(SharedText(), ["place", None, "L", "abcd"])
@@ -404,7 +402,7 @@ def test_an_insertion_goes_where_it_was_whatever_has_become_of_its_anchor(
     assert theirs.value == value
 
 
-def test_a_removal_takes_no_replacement_that_it_had_not_seen() -> None:
+def test_rebased_removal_spares_unseen_replacements() -> None:
     base = holding(SharedList(), ["place", None, "L", [1, 2, 3]])
     replaced = [["write", ["g", 1, 0, 1], "new"]]
     mine = [["kill", [["g", 1, 0, 0, 3]]]]
@@ -426,7 +424,7 @@ def test_a_removal_takes_no_replacement_that_it_had_not_seen() -> None:
     ]
 
 
-def test_what_has_lost_all_around_it_goes_behind_the_nearest_before_it_but_not_from_afar(
+def test_insertion_without_neighbours_follows_the_nearest_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base = holding(SharedText(), ["place", None, "L", "abc" + "." * 1000 + "xyz"])

@@ -146,7 +146,7 @@ def register_at(now_ms: list[int], owner: str, max_drift_ms: int = 1000) -> LWWR
     return register
 
 
-def test_a_clock_that_runs_ahead_wins_over_concurrent_writes_only() -> None:
+def test_fast_clock_wins_only_over_concurrent_writes() -> None:
     now, year_ahead = [1000], [1000 + 365 * 86_400_000]
     fast, slow = register_at(year_ahead, "fast"), register_at(now, "slow")
     ahead = fast.prepare("assign", "ahead")
@@ -162,7 +162,7 @@ def test_a_clock_that_runs_ahead_wins_over_concurrent_writes_only() -> None:
     assert slow.site.clock.refused > 0
 
 
-def test_a_write_is_later_than_what_it_has_seen_even_from_a_slow_clock() -> None:
+def test_write_from_a_slow_clock_is_later_than_what_it_saw() -> None:
     now = [5]
     register = register_at(now, "slow")
     register.effect(["assign", "x", 900 << 16], tag("b", 1))

@@ -367,7 +367,7 @@ def test_every_order_catches(mutant: type[SharedList]) -> None:
         check_every_order(mutant, REPLACING, whole_tree)
 
 
-def test_a_replacement_survives_a_deletion_that_had_not_seen_it() -> None:
+def test_replacement_survives_a_concurrent_deletion() -> None:
     group = Group(SharedList, 2)
     a, b = group.members
     group.issue(a, [Call("insert_all", 0, ["x", "y", "z"])])
@@ -386,7 +386,7 @@ def test_a_replacement_survives_a_deletion_that_had_not_seen_it() -> None:
             a.crdt.prepare(*refused)
 
 
-def test_after_an_eviction_a_replacement_yields_to_what_somebody_did_to_the_element() -> None:
+def test_rebased_replacement_yields_to_a_foreign_change() -> None:
     group = Group(SharedList, 1)
     (only,) = group.members
     group.issue(only, [Call("insert_all", 0, ["x", "y"])])
@@ -399,7 +399,7 @@ def test_after_an_eviction_a_replacement_yields_to_what_somebody_did_to_the_elem
 
 
 @pytest.mark.parametrize("forwards", [True, False])
-def test_what_two_type_at_once_does_not_interleave(forwards: bool) -> None:
+def test_concurrent_typing_does_not_interleave(forwards: bool) -> None:
     group = Group(SharedText, 2)
     a, b = group.members
     group.issue(a, [Call("insert", 0, "()")])
@@ -414,7 +414,7 @@ def test_what_two_type_at_once_does_not_interleave(forwards: bool) -> None:
     assert a.crdt.value in (f"({hello}{world})", f"({world}{hello})")
 
 
-def test_an_insertion_finds_its_place_when_what_stood_there_is_gone() -> None:
+def test_insertion_finds_its_place_after_its_parent_is_gone() -> None:
     """[r t]: x goes behind t, elsewhere t is deleted and n goes behind r, here t is gone for good
     when n comes.
     """
@@ -434,7 +434,7 @@ def test_an_insertion_finds_its_place_when_what_stood_there_is_gone() -> None:
     assert [member.crdt.value for member in group.members] == [["r", "n", "x"]] * 3
 
 
-def test_a_deleted_element_is_remembered_until_its_removal_is_stable() -> None:
+def test_deleted_element_is_kept_until_its_removal_is_stable() -> None:
     group = Group(SharedList, 2)
     a, b = group.members
     group.issue(a, [Call("insert_all", 0, [1, 2, 3])])
@@ -506,7 +506,7 @@ def test_indices_are_those_of_a_python_list() -> None:
         ("insert", 0, {1}),
     ],
 )
-def test_what_names_no_element_is_refused(wrong: tuple[Any, ...]) -> None:
+def test_invalid_element_or_index_is_refused(wrong: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidOperationError):
         SharedList().prepare(*wrong)
     if wrong[:2] != ("place", ["a", 1, 0, 5]) and wrong[0] != "insert":
@@ -514,7 +514,7 @@ def test_what_names_no_element_is_refused(wrong: tuple[Any, ...]) -> None:
             SharedList().effect([*wrong, 1][: 5 if wrong[0] == "place" else 2], Tag(Dot("a", 1)))
 
 
-def test_after_an_eviction_a_typed_run_goes_where_it_was_typed() -> None:
+def test_rebased_run_of_text_keeps_its_place() -> None:
     group = Group(SharedText, 1)
     (only,) = group.members
     group.issue(only, [Call("insert", 0, "[]")])
@@ -537,7 +537,7 @@ def test_after_an_eviction_a_typed_run_goes_where_it_was_typed() -> None:
     assert SharedText.rebase(["reset"], base, theirs) == []
 
 
-def test_a_restored_list_knows_who_hung_from_a_parent_that_is_gone() -> None:
+def test_restored_list_keeps_children_of_removed_parents() -> None:
     group = Group(SharedList, 2)
     a, b = group.members
     first = group.issue(a, [Call("insert_all", 0, ["p", "q"])])
@@ -552,7 +552,7 @@ def test_a_restored_list_knows_who_hung_from_a_parent_that_is_gone() -> None:
     assert restored.value == a.crdt.value == ["x", "q"]
 
 
-def test_what_a_later_operation_of_a_message_replaces_is_not_sent() -> None:
+def test_replaced_operation_of_a_message_is_not_sent() -> None:
     group = Group(SharedList, 1)
     (only,) = group.members
     group.issue(only, [Call("insert_all", 0, ["x", "y", "z"])])

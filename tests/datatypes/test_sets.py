@@ -170,7 +170,7 @@ class SameRuleByScan(AWSet):
         return old.before(new.tag, new.index)
 
 
-def test_a_rule_of_ones_own_is_asked_about_every_entry() -> None:
+def test_custom_rule_is_applied_to_every_entry() -> None:
     check_crdt(SameRuleByScan, operations, add_wins, examples=examples(100), seed=first_seed())
 
 
@@ -375,7 +375,7 @@ def test_the_harness_catches_in_the_other_sets(mutant: type[PureOpCRDT[Any]]) ->
         check_crdt(mutant, case.operations, case.specification, examples=2000, seed=2, shrink=False)
 
 
-def test_folding_a_growing_set_at_delivery_is_caught_by_a_containers_reset() -> None:
+def test_container_reset_detects_a_set_folded_at_delivery() -> None:
     case = cases.of(GSet, CASES)._replace(crdt=GrowFoldsAtDelivery)
     with pytest.raises(AssertionError, match="GrowFoldsAtDelivery"):
         check_forgetting(case, examples=2000, shrink=False)

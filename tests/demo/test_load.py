@@ -17,7 +17,7 @@ from crdtcast.exceptions import ServerError
 pytestmark = pytest.mark.process
 
 
-def test_every_command_is_sent_once_whatever_the_number_of_threads(server: EmbeddedServer) -> None:
+def test_every_command_is_sent_once_by_several_threads(server: EmbeddedServer) -> None:
     words = ["spam", "eggs", "spam"] * 500
     stream = Stream(server.port, plan.counting(words, 7))
     with Load({"eu": stream}, connections=3) as load:
@@ -28,7 +28,7 @@ def test_every_command_is_sent_once_whatever_the_number_of_threads(server: Embed
     assert load.operations == stream.operations == 1500 + 215
 
 
-def test_an_error_reply_ends_the_load_and_is_told(server: EmbeddedServer) -> None:
+def test_error_reply_ends_the_load_and_is_reported(server: EmbeddedServer) -> None:
     with RawClient(server.port) as client:
         client.call("SADD", "count:spam", "not a number")
     endless = plan.counting(["spam"] * 1_000_000, 10)
@@ -40,7 +40,7 @@ def test_an_error_reply_ends_the_load_and_is_told(server: EmbeddedServer) -> Non
     assert not any(thread.is_alive() for thread in load.threads)
 
 
-def test_a_server_that_dies_is_told(server: EmbeddedServer) -> None:
+def test_death_of_a_server_is_reported(server: EmbeddedServer) -> None:
     begun = threading.Event()
 
     def batches() -> Iterator[plan.Batch]:

@@ -38,7 +38,7 @@ def replay(thirds: list[list[str]], clean_up: plan.CleanUp) -> plan.Expected:
 
 
 @given(st.tuples(WORDS, WORDS, WORDS))
-def test_the_expected_end_state_is_what_a_replay_gives(
+def test_expected_end_state_equals_a_replay(
     thirds: tuple[list[str], list[str], list[str]],
 ) -> None:
     words = list(thirds)

@@ -19,7 +19,7 @@ RIGHT = Expected({"one": 1, "two": 2}, frozenset(("one", "two")))
 SAME = Content({"two": 2, "one": 1}, frozenset(("two", "one")), ())
 
 
-def test_equal_content_is_no_difference() -> None:
+def test_equal_content_has_no_differences() -> None:
     assert differences("eu", SAME, RIGHT) == []
     assert between_regions({"eu": SAME, "us": SAME, "asia": SAME}) == []
 
@@ -37,7 +37,7 @@ def test_every_kind_of_difference_is_a_line() -> None:
     assert between_regions({"eu": SAME, "us": wrong}) == ["us and eu hold different data"]
 
 
-def test_constant_metadata_is_none_left_until_it_grows() -> None:
+def test_constant_metadata_counts_only_if_it_grows() -> None:
     quiet = MetadataLeft(keys=0, bytes=0, constant_keys=3, constant_bytes=CONSTANT_BYTES)
     grown = MetadataLeft(keys=2, bytes=100, constant_keys=3, constant_bytes=CONSTANT_BYTES + 7)
     assert metadata_beyond([quiet, quiet, quiet]) == {"keys": 0, "bytes": 0}

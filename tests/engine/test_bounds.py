@@ -31,7 +31,7 @@ def _held_bytes(engine: GroupEngine) -> int:
     return total
 
 
-def test_after_many_changes_a_group_holds_what_a_fresh_one_holds() -> None:
+def test_group_holds_no_more_after_many_changes_than_a_fresh_one() -> None:
     """300 changes of members; in a release 1,000."""
     last = size(ci=150, release=500)
     town = Town("ab")
@@ -60,7 +60,7 @@ def test_after_many_changes_a_group_holds_what_a_fresh_one_holds() -> None:
     assert town.log["b"].count(b"still sends") == 3
 
 
-def test_a_long_chain_of_a_victim_that_one_promise_reports() -> None:
+def test_promise_reports_a_long_chain_of_a_victim() -> None:
     town = Town("abc")
     town.cut("c", "ab")
     victim, reporter = town.id("c"), town.engines["b"]
@@ -78,7 +78,7 @@ def test_a_long_chain_of_a_victim_that_one_promise_reports() -> None:
     assert not town.engines["a"].state().unstable
 
 
-def test_what_a_member_of_128_holds_back_is_reported_in_slices() -> None:
+def test_stability_held_back_in_128_members_comes_in_slices() -> None:
     ids = [new_incarnation(f"n{k}", 1, 0) for k in range(128)]
     engine = GroupEngine.found(ids[0], ids)
     for other in ids[1:]:

@@ -59,7 +59,7 @@ def names_of_views(town: Town) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", [OURS, "AdoptsNothing"])
-def test_a_later_ballot_takes_over_what_may_be_decided(kind: str) -> None:
+def test_later_ballot_adopts_a_value_that_may_be_decided(kind: str) -> None:
     town = a_decision_that_only_b_knows(engine(kind))
     town.engines["a"].withdraw()
     town.run(60)
@@ -83,7 +83,7 @@ def agrees_on_the_cut(kind: str, *, withdraws: bool) -> bool:
 
 
 @pytest.mark.parametrize("kind", [OURS, "NoFreezing"])
-def test_who_promises_takes_no_more_of_the_victims(kind: str) -> None:
+def test_promise_stops_acceptance_of_victims_messages(kind: str) -> None:
     assert agrees_on_the_cut(kind, withdraws=False) == (kind == OURS)
 
 
@@ -113,7 +113,7 @@ def test_a_joiner_is_bound_by_the_freeze_of_its_contact(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [OURS, "TellsNoDecision"])
-def test_what_was_decided_is_told_to_who_was_away(kind: str) -> None:
+def test_absent_member_is_told_the_decision(kind: str) -> None:
     town = Town("abcde", engine_type=engine(kind))
     town.run()
     town.engines["a"].evict(town.id("d"))
@@ -135,7 +135,7 @@ def test_what_was_decided_is_told_to_who_was_away(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [OURS, "FreezesUnasked"])
-def test_nothing_is_frozen_while_one_that_is_needed_is_away(kind: str) -> None:
+def test_no_member_freezes_while_a_needed_voter_is_away(kind: str) -> None:
     town = Town("abcd", engine_type=engine(kind))
     town.run()
     gone = [dead.me for name in "cd" if (dead := town.take_down(name)) is not None]
@@ -145,7 +145,7 @@ def test_nothing_is_frozen_while_one_that_is_needed_is_away(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [OURS, "GoesUnheard"])
-def test_one_that_is_put_out_by_its_own_vote_stays_until_that_is_known(kind: str) -> None:
+def test_voter_for_its_own_eviction_stays_until_others_know(kind: str) -> None:
     town = Town("ab", engine_type=engine(kind))
     town.run()
     town.passes = lambda sender, receiver, content: (
@@ -164,7 +164,7 @@ def test_one_that_is_put_out_by_its_own_vote_stays_until_that_is_known(kind: str
 
 
 @pytest.mark.parametrize("kind", [OURS, "LeaversTellEnds"])
-def test_one_that_has_left_ends_nobody_that_joined_since(kind: str) -> None:
+def test_left_member_does_not_end_a_later_joiner(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
     town.run()
     town.passes = lambda sender, receiver, content: (
@@ -185,7 +185,7 @@ def test_one_that_has_left_ends_nobody_that_joined_since(kind: str) -> None:
             town.run()
 
 
-def test_a_disk_that_was_set_back_ends_the_incarnation() -> None:
+def test_rolled_back_disk_ends_the_incarnation() -> None:
     """Others have a record of it that it has not."""
     town = Town("abc")
     town.run()
@@ -201,7 +201,7 @@ def test_a_disk_that_was_set_back_ends_the_incarnation() -> None:
     assert again.state() == state
 
 
-def test_who_has_no_former_process_is_not_told_that_it_has_forgotten_something() -> None:
+def test_member_that_never_restarted_ignores_rollback_claims() -> None:
     town = Town("ab")
     a = town.engines["a"]
     with pytest.raises(RemoteProtocolError, match="b"):
@@ -210,7 +210,7 @@ def test_who_has_no_former_process_is_not_told_that_it_has_forgotten_something()
 
 
 @pytest.mark.parametrize("kind", [OURS, "OwnMembersOnly"])
-def test_one_that_only_others_know_has_a_say_on_the_cut(kind: str) -> None:
+def test_member_unknown_to_the_proposer_counts_for_the_cut(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
     town.run()
 
@@ -234,7 +234,7 @@ def test_one_that_only_others_know_has_a_say_on_the_cut(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [OURS, "FirstCutStays"])
-def test_a_cut_is_stated_anew_when_all_who_had_the_last_are_gone(kind: str) -> None:
+def test_cut_is_stated_again_if_its_last_holders_are_gone(kind: str) -> None:
     town = Town("abcde", engine_type=engine(kind))
     town.run()
     gone = town.id("e")
@@ -257,7 +257,7 @@ def test_a_cut_is_stated_anew_when_all_who_had_the_last_are_gone(kind: str) -> N
         town.assert_one_group("a", "b", "c")
 
 
-def test_one_whose_join_a_cut_stated_anew_leaves_out_is_evicted() -> None:
+def test_joiner_beyond_a_restated_cut_is_evicted() -> None:
     """j has gone on through the eviction of its contact b. Only c, which goes next, has the message that let it in."""
     town = Town("abc")
     town.run()
@@ -281,7 +281,7 @@ def test_one_whose_join_a_cut_stated_anew_leaves_out_is_evicted() -> None:
 
 
 @pytest.mark.parametrize("kind", [OURS, "LeavesUntold"])
-def test_a_leaver_goes_when_others_have_all_that_it_has(kind: str) -> None:
+def test_leaver_goes_once_others_have_all_its_messages(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
     town.run()
     town.passes = lambda sender, receiver, content: (

@@ -15,7 +15,7 @@ def payloads(deliveries):
     return [delivery.payload for delivery in deliveries]
 
 
-def test_a_message_waits_for_what_it_depends_on():
+def test_message_waits_for_its_dependencies():
     group = Group("abc")
     group["a"].send(b"question")
     group.arrive("a", "b", is_message)
@@ -30,7 +30,7 @@ def test_a_message_waits_for_what_it_depends_on():
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_any_order_of_arrival_gives_the_order_of_causality(order):
+def test_any_arrival_order_gives_causal_delivery(order):
     group = Group("ab")
     messages = [message("a", 1), message("a", 2, dot("a", 1))]
     messages += [message("a", n, dot("a", n - 1)) for n in (3, 4)]
@@ -42,7 +42,7 @@ def test_any_order_of_arrival_gives_the_order_of_causality(order):
     assert group["b"].poll() is None
 
 
-def test_delivered_is_what_the_application_has_taken():
+def test_message_counts_as_delivered_once_taken():
     """What has only arrived is in no context and in no tag's past: it did not happen before."""
     group = Group("ab")
     group["a"].send(b"1")
@@ -56,7 +56,7 @@ def test_delivered_is_what_the_application_has_taken():
     assert early < late
 
 
-def test_a_second_copy_of_a_message_that_is_ready_is_noticed_when_it_is_taken():
+def test_duplicate_of_a_ready_message_is_dropped_when_taken():
     group = Group("ab")
     group["b"].receive(incarnation("a"), message("a", 1))
     group["b"].receive(incarnation("a"), message("a", 1))
@@ -98,7 +98,7 @@ def test_tags_answer_exactly():
     assert not a1.concurrent(a1)
 
 
-def test_what_is_stable_lies_in_the_past_of_every_later_message():
+def test_stable_message_is_in_the_past_of_every_later_one():
     group = Group("abc")
     a1 = group["a"].send(b"")
     group.settle()
@@ -110,7 +110,7 @@ def test_what_is_stable_lies_in_the_past_of_every_later_message():
     assert dict(delivery.tag.past)[a1.dot.origin] == 1
 
 
-def test_a_message_of_an_unknown_kind_is_delivered_and_repaired_like_any_other():
+def test_message_of_unknown_kind_is_delivered_and_kept():
     group = Group("ab")
     strange = Message(dot("a", 1), (), b"opaque", kind=77)
     group["b"].receive(incarnation("a"), strange)
@@ -142,7 +142,7 @@ def test_a_chain_of_20_000_dependencies_does_not_recurse():
     assert group["c"].context == (chain[-1].dot,)
 
 
-def test_explicit_causality_depends_on_what_it_names_only():
+def test_explicit_causality_depends_only_on_named_tags():
     group = Group("ab")
     group["b"].send(b"1")
     group["b"].send(b"2")
@@ -161,7 +161,7 @@ def test_explicit_causality_depends_on_what_it_names_only():
     group.settle()
 
 
-def test_explicit_causality_includes_what_was_acknowledged():
+def test_explicit_causality_includes_acknowledged_messages():
     """Others may have taken our digest for a promise: nothing concurrent with it comes from us any more."""
     group = Group("ab")
     group["b"].send(b"1")
@@ -172,7 +172,7 @@ def test_explicit_causality_includes_what_was_acknowledged():
     assert dot("b", 1) in tag.context
 
 
-def test_a_silent_member_acknowledges_nothing_until_it_has_sent_what_must_be_concurrent():
+def test_silent_member_acknowledges_nothing_before_it_sends():
     group = Group("ab")
     seen = group["b"].send(b"1")
     group.arrive("b", "a", is_message)

@@ -8,7 +8,7 @@ from crdtcast.exceptions import LocalProtocolError
 from tests.engine.town import Town
 
 
-def test_a_dead_member_is_cut_off_and_nothing_of_it_is_left_but_a_tomb() -> None:
+def test_evicted_dead_member_leaves_only_a_tomb() -> None:
     town = Town("abc")
     town.send("c", b"1")
     town.run()
@@ -40,7 +40,7 @@ def test_several_dead_at_once(everybody: str, dead: str, by: str) -> None:
     assert town.engines["a"].view.epoch == 1, "one change for all of them"
 
 
-def test_half_of_a_group_freezes_nothing_and_says_whom_it_waits_for() -> None:
+def test_half_of_a_group_freezes_nothing_and_names_the_missing() -> None:
     town = Town("abcd")
     gone = [engine.me for name in "cd" if (engine := town.take_down(name)) is not None]
     town.engines["a"].evict(*gone)
@@ -53,7 +53,7 @@ def test_half_of_a_group_freezes_nothing_and_says_whom_it_waits_for() -> None:
     assert town.log["b"] == [b"still sends"]
 
 
-def test_one_more_that_is_dead_is_named() -> None:
+def test_second_dead_member_is_named() -> None:
     town = Town("abcde")
     d, e = (town.take_down(name) for name in "de")
     assert d is not None and e is not None
@@ -100,7 +100,7 @@ def until_named(town: Town, hidden: str) -> None:
     raise AssertionError("nobody has told a of it")
 
 
-def test_one_whom_only_others_know_is_named_and_may_be_put_out() -> None:
+def test_joiner_known_only_to_others_is_named_and_evictable() -> None:
     town = Town("ab")
     town.join("c", "a")
     dead, hidden = hide_a_joiner(town, ticks=0)
@@ -122,7 +122,7 @@ def test_one_whom_only_others_know_is_named_and_may_be_put_out() -> None:
     town.assert_one_group("a", "b", "c")
 
 
-def test_what_is_wanted_is_wanted_until_it_can_be_done() -> None:
+def test_eviction_request_stays_until_it_can_be_done() -> None:
     town = Town("abcd")
     town.cut("ab", "cd")
     town.engines["a"].evict(town.id("d"))
@@ -137,7 +137,7 @@ def test_what_is_wanted_is_wanted_until_it_can_be_done() -> None:
     town.assert_one_group("a", "b", "c")
 
 
-def test_a_want_is_withdrawn() -> None:
+def test_eviction_request_is_withdrawn() -> None:
     town = Town("abcd")
     town.cut("ab", "cd")
     a = town.engines["a"]
@@ -155,7 +155,7 @@ def test_a_want_is_withdrawn() -> None:
     assert town.engines["b"].view.epoch == 0
 
 
-def test_a_withdrawal_that_comes_while_members_are_frozen_thaws_them() -> None:
+def test_withdrawal_unfreezes_frozen_members() -> None:
     town = Town("abc")
     town.run()
     a, b = town.engines["a"], town.engines["b"]
@@ -174,7 +174,7 @@ def test_a_withdrawal_that_comes_while_members_are_frozen_thaws_them() -> None:
 
 
 @pytest.mark.parametrize("members", [2, 4, 6])
-def test_sides_that_evict_each_other_and_admit_joiners_do_not_split(members: int) -> None:
+def test_sides_that_evict_each_other_and_admit_do_not_split(members: int) -> None:
     left, right = "abc"[: members // 2], "xyz"[: members // 2]
     town = Town(left + right)
     town.run()
@@ -290,7 +290,7 @@ def test_the_last_member_with_data_is_not_evicted_by_mistake() -> None:
     assert town.engines["w"].state() == before
 
 
-def test_a_leaver_that_is_a_victim_and_had_told_all() -> None:
+def test_evicted_leaver_that_had_sent_everything_leaves() -> None:
     town = Town("abcd")
     town.send("d", b"1")
     town.cut("d", "ab")
@@ -308,7 +308,7 @@ def test_a_leaver_that_is_a_victim_and_had_told_all() -> None:
     assert town.log["a"] == [b"1", b"2"], "c had all of it, so all of it counts"
 
 
-def test_a_leaver_that_was_cut_off_before_it_had_told_learns_so() -> None:
+def test_cut_off_leaver_learns_of_its_eviction() -> None:
     town = Town("abcd")
     town.cut("d", "abc")
     town.send("d", b"1")
@@ -323,7 +323,7 @@ def test_a_leaver_that_was_cut_off_before_it_had_told_learns_so() -> None:
     town.assert_one_group("a", "b", "c")
 
 
-def test_a_victim_that_was_only_out_of_reach_is_told() -> None:
+def test_unreachable_victim_is_told_of_its_eviction() -> None:
     town = Town("abc")
     town.cut("c", "ab")
     town.send("c", b"lost for now")
@@ -337,7 +337,7 @@ def test_a_victim_that_was_only_out_of_reach_is_told() -> None:
     assert town.engines["a"].counters().ghosts
 
 
-def test_what_only_one_survivor_has_counts() -> None:
+def test_message_held_by_one_survivor_is_kept() -> None:
     town = Town("abcd")
     town.cut("d", "bc")
     town.cut("a", "bc")
@@ -370,7 +370,7 @@ def test_members_without_a_link_to_each_other_decide() -> None:
     town.assert_one_group("a", "b", "c")
 
 
-def test_a_joiner_that_never_started_is_put_out_with_the_next_eviction() -> None:
+def test_joiner_that_never_started_goes_with_the_next_eviction() -> None:
     town = Town("abc")
     town.engines["a"].admit(town.fresh_base("j"))
     town.run()
@@ -381,7 +381,7 @@ def test_a_joiner_that_never_started_is_put_out_with_the_next_eviction() -> None
     town.assert_one_group("a", "b")
 
 
-def test_forced_eviction_does_without_a_majority() -> None:
+def test_forced_eviction_needs_no_majority() -> None:
     town = Town("ax")
     town.send("x", b"1")
     town.run()
@@ -396,7 +396,7 @@ def test_forced_eviction_does_without_a_majority() -> None:
     assert {cut.how for cut in town.engines["a"].tombs.values()} == {How.FORCED}
 
 
-def test_force_is_not_used_where_a_majority_is_there() -> None:
+def test_force_is_ignored_if_a_majority_is_present() -> None:
     town = Town("abc")
     dead = town.take_down("c")
     assert dead is not None
@@ -431,7 +431,7 @@ def test_mutual_forced_evictions_wait_for_the_operator() -> None:
     assert not town.engines["a"].tombs
 
 
-def test_nobody_evicts_itself_nor_a_stranger() -> None:
+def test_member_cannot_evict_itself_or_a_stranger() -> None:
     town = Town("ab")
     before = town.engines["a"].state()
     with pytest.raises(LocalProtocolError, match="use leave"):
@@ -445,7 +445,7 @@ def test_nobody_evicts_itself_nor_a_stranger() -> None:
     assert town.engines["a"].state() == before
 
 
-def test_who_was_away_when_it_was_decided_learns_it_from_anybody() -> None:
+def test_absent_member_learns_a_decision_from_any_member() -> None:
     town = Town("abcd")
     dead = town.take_down("d")
     assert dead is not None
@@ -462,7 +462,7 @@ def test_who_was_away_when_it_was_decided_learns_it_from_anybody() -> None:
     town.assert_one_group("a", "b", "c")
 
 
-def test_joiners_of_whom_not_everybody_knows_make_no_majority() -> None:
+def test_joiners_unknown_to_some_members_form_no_majority() -> None:
     """b, c and d join through a, which hears nothing for a while; then both sides of a cut evict each other."""
     town = Town("ae")
     town.run(5)
@@ -487,7 +487,7 @@ def test_joiners_of_whom_not_everybody_knows_make_no_majority() -> None:
     town.assert_one_group(*town.engines)
 
 
-def test_one_whom_only_others_know_stays_wanted_when_something_else_is_decided() -> None:
+def test_request_for_an_unknown_joiner_survives_other_decisions() -> None:
     town = Town("abcdf")
     town.run()
     a = town.engines["a"]
@@ -510,7 +510,7 @@ def test_one_whom_only_others_know_stays_wanted_when_something_else_is_decided()
     town.assert_one_group("a", "c", "f")
 
 
-def test_the_last_one_evicts_whom_only_others_knew_and_leaves() -> None:
+def test_last_member_evicts_an_unknown_joiner_and_leaves() -> None:
     town, dead, hidden = three_with_a_hidden_joiner()
     a = town.engines["a"]
     c = town.take_down("c")
@@ -521,7 +521,7 @@ def test_the_last_one_evicts_whom_only_others_knew_and_leaves() -> None:
     assert a.standing is Standing.LEFT
 
 
-def test_what_is_withdrawn_is_looked_up_in_what_is_wanted() -> None:
+def test_withdrawal_is_checked_against_the_requests() -> None:
     town, dead, hidden = three_with_a_hidden_joiner()
     a = town.engines["a"]
     a.evict(hidden)
@@ -551,7 +551,7 @@ def test_a_restart_right_after_the_decision_wants_nothing_more(force: bool) -> N
     town.assert_one_group("a")
 
 
-def test_a_life_of_many_questions_is_answered_after_a_restart() -> None:
+def test_member_that_asked_often_is_answered_after_a_restart() -> None:
     town = Town("abcde")
     town.run()
     a = town.engines["a"]

@@ -58,7 +58,7 @@ def test_both_sides_stop_changing_views_and_data_goes_on() -> None:
         assert engine.standing.can_send
 
 
-def test_who_has_promised_before_promises_nothing_more() -> None:
+def test_voter_that_promised_to_the_other_side_promises_no_more() -> None:
     town = divided("abf", "cde")
     town.engines["a"].evict(town.id("b"))
     town.run(200)
@@ -79,7 +79,7 @@ def test_one_side_surrenders_and_joins_again() -> None:
     assert town.engines["a"].view.voters == {engine.me for engine in town.engines.values()}
 
 
-def test_the_word_of_one_stops_nobody_but_itself() -> None:
+def test_claim_of_a_single_member_stops_only_itself() -> None:
     """It lies, or it is alone on its side: then it hears of the others."""
     town = divided("a", "bcd")
     town.run()
@@ -97,13 +97,13 @@ def test_the_word_of_one_stops_nobody_but_itself() -> None:
     town.assert_one_group("a", "b", "c", "d")
 
 
-def test_what_was_forced_is_no_sign_of_it() -> None:
+def test_forced_change_is_no_sign_of_a_fork() -> None:
     town = divided("ab", "cde", forced=True)
     town.run()
     assert standings(town, "abcde") == {Standing.MEMBER}
 
 
-def test_who_comes_over_counts_no_more() -> None:
+def test_member_that_changes_sides_no_longer_counts() -> None:
     town = Town("abc")
     town.run()
     a = town.engines["a"]

@@ -305,7 +305,7 @@ def test_lists_that_differ_are_an_error_that_prints_both() -> None:
     assert a.outcome is None
 
 
-def test_who_is_missing_is_named_until_it_has_confirmed() -> None:
+def test_missing_founder_is_named_until_it_confirms() -> None:
     a, b = FoundingRound("a", "abc", rising("a")), FoundingRound("b", "abc", rising("b"))
     assert a.missing() == ["b", "c"]
     pair(a, b)
@@ -332,7 +332,7 @@ def test_programs_without_a_level_in_common_do_not_found_a_group() -> None:
         pair(a, b)
 
 
-def test_a_clock_that_has_gone_back_is_no_obstacle() -> None:
+def test_founder_with_a_clock_set_back_still_founds() -> None:
     a, former = FoundingRound("a", "ab", rising("a")), FoundingRound("b", "ab", rising("b", 7))
     a.heard("b", former.announcement())
     b = FoundingRound("b", "ab", rising("b"))
@@ -357,7 +357,7 @@ def test_of_two_processes_of_one_name_one_is_refused() -> None:
     assert len(refused) == 1
 
 
-def test_who_comes_too_late_joins_the_group_that_has_begun() -> None:
+def test_late_founder_joins_the_group_that_has_begun() -> None:
     a, b = FoundingRound("a", "ab", rising("a")), FoundingRound("b", "ab", rising("b"))
     pair(a, b)
     assert isinstance(a.outcome, Begun)
@@ -366,7 +366,7 @@ def test_who_comes_too_late_joins_the_group_that_has_begun() -> None:
     assert again.outcome == Late(a.outcome.group_id)
 
 
-def test_who_has_confirmed_begins_when_it_hears_that_another_one_has() -> None:
+def test_confirmed_founder_begins_when_another_has_begun() -> None:
     a, b = FoundingRound("a", "ab", rising("a")), FoundingRound("b", "ab", rising("b"))
     a.heard("b", b.announcement())
     b.heard("a", a.announcement())

@@ -8,7 +8,7 @@ from tests.engine.group import Group
 from tests.engine.town import Town
 
 
-def test_a_silent_member_is_named_with_the_time_since_it_lacks_something() -> None:
+def test_silent_member_is_named_with_the_time_it_lags() -> None:
     group = Group("abc")
     group.pump()
     holding = Holding()
@@ -39,7 +39,7 @@ def settle(group: Group) -> None:
         group.pump()
 
 
-def test_a_busy_group_blames_nobody() -> None:
+def test_busy_group_names_no_member_as_lagging() -> None:
     group, holding, rng = Group("abc"), Holding(), random.Random(1)
     group.pump()
     for now in range(200):
@@ -63,7 +63,7 @@ def test_a_member_that_never_came_is_named_by_its_name() -> None:
     assert holding.look(group["a"], 6.5).holders == {}, "of another engine's time"
 
 
-def test_a_disk_of_ones_own_that_does_not_sync_is_named() -> None:
+def test_own_disk_that_does_not_sync_is_named() -> None:
     group = Group("ab", durable=Durability.DECLARED)
     group.pump()
     holding = Holding()

@@ -16,7 +16,7 @@ def test_an_id_holds_its_name_and_a_time_that_fits():
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**50), st.integers(0, 2**20)), min_size=2, max_size=20))
-def test_ids_of_one_name_rise_as_strings_whatever_the_clock_does(starts):
+def test_ids_of_one_name_increase_even_if_the_clock_goes_back(starts):
     previous = None
     for now, bits in starts:
         incarnation = new_incarnation("a", now, bits, previous)
@@ -26,13 +26,13 @@ def test_ids_of_one_name_rise_as_strings_whatever_the_clock_does(starts):
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "ä", "x" * 33, "a\n"])
-def test_a_name_that_no_node_can_have(name):
+def test_invalid_node_name_is_refused(name):
     assert not valid_name(name)
     with pytest.raises(ConfigurationError, match="node name"):
         new_incarnation(name, NOW, 0)
 
 
-def test_what_is_no_incarnation():
+def test_invalid_incarnation_is_rejected():
     assert not valid_incarnation("a")
     assert not valid_incarnation("a.")
     assert not valid_incarnation(".00")

@@ -25,7 +25,7 @@ def test_a_joiner_sends_at_once_and_has_all_that_was_before() -> None:
     assert sorted(town.log["c"]) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_leaver_hands_over_what_it_has_and_goes() -> None:
+def test_leaver_hands_over_its_messages_and_goes() -> None:
     town = Town("abc")
     town.cut("a", "c")
     town.send("a", b"for c by way of b")
@@ -56,7 +56,7 @@ def test_two_that_leave_at_once_and_the_last_one() -> None:
     assert town.engines["c"].standing is Standing.LEFT
 
 
-def test_who_leaves_sends_nothing_more() -> None:
+def test_leaver_can_no_longer_send() -> None:
     town = Town("ab")
     town.engines["a"].leave()
     before = town.engines["a"].state()
@@ -67,7 +67,7 @@ def test_who_leaves_sends_nothing_more() -> None:
     assert town.engines["a"].state() == before
 
 
-def test_a_joiner_whose_contact_has_just_joined_waits_until_everybody_knows_that_one() -> None:
+def test_joiner_waits_until_its_new_contact_is_known_to_all() -> None:
     town = Town("ab")
     town.cut("a", "b")
     town.join("c", "a")
@@ -80,7 +80,7 @@ def test_a_joiner_whose_contact_has_just_joined_waits_until_everybody_knows_that
     town.assert_one_group("a", "b", "c", "d")
 
 
-def test_a_contact_waits_until_it_has_what_the_joiner_has_a_copy_of() -> None:
+def test_contact_waits_until_it_has_all_that_the_joiner_copied() -> None:
     town = Town("ab")
     town.cut("a", "b")
     town.send("b", b"in the copy")
@@ -93,7 +93,7 @@ def test_a_contact_waits_until_it_has_what_the_joiner_has_a_copy_of() -> None:
     assert admission.state.vector[town.id("b")] == 1
 
 
-def test_a_request_that_is_repeated_joins_nobody_twice() -> None:
+def test_repeated_join_request_adds_one_member() -> None:
     town = Town("ab")
     base = town.fresh_base("c")
     first = town.engines["a"].admit(base)
@@ -124,7 +124,7 @@ def test_the_same_name_twice_is_refused_unless_it_replaces() -> None:
     assert town.engines["a"].state() == before
 
 
-def test_a_contact_that_dies_after_its_join_got_out_is_no_loss() -> None:
+def test_join_survives_the_death_of_its_contact() -> None:
     town = Town("abc")
     town.cut("a", "bc")
     town.send("a", b"before")
@@ -140,7 +140,7 @@ def test_a_contact_that_dies_after_its_join_got_out_is_no_loss() -> None:
     town.assert_one_group("b", "c", "d")
 
 
-def test_a_context_that_names_an_ended_origin() -> None:
+def test_context_may_name_an_ended_origin() -> None:
     town = Town("abc")
     town.send("a", b"1")
     town.engines["a"].leave()
@@ -155,7 +155,7 @@ def test_a_context_that_names_an_ended_origin() -> None:
     town.assert_one_group("b", "c", "d")
 
 
-def test_a_ghost_that_dials_in_hundreds_of_changes_later_is_told_so() -> None:
+def test_ghost_is_told_its_end_after_hundreds_of_changes() -> None:
     """300 changes; in a release 900."""
     later = size(ci=150, release=450)
     town = Town("abx")
@@ -212,7 +212,7 @@ def test_a_founder_alone_is_a_group() -> None:
     assert isinstance(town.engines["b"], GroupEngine)
 
 
-def test_a_joiner_is_heard_of_though_a_silent_member_keeps_its_join_from_being_stable() -> None:
+def test_joiner_counts_as_heard_before_its_join_is_stable() -> None:
     town = Town("abc")
     town.run()
     town.cut("c", "ab")
@@ -233,7 +233,7 @@ def test_a_joiner_is_heard_of_though_a_silent_member_keeps_its_join_from_being_s
 
 
 @pytest.mark.parametrize("delay", [1, 5])
-def test_one_leaves_while_the_others_write_on_end_over_slow_links(delay: int) -> None:
+def test_member_leaves_under_constant_writes_over_slow_links(delay: int) -> None:
     """At no instant have the others all that it has, unless it stops to take more."""
     ids = [new_incarnation(name, 1, 0) for name in "abc"]
     engines = {me: GroupEngine.found(me, ids) for me in ids}

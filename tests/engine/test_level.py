@@ -65,7 +65,7 @@ def test_level_rises_everywhere_when_all_read_it() -> None:
     assert all(engine.quiet for engine in three.engines.values())
 
 
-def test_raise_is_refused_while_one_that_is_away_cannot_read() -> None:
+def test_raise_is_refused_if_an_absent_member_cannot_read_it() -> None:
     three = Three(NEW, NEW, OLD)
     three.exchange()
     with pytest.raises(LocalProtocolError, match=r"upgrade or evict c \(reads 1\)"):
@@ -74,7 +74,7 @@ def test_raise_is_refused_while_one_that_is_away_cannot_read() -> None:
         three[A].raise_level(1)
 
 
-def test_member_that_went_back_asks_for_no_more_than_it_reads() -> None:
+def test_downgraded_member_requests_no_level_above_its_own() -> None:
     three = Three(NEW, NEW, NEW)
     three.exchange()
     three.engines[A] = GroupEngine(A, three[A].state(), OLD)  # and has not said so yet
@@ -93,7 +93,7 @@ def test_level_is_not_used_before_all_have_agreed_to_it() -> None:
     assert three[B].agreed == 1, "nobody has promised anything before all are there"
 
 
-def test_a_program_that_went_back_keeps_the_level_down_and_nobody_from_writing() -> None:
+def test_downgraded_program_blocks_the_raise_but_no_writes() -> None:
     three = Three(NEW, NEW, NEW)
     three.exchange()
     three.engines[C] = GroupEngine(C, three[C].state(), OLD)  # it goes back, and is not heard of
@@ -115,7 +115,7 @@ def test_a_program_that_went_back_keeps_the_level_down_and_nobody_from_writing()
     assert not three[A].wants
 
 
-def test_a_leaver_that_went_back_does_not_ask_for_the_level_that_it_wanted() -> None:
+def test_downgraded_leaver_drops_its_raise_request() -> None:
     three = Three(NEW, NEW, NEW)
     three.exchange()
     three[A].raise_level(2)
@@ -126,7 +126,7 @@ def test_a_leaver_that_went_back_does_not_ask_for_the_level_that_it_wanted() -> 
     assert [three[B].level, three[C].level] == [1, 1]
 
 
-def test_group_goes_on_when_the_older_program_is_evicted() -> None:
+def test_raise_completes_once_the_older_program_is_evicted() -> None:
     three = Three(NEW, NEW, NEW)
     three.exchange()
     three.engines[C] = GroupEngine(C, three[C].state(), OLD)
@@ -159,7 +159,7 @@ def test_program_that_has_dropped_a_level_refuses_its_state() -> None:
         GroupEngine(A, three[A].state(), Span(2, 3))
 
 
-def test_contact_refuses_whom_its_agreement_excludes_asked_again_or_not() -> None:
+def test_contact_refuses_a_joiner_that_cannot_read_the_level() -> None:
     three = Three(NEW, NEW, NEW)
     three.exchange()
     admission = three[A].admit("d.1", reads=OLD)
@@ -196,18 +196,18 @@ def test_message_that_cannot_be_read_is_kept_by_the_others() -> None:
     assert three[C].vector[A] == tag.dot.counter - 1
 
 
-def test_what_a_member_reads_travels_as_it_is() -> None:
+def test_reads_operation_survives_encoding() -> None:
     operation = Reads(Span(2, 5))
     assert decode(*encode(operation)) == operation
 
 
 @pytest.mark.parametrize("payload", [b"\x92\x02\x01", b"\x91\x01", b"\x92\x00\x01", b"\x90"])
-def test_what_is_no_span_of_levels_is_refused(payload: bytes) -> None:
+def test_invalid_span_of_levels_is_refused(payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(OperationKind.READS, payload)
 
 
-def test_refused_message_comes_up_again_when_it_is_repaired() -> None:
+def test_refused_message_returns_by_repair() -> None:
     three = Three(OLD, OLD, OLD)
     three.exchange()
     message = Message(Dot(A, 1), (), b"strange")

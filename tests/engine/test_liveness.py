@@ -203,7 +203,7 @@ SCENARIOS: dict[str, tuple[Scenario, int, int]] = {
 
 
 @pytest.mark.parametrize("what", SCENARIOS)
-def test_a_change_is_over_within(what: str) -> None:
+def test_view_change_ends_within_the_documented_ticks(what: str) -> None:
     scenario, at_once, slowly = SCENARIOS[what]
     ticks, slow_ticks = scenario(0), scenario(SLOW)
     print(f"| {what} | {ticks} | {slow_ticks} |")
@@ -211,7 +211,7 @@ def test_a_change_is_over_within(what: str) -> None:
     assert slow_ticks <= slowly
 
 
-def test_a_dead_region_of_two_is_not_evicted_without_a_word() -> None:
+def test_dead_one_of_two_is_not_evicted_without_an_operator() -> None:
     town = Country("ax", 0)
     (old,) = town.kill("x")
     town.engines["a"].evict(old)

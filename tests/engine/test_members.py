@@ -100,7 +100,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-def test_what_no_member_may_send_is_refused_and_changes_nothing(bad):
+def test_frame_invalid_for_members_is_refused_without_effect(bad):
     group = Group("abc")
     group["b"].send(b"")
     group.pump()
@@ -121,7 +121,7 @@ ROLLED_BACK = {
 
 
 @pytest.mark.parametrize("proof", ROLLED_BACK.values(), ids=ROLLED_BACK.keys())
-def test_a_peer_that_remembers_more_of_us_than_our_journal_proves_a_rollback(proof):
+def test_peer_with_more_of_our_messages_proves_a_rollback(proof):
     group = Group("abc")
     group["a"].send(b"")
     group.pump()
@@ -135,7 +135,7 @@ def test_a_peer_that_remembers_more_of_us_than_our_journal_proves_a_rollback(pro
 
 
 @pytest.mark.parametrize("claim", ROLLED_BACK.values(), ids=ROLLED_BACK.keys())
-def test_who_did_not_start_from_a_journal_believes_nobody_who_says_so(claim):
+def test_member_without_a_journal_rejects_rollback_claims(claim):
     group = Group("abc")
     group["a"].send(b"")
     group.pump()
@@ -157,7 +157,7 @@ def test_a_digest_that_names_our_successor_ends_us():
     assert everything(group["a"]) == before
 
 
-def test_the_same_incarnation_goes_on_where_it_was():
+def test_same_incarnation_resumes_from_its_journal():
     group = Group("abc")
     sent = [group["a"].send(b"%d" % n) for n in range(3)]
     group["b"].send(b"")
@@ -174,7 +174,7 @@ def test_the_same_incarnation_goes_on_where_it_was():
     assert [d for d in notices["a"] if d.origin == a.me] == [dot("a", n) for n in (1, 2, 3, 4)]
 
 
-def test_what_was_stable_and_not_reported_is_reported_after_a_restart():
+def test_unreported_stability_is_reported_after_a_restart():
     group = Group("ab")
     for _ in range(4):
         group["a"].send(b"")
@@ -189,7 +189,7 @@ def test_what_was_stable_and_not_reported_is_reported_after_a_restart():
     assert group.settle()["a"] == [dot("a", n) for n in (2, 3, 4)]
 
 
-def test_a_new_incarnation_has_dots_of_its_own_and_keeps_its_causality():
+def test_new_incarnation_has_new_dots_and_keeps_its_causality():
     group = Group("ab")
     old = group["a"].send(b"old")
     a = group.restart("a", group["a"].state())
@@ -203,7 +203,7 @@ def test_a_new_incarnation_has_dots_of_its_own_and_keeps_its_causality():
     assert all(notices == [old.dot, new.dot] for notices in group.settle().values())
 
 
-def test_what_comes_from_an_ended_incarnation_is_ignored():
+def test_messages_of_an_ended_incarnation_are_ignored():
     group = Group("abc")
     b = group["b"]
     assert b.introduce(incarnation("a", 2))
@@ -217,7 +217,7 @@ def test_what_comes_from_an_ended_incarnation_is_ignored():
     assert not b.has_deliverable()
 
 
-def test_undelivered_messages_of_an_ended_incarnation_are_dropped_and_come_again_from_others():
+def test_undelivered_messages_of_the_ended_return_from_others():
     group = Group("abc")
     group["a"].send(b"1")
     group.arrive("a", "b", is_message)
@@ -234,7 +234,7 @@ def test_undelivered_messages_of_an_ended_incarnation_are_dropped_and_come_again
     assert group["a"].vector[incarnation("a")] == 1
 
 
-def test_what_only_the_ended_incarnation_had_is_gone_everywhere():
+def test_messages_only_the_ended_incarnation_had_are_lost():
     group = Group("abc")
     group["a"].send(b"1")
     group.arrive("a", "b", is_message)
@@ -260,7 +260,7 @@ def test_a_successor_is_heard_of_through_others():
     assert not group["c"].introduce(incarnation("a", 1))
 
 
-def test_rows_count_again_when_their_senders_have_turned_away_from_the_ended():
+def test_rows_count_again_once_their_senders_drop_the_ended():
     """c may still take the lost message from a's first life, so b may not call anything stable on c's old word."""
     group = Group("abc", durable=Durability.DECLARED)
     group["b"].send(b"x")
@@ -293,7 +293,7 @@ def test_rows_count_again_when_their_senders_have_turned_away_from_the_ended():
     assert all(group[name].vector[incarnation("a")] == 1 for name in "abc")
 
 
-def test_a_peer_that_has_lost_what_it_had_acknowledged_is_found_out():
+def test_peer_that_lost_acknowledged_messages_is_detected():
     group = Group("ab")
     group["a"].send(b"")
     group.settle()
@@ -310,7 +310,7 @@ def test_a_peer_that_has_lost_what_it_had_acknowledged_is_found_out():
     assert everything(a) == before
 
 
-def test_what_a_process_remembers_beyond_its_journal_is_taken_over_before_anything_is_told():
+def test_memory_beyond_the_journal_is_adopted_before_any_send():
     """The server beside a gateway lost its last second; the gateway itself did not."""
     group = Group("abc", durable=Durability.DECLARED)
     a = group["a"]
@@ -333,7 +333,7 @@ def test_what_a_process_remembers_beyond_its_journal_is_taken_over_before_anythi
     assert all(group[name].vector[a.me] == 1 for name in "abc")
 
 
-def test_memory_of_an_ended_life_is_not_taken_later():
+def test_memory_of_an_ended_incarnation_is_not_adopted_later():
     group = Group("ab")
     group.pump()
     successor = group.restart("a", group["a"].state())
@@ -344,7 +344,7 @@ def test_memory_of_an_ended_life_is_not_taken_later():
     assert successor.counters().stale == 1
 
 
-def test_very_many_lives_that_somebody_makes_up_are_met_in_one_go():
+def test_thousands_of_fake_incarnations_are_handled_at_once():
     """In a digest, and the newest in the name of another member: it counts; the others are only noted."""
     group = Group("abc")
     group.pump()

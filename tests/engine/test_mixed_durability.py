@@ -70,7 +70,7 @@ def exchange(*engines: Engine) -> None:
                 pass
 
 
-def test_a_message_that_left_before_its_past_was_durable_acknowledges_nothing() -> None:
+def test_message_sent_before_its_past_is_durable_is_no_ack() -> None:
     a, b, c = engines(a=Durability.IMMEDIATE, b=Durability.IMMEDIATE, c=Durability.DECLARED)
     exchange(a, b, c)
     a.send(b"x")
@@ -91,7 +91,7 @@ def test_a_message_that_left_before_its_past_was_durable_acknowledges_nothing() 
     assert len(a.poll_stable()) == len(b.poll_stable()) == len(c.poll_stable()) == 3
 
 
-def test_groups_whose_members_come_and_go_take_only_what_is_durable() -> None:
+def test_changing_group_refuses_non_durable_digests() -> None:
     founder, other = new_incarnation("a", 1, 0), new_incarnation("b", 1, 0)
     engine = GroupEngine.found(founder, [founder, other])
     engine.connected(other)

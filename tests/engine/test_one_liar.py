@@ -75,7 +75,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-def test_an_operation_that_its_own_past_refutes_is_refused(lie) -> None:
+def test_operation_contradicted_by_its_past_is_refused(lie) -> None:
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
     message = following(c, lie(a, b, c))
@@ -92,7 +92,7 @@ def test_an_operation_that_its_own_past_refutes_is_refused(lie) -> None:
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-def test_one_that_had_to_wait_has_no_effect_and_is_told_then(lie) -> None:
+def test_false_operation_that_waited_has_no_effect_and_is_blamed(lie) -> None:
     """What it waits for comes later; so it is judged when it is delivered, and its sender is named then."""
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
@@ -116,7 +116,7 @@ def test_one_that_had_to_wait_has_no_effect_and_is_told_then(lie) -> None:
 
 
 @pytest.mark.parametrize("how", How)
-def test_that_a_living_member_has_ended_has_no_effect(how: How) -> None:
+def test_false_end_of_a_live_member_has_no_effect(how: How) -> None:
     """It may have been decided, elsewhere: nobody is blamed."""
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
@@ -130,7 +130,7 @@ def test_that_a_living_member_has_ended_has_no_effect(how: How) -> None:
     assert_go_on_without(town, "c")
 
 
-def test_one_that_is_handed_on_blames_its_origin_and_not_who_hands_it_on() -> None:
+def test_forwarded_lie_blames_its_origin_not_the_forwarder() -> None:
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
     a.receive(b.me, following(c, Sweep(((b.me, Cut(10**9, How.EVICTED)),))))
@@ -140,7 +140,7 @@ def test_one_that_is_handed_on_blames_its_origin_and_not_who_hands_it_on() -> No
     assert not a.blames.take_late()  # the link that it came over is an honest one's
 
 
-def test_what_a_member_sent_before_is_in_the_past_of_what_it_sends() -> None:
+def test_earlier_messages_are_always_in_the_past_of_later_ones() -> None:
     """A message whose context denies that must not become stable before those."""
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
@@ -283,7 +283,7 @@ def test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(lie) -> None:
 
 
 @pytest.mark.parametrize("lie", FALSE_FRAMES.values(), ids=FALSE_FRAMES.keys())
-def test_one_that_was_evicted_passes_no_lie_on(lie) -> None:
+def test_evicted_member_forwards_no_lie(lie) -> None:
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
     false = lie(a, b, c)
@@ -298,7 +298,7 @@ def test_one_that_was_evicted_passes_no_lie_on(lie) -> None:
     assert a.me not in b.blamed
 
 
-def test_only_what_holds_anywhere_is_refused_of_whoever_hands_it_on() -> None:
+def test_forwarder_is_blamed_only_for_universally_false_frames() -> None:
     """b cannot know what a has let in; it has taken the record in good faith."""
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
@@ -315,7 +315,7 @@ def test_only_what_holds_anywhere_is_refused_of_whoever_hands_it_on() -> None:
 
 
 @pytest.mark.parametrize("number", [2_000, 2**40])
-def test_a_ballot_that_is_far_ahead_of_all_others_counts_for_nothing(number: int) -> None:
+def test_ballot_far_ahead_of_all_others_is_ignored(number: int) -> None:
     town = talking("abcd")
     a, c = town.engines["a"], town.engines["c"]
     far = proposing(c, Proposal(Ballot(number, c.me)))
@@ -326,7 +326,7 @@ def test_a_ballot_that_is_far_ahead_of_all_others_counts_for_nothing(number: int
     assert a.view.epoch == 1
 
 
-def test_ballots_that_others_have_taken_up_count() -> None:
+def test_ballot_adopted_by_others_counts() -> None:
     """One step after the other it gets as far as it likes, and so do others: who comes later goes along."""
     town = talking("abcd")
     a, b, c = (town.engines[name] for name in "abc")
@@ -368,7 +368,7 @@ CHANGES: dict[str, Callable[[Engine, Engine], ViewChange]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_what_its_terms_do_not_ask_for_nobody_accepts(change) -> None:
+def test_proposal_beyond_its_terms_is_not_accepted(change) -> None:
     town = talking("abcd")
     a, b, c, d = (town.engines[name] for name in "abcd")
     terms = Proposal(Ballot(1, c.me), (b.me,), change=change(a, b))
@@ -380,7 +380,7 @@ def test_what_its_terms_do_not_ask_for_nobody_accepts(change) -> None:
     assert_go_on_without(town, "c")
 
 
-def test_an_accepted_change_below_what_members_report_is_not_taken_over() -> None:
+def test_accepted_change_below_the_reports_is_not_adopted() -> None:
     town = talking("abcd")
     a, b, c = (town.engines[name] for name in "abc")
     town.take_down("b")
@@ -395,7 +395,7 @@ def test_an_accepted_change_below_what_members_report_is_not_taken_over() -> Non
     town.assert_one_group("a", "c", "d")
 
 
-def test_nobody_is_forced_to_anything_that_it_has_not_promised() -> None:
+def test_forced_change_needs_the_promise_of_all_who_stay() -> None:
     """By force the vote of one is enough, but all who go on have promised it, also who has no vote."""
     town = talking("abc")
     d = town.join("d", "a")
@@ -408,7 +408,7 @@ def test_nobody_is_forced_to_anything_that_it_has_not_promised() -> None:
     assert d.view.epoch == 0
 
 
-def test_no_decision_raises_the_level_above_what_a_member_reads() -> None:
+def test_decision_above_the_readable_level_is_ignored() -> None:
     town = talking()
     a, c = town.engines["a"], town.engines["c"]
     decided = Decided(0, a.view.name, ViewChange(level=9))
@@ -418,7 +418,7 @@ def test_no_decision_raises_the_level_above_what_a_member_reads() -> None:
     assert_go_on_without(town, "c")
 
 
-def test_a_cut_that_nobody_can_fill_ends_with_the_liar() -> None:
+def test_cut_that_no_member_can_fill_ends_with_the_liar() -> None:
     town = talking("abcd")
     a, b, c = (town.engines[name] for name in "abc")
     town.take_down("b")
@@ -443,7 +443,7 @@ def test_a_cut_that_nobody_can_fill_ends_with_the_liar() -> None:
     assert {x: cut.counter for x, cut in a.tombs.items()} == {b.me: 1, c.me: 1}
 
 
-def test_members_that_are_made_up_leave_nothing_behind() -> None:
+def test_fake_members_leave_no_trace() -> None:
     """A victim has let somebody in, it says, whom nobody else can know. What is left of that goes with the liar."""
     town = talking("abcd")
     a, b, c = (town.engines[name] for name in "abc")
@@ -475,7 +475,7 @@ def test_members_that_are_made_up_leave_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("number", [5, 900, 2**60])
-def test_who_has_answered_is_not_believed_of_a_question_that_was_never_asked(number: int) -> None:
+def test_answers_to_a_question_never_asked_do_not_count(number: int) -> None:
     town = talking("abcd")
     a, b, c, d = (town.engines[name] for name in "abcd")
     town.take_down("b")
@@ -495,7 +495,7 @@ def test_who_has_answered_is_not_believed_of_a_question_that_was_never_asked(num
     town.assert_one_group("a")
 
 
-def test_who_answers_and_never_votes_is_put_out_by_force() -> None:
+def test_member_that_never_votes_is_evicted_by_force() -> None:
     town = talking("abc")
     a, b, c = (town.engines[name] for name in "abc")
     town.take_down("b")
@@ -537,7 +537,7 @@ def test_records_and_questions_of_made_up_members_are_few() -> None:
     assert_go_on_without(town, "c")
 
 
-def test_one_whose_join_cannot_be_delivered_here_yet_is_answered() -> None:
+def test_joiner_with_an_undelivered_join_is_answered() -> None:
     """What lets it in may come after messages of a victim, and wait for the decision that it asks for."""
     town = talking()
     a, b = town.engines["a"], town.engines["b"]
@@ -546,7 +546,7 @@ def test_one_whose_join_cannot_be_delivered_here_yet_is_answered() -> None:
     assert a.views_told().asks == (Asked(asker, 1, frozenset({a.me})),)
 
 
-def test_of_a_sweep_that_comes_early_one_word_of_each_sender_is_kept() -> None:
+def test_early_sweep_keeps_one_claim_of_each_sender() -> None:
     """As often as it has delivered more of a victim it may say so, with a number that is its past's."""
     town = talking("abcd")
     a, c, d = (town.engines[name] for name in "acd")
@@ -567,7 +567,7 @@ def test_of_a_sweep_that_comes_early_one_word_of_each_sender_is_kept() -> None:
 # Digests, and what is said of this member
 
 
-def test_only_who_may_know_can_end_a_member() -> None:
+def test_only_a_member_that_may_know_can_end_another() -> None:
     town = talking()
     a, c = town.engines["a"], town.engines["c"]
     stranger = new_incarnation("s", 7, 0)
@@ -580,7 +580,7 @@ def test_only_who_may_know_can_end_a_member() -> None:
     assert a.standing is Standing.EVICTED
 
 
-def test_whom_a_majority_has_evicted_ends_nobody() -> None:
+def test_evicted_liar_cannot_end_a_member() -> None:
     town = talking()
     a, c = town.engines["a"], town.engines["c"]
     town.take_down("c")
@@ -603,7 +603,7 @@ def claims(me: str, sender: str) -> list[Message | Digest]:
 
 
 @pytest.mark.parametrize("which", range(3))
-def test_only_who_started_from_a_journal_believes_that_it_has_said_more(which: int) -> None:
+def test_only_a_restarted_member_accepts_rollback_proofs(which: int) -> None:
     town = talking()
     town.join("d", "a")
     town.run()
@@ -617,7 +617,7 @@ def test_only_who_started_from_a_journal_believes_that_it_has_said_more(which: i
         again.receive(sender, claims(again.me, sender)[which])
 
 
-def test_a_digest_has_no_more_names_than_there_can_be() -> None:
+def test_digest_with_too_many_names_is_refused() -> None:
     town = talking()
     a, c = town.engines["a"], town.engines["c"]
     made_up = {new_incarnation("x", n, 0): n for n in range(2_000)}
@@ -635,7 +635,7 @@ def test_a_digest_has_no_more_names_than_there_can_be() -> None:
     assert a.state().vector == here
 
 
-def test_a_digest_may_name_many_whose_joins_are_on_their_way() -> None:
+def test_digest_may_name_many_pending_joiners() -> None:
     town = talking()
     a, c = town.engines["a"], town.engines["c"]
     joined = {f"{new_incarnation('j', n, 0)}+{c.me}+{n + 2}": 0 for n in range(3_000)}
@@ -653,7 +653,7 @@ def test_a_context_names_each_member_once_at_most() -> None:
 # A joiner
 
 
-def test_a_joiner_that_asks_again_is_looked_at_again() -> None:
+def test_repeated_join_request_is_checked_again() -> None:
     """It comes with another copy the second time: one that has more than its contact has delivered."""
     town = talking()
     contact = town.engines["a"]
@@ -670,7 +670,7 @@ def test_a_joiner_that_asks_again_is_looked_at_again() -> None:
     [("",), ("+",), ("x",), ("x.y",), ("c." + "1" * 99,), [f"x.{n:x}" for n in range(1_001)]],
     ids=["nothing", "plus", "name", "digits", "long", "many"],
 )
-def test_a_joiner_makes_its_contact_say_nothing_that_others_refuse(replaces) -> None:
+def test_join_request_that_others_would_refuse_is_refused(replaces) -> None:
     town = talking()
     a = town.engines["a"]
     before = a.state()
@@ -679,7 +679,7 @@ def test_a_joiner_makes_its_contact_say_nothing_that_others_refuse(replaces) -> 
     assert a.state() == before
 
 
-def test_one_base_that_two_contacts_let_in_is_two_members_everywhere() -> None:
+def test_joiner_admitted_by_two_contacts_is_two_members() -> None:
     """Neither contact knows of the other's join: a joiner that is not honest has asked both."""
     town = talking()
     for contact in "ab":
@@ -699,7 +699,7 @@ def test_one_base_that_two_contacts_let_in_is_two_members_everywhere() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(60))
-def test_whatever_a_member_says_the_others_go_on_and_agree(seed: int) -> None:
+def test_others_agree_whatever_one_member_sends(seed: int) -> None:
     """Any well-formed change of any frame of one member, in its own name, and to all alike."""
     street = Street(seed)
     for _ in range(200):
@@ -709,7 +709,7 @@ def test_whatever_a_member_says_the_others_go_on_and_agree(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(40))
-def test_one_that_says_different_things_to_each_stops_nobody(seed: int) -> None:
+def test_two_faced_member_stops_no_other_member(seed: int) -> None:
     """Then the others may differ, and have to evict each other; but nothing else than a refusal is raised."""
     street = Street(seed, two_faced=True)
     for _ in range(200):
@@ -727,7 +727,7 @@ def test_the_liar_of_the_tests_is_caught_often() -> None:
 
 
 @pytest.mark.parametrize("far", [0, 3, causal_past.FAR])
-def test_a_liar_who_says_to_have_what_is_still_to_come_breaks_no_order(monkeypatch, far) -> None:
+def test_digest_about_future_messages_breaks_no_order(monkeypatch, far) -> None:
     """It has everything of b, it says, and nothing more of a, which b's messages come after; wherever the bits end."""
     monkeypatch.setattr(causal_past, "FAR", far)
     monkeypatch.setattr(causal_past, "SLACK", 1)
@@ -745,7 +745,7 @@ def test_a_liar_who_says_to_have_what_is_still_to_come_breaks_no_order(monkeypat
     assert (a.stable[a.me], a.stable[b.me]) == (4, 4)  # b's fifth comes after a's fifth
 
 
-def test_one_that_tells_of_another_change_stops_nobody() -> None:
+def test_false_report_of_a_fork_stops_no_member() -> None:
     """It would be a sign that a voter has voted twice, if it were true."""
     town = divided("abc", "")
     a, b, c = (town.engines[name] for name in "abc")
@@ -759,8 +759,8 @@ def test_one_that_tells_of_another_change_stops_nobody() -> None:
 
 
 NEEDED = {
-    "StopsAtOneWord": test_one_that_tells_of_another_change_stops_nobody,
-    "TrustsCuts": lambda: test_an_operation_that_its_own_past_refutes_is_refused(
+    "StopsAtOneWord": test_false_report_of_a_fork_stops_no_member,
+    "TrustsCuts": lambda: test_operation_contradicted_by_its_past_is_refused(
         LIES["a sweep beyond what there is"]
     ),
     "TrustsFrames": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
@@ -769,22 +769,20 @@ NEEDED = {
     "TrustsRecords": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
         FALSE_FRAMES["a member that its receiver has not let in"]
     ),
-    "TakesAnyBallot": lambda: test_a_ballot_that_is_far_ahead_of_all_others_counts_for_nothing(
-        2**40
-    ),
-    "AcceptsAnything": lambda: test_what_its_terms_do_not_ask_for_nobody_accepts(
+    "TakesAnyBallot": lambda: test_ballot_far_ahead_of_all_others_is_ignored(2**40),
+    "AcceptsAnything": lambda: test_proposal_beyond_its_terms_is_not_accepted(
         CHANGES["a cut below what is delivered"]
     ),
-    "TakesOverAnything": test_an_accepted_change_below_what_members_report_is_not_taken_over,
-    "ForcedUnasked": test_nobody_is_forced_to_anything_that_it_has_not_promised,
-    "TakesAnyLevel": test_no_decision_raises_the_level_above_what_a_member_reads,
-    "KeepsUnborn": test_members_that_are_made_up_leave_nothing_behind,
+    "TakesOverAnything": test_accepted_change_below_the_reports_is_not_adopted,
+    "ForcedUnasked": test_forced_change_needs_the_promise_of_all_who_stay,
+    "TakesAnyLevel": test_decision_above_the_readable_level_is_ignored,
+    "KeepsUnborn": test_fake_members_leave_no_trace,
 }
 """A check of the engine, and a lie that is believed without it."""
 
 
 @pytest.mark.parametrize("mutant", NEEDED)
-def test_without_its_check_a_lie_is_believed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lie_is_believed_without_its_check(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.engine.town.GroupEngine", MUTANTS[mutant])
     with pytest.raises((AssertionError, pytest.fail.Exception, RemoteProtocolError)):
         NEEDED[mutant]()

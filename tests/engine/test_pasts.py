@@ -18,7 +18,7 @@ ALL = Faults.named(("loss", "duplicate", "reorder", "partition", "restart"))
 
 
 @pytest.mark.parametrize(("far", "segment"), [(0, 16), (1, 2), (3, 1), (8, 3)])
-def test_the_oracle_agrees_wherever_the_bits_end(monkeypatch, far, segment):
+def test_pasts_match_the_oracle_for_every_bit_limit(monkeypatch, far, segment):
     """In short runs the bits never reach far; so let them end early."""
     monkeypatch.setattr(causal_past, "FAR", far)
     monkeypatch.setattr(causal_past, "SEGMENT", segment)
@@ -30,7 +30,7 @@ def test_the_oracle_agrees_wherever_the_bits_end(monkeypatch, far, segment):
 @pytest.mark.parametrize(
     ("far", "segment"), [(0, 16), (3, 1), (causal_past.FAR, causal_past.SEGMENT)]
 )
-def test_only_what_comes_after_all_that_is_here_is_said_to(monkeypatch, far, segment):
+def test_only_a_message_after_all_delivered_is_marked_so(monkeypatch, far, segment):
     monkeypatch.setattr(causal_past, "FAR", far)
     monkeypatch.setattr(causal_past, "SEGMENT", segment)
     said = Counter()
@@ -83,7 +83,7 @@ def test_two_halves_that_were_cut_off_from_each_other(size):
     group.settle()
 
 
-def test_a_past_that_nobody_looks_into_stays_small():
+def test_unused_causal_past_stays_small():
     group = Group("abcdefgh")
     for _ in range(50):
         for name in "abcdefgh":

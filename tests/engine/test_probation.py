@@ -49,7 +49,7 @@ def talked() -> Town:
     return town
 
 
-def test_sends_nothing_new_before_all_others_have_answered() -> None:
+def test_member_on_probation_sends_nothing_before_all_answer() -> None:
     town = talked()
     b = start_again(town, "b", town.engines["b"].state())
     tag = b.send(b"two")
@@ -63,7 +63,7 @@ def test_sends_nothing_new_before_all_others_have_answered() -> None:
     assert {message.dot for message in messages_of(b)} == {tag.dot}
 
 
-def test_goes_on_without_those_who_are_away() -> None:
+def test_member_on_probation_continues_without_absent_ones() -> None:
     town = talked()
     town.take_down("c")
     b = start_again(town, "b", town.engines["b"].state())
@@ -78,14 +78,14 @@ def test_goes_on_without_those_who_are_away() -> None:
     assert town.log["a"] == [b"one", b"two"]
 
 
-def test_who_is_alone_waits_for_nobody() -> None:
+def test_single_member_has_no_probation() -> None:
     alone = GroupEngine.found("a.1", [])
     again = GroupEngine("a.1", alone.state())
     again.send(b"one")
     assert not again.is_on_probation and len(messages_of(again)) == 1
 
 
-def test_who_is_left_over_changes_the_group_without_any_link() -> None:
+def test_last_member_changes_its_group_without_links() -> None:
     town = talked()
     for gone in "ac":
         town.take_down(gone)
@@ -98,7 +98,7 @@ def test_who_is_left_over_changes_the_group_without_any_link() -> None:
     assert town.join("d", "b").members.keys() == {b.me, town.id("d")}
 
 
-def test_who_was_let_in_before_is_answered_at_once() -> None:
+def test_join_admitted_before_the_restart_is_answered_at_once() -> None:
     town = talked()
     base = town.fresh_base("d")
     first = town.engines["b"].admit(base)
@@ -106,7 +106,7 @@ def test_who_was_let_in_before_is_answered_at_once() -> None:
     assert b.is_on_probation and b.admit(base).incarnation == first.incarnation
 
 
-def test_votes_for_nothing_before_all_others_have_answered() -> None:
+def test_member_on_probation_does_not_vote_before_all_answer() -> None:
     """a asks b to promise; what c knows of b comes a little later."""
     town = talked()
     b = start_again(town, "b", town.engines["b"].state())
@@ -119,7 +119,7 @@ def test_votes_for_nothing_before_all_others_have_answered() -> None:
     assert b.view.epoch == 1, "it does not wait for ever"
 
 
-def test_lets_nobody_in_before_that() -> None:
+def test_member_on_probation_admits_no_joiner() -> None:
     town = talked()
     b = start_again(town, "b", town.engines["b"].state())
     with pytest.raises(NotReadyError, match="asks the others"):
@@ -128,7 +128,7 @@ def test_lets_nobody_in_before_that() -> None:
     assert b.admit(town.fresh_base("d"))
 
 
-def test_who_lost_a_vote_is_told_before_it_votes_again() -> None:
+def test_member_that_lost_a_vote_is_told_before_it_votes() -> None:
     town = talked()
     before = town.engines["b"].state()
     town.passes = lambda sender, receiver, content: (
@@ -149,7 +149,7 @@ def test_who_lost_a_vote_is_told_before_it_votes_again() -> None:
     assert b.standing is Standing.EVICTED and b._consensus.own == before.record
 
 
-def test_who_lost_what_it_had_acknowledged_is_told_so() -> None:
+def test_member_that_lost_acknowledged_messages_is_told() -> None:
     """Its own messages and its record are all there; what it lacks is stable everywhere, and kept by nobody."""
     town = talked()
     before = town.engines["b"].state()
@@ -162,7 +162,7 @@ def test_who_lost_what_it_had_acknowledged_is_told_so() -> None:
     assert b.standing is Standing.EVICTED
 
 
-def test_who_lost_a_message_that_still_waits_elsewhere_is_told_so() -> None:
+def test_member_that_lost_a_message_waiting_elsewhere_is_told() -> None:
     town = talked()
     before = town.engines["b"].state()
     town.passes = lambda sender, receiver, content: (
@@ -178,7 +178,7 @@ def test_who_lost_a_message_that_still_waits_elsewhere_is_told_so() -> None:
         town.run()
 
 
-def test_who_was_set_back_says_nothing_more() -> None:
+def test_rolled_back_member_sends_nothing_more() -> None:
     town = talked()
     before = town.engines["b"].state()
     town.send("b", b"two")
@@ -197,7 +197,7 @@ def test_who_was_set_back_says_nothing_more() -> None:
     assert successor.view.epoch and town.log["b"] == [b"one", b"two"]
 
 
-def test_only_who_has_started_from_a_disk_believes_that_it_lacks_something() -> None:
+def test_only_a_member_started_from_disk_accepts_loss_reports() -> None:
     town = talked()
     a, c = town.engines["a"], town.engines["c"]
     told = Digest(DigestKind.TOLD, {c.me: 5})

@@ -34,7 +34,7 @@ def _reissue(town: Town, name: str, parked: Parked, limit: int | None = None) ->
     return parked
 
 
-def test_what_the_group_lacks_comes_again_in_order_and_once() -> None:
+def test_missing_messages_are_resent_once_in_order() -> None:
     town = Town("abc")
     town.send("c", b"1")
     town.run()
@@ -49,7 +49,7 @@ def test_what_the_group_lacks_comes_again_in_order_and_once() -> None:
     assert not town.engines["a"].tombs
 
 
-def test_nothing_comes_again_before_it_is_decided_what_the_group_has() -> None:
+def test_resend_waits_until_the_cut_is_decided() -> None:
     town = Town("abc")
     town.cut("c", "b")
     town.send("c", b"a has this")
@@ -71,7 +71,7 @@ def test_nothing_comes_again_before_it_is_decided_what_the_group_has() -> None:
     assert town.log["c"] == [b"a has this"]
 
 
-def test_a_crash_in_the_middle_sends_nothing_twice() -> None:
+def test_crash_during_the_resend_repeats_nothing() -> None:
     town = Town("abc")
     old = _evict_with_unsent(town, "c", b"1", b"2", b"3")
     parked = Parked.of(old.state(), old.me)
@@ -89,7 +89,7 @@ def test_a_crash_in_the_middle_sends_nothing_twice() -> None:
     assert town.log["a"] == [b"1", b"2", b"3"]
 
 
-def test_a_successor_that_ends_early_is_followed_by_one_that_compares_all_again() -> None:
+def test_second_successor_compares_everything_again() -> None:
     town = Town("abcd")
     old = _evict_with_unsent(town, "d", b"1", b"2")
     parked = Parked.of(old.state(), old.me)
@@ -118,7 +118,7 @@ def test_a_successor_that_ends_early_is_followed_by_one_that_compares_all_again(
     assert parked.may_be_dropped(town.engines["d"])
 
 
-def test_a_restored_copy_that_comes_after_all_was_settled_sends_nothing_again() -> None:
+def test_backup_restored_after_settling_resends_nothing() -> None:
     town = Town("abc")
     old = _evict_with_unsent(town, "c", b"1", b"2")
     parked = Parked.of(old.state(), old.me)
@@ -136,9 +136,7 @@ def test_a_restored_copy_that_comes_after_all_was_settled_sends_nothing_again() 
     town.assert_one_group("a", "b", "c")
 
 
-def test_what_a_stranger_to_the_group_took_along_may_be_dropped_although_its_contact_never_settles() -> (
-    None
-):
+def test_stranger_drops_its_copy_if_its_contact_never_settles() -> None:
     town = Town("abc")
     town.cut("c", "ab")
     town.engines["a"].evict(town.id("c"))
@@ -163,7 +161,7 @@ def test_what_a_stranger_to_the_group_took_along_may_be_dropped_although_its_con
     town.assert_one_group("a", "b", "d")
 
 
-def test_a_leaver_that_never_learned_that_it_was_a_member_sends_nothing_again() -> None:
+def test_leaver_unaware_of_its_membership_resends_nothing() -> None:
     town = Town("abc")
     leaver = town.join("d", "a")
     town.send("d", b"1")

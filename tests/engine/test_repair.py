@@ -25,7 +25,7 @@ def test_a_lost_message_is_repaired_by_its_origin():
     assert group["a"].counters().repairs >= 1
 
 
-def test_a_lost_message_is_repaired_by_others_when_its_origin_cannot():
+def test_lost_message_is_repaired_by_others_if_origin_is_away():
     group = Group("abc")
     group["a"].send(b"only b gets it")
     group.arrive("a", "b", is_message)
@@ -39,7 +39,7 @@ def test_a_lost_message_is_repaired_by_others_when_its_origin_cannot():
     assert [d.payload for d in take(group["c"])] == [b"only b gets it"]
 
 
-def test_two_members_without_a_link_reach_each_other_through_a_third():
+def test_unlinked_members_reach_each_other_through_a_third():
     """Stability waits for the link, as digests come from their sender only; deliveries do not."""
     group = Group("abc")
     group.cut("a", "b")
@@ -55,7 +55,7 @@ def test_two_members_without_a_link_reach_each_other_through_a_third():
     group.settle()
 
 
-def test_what_a_fresh_link_has_never_carried_is_repaired_at_once():
+def test_new_link_repairs_missing_messages_at_once():
     """No tick passes: the vectors that both tell when a link comes up are enough."""
     group = Group("ab")
     group.pump()
@@ -69,7 +69,7 @@ def test_what_a_fresh_link_has_never_carried_is_repaired_at_once():
     assert group["a"].counters().repairs == 5
 
 
-def test_what_is_only_in_flight_is_not_sent_again():
+def test_message_in_flight_is_not_resent():
     group = Group("abc")
     group.pump()
     for _ in range(30):
@@ -84,7 +84,7 @@ def test_what_is_only_in_flight_is_not_sent_again():
     assert sum(group[name].counters().asks for name in "abc") == 0
 
 
-def test_a_message_is_taken_for_lost_after_some_ticks_and_sent_again_with_back_off():
+def test_lost_message_is_resent_after_some_ticks_with_backoff():
     group = Group("ab")
     group.pump()
     group["a"].send(b"")
@@ -100,7 +100,7 @@ def test_a_message_is_taken_for_lost_after_some_ticks_and_sent_again_with_back_o
     assert 3 <= len(sent) <= 8
 
 
-def test_the_time_to_wait_adapts_to_how_long_acknowledgements_take():
+def test_repair_timeout_adapts_to_the_round_trip_time():
     """Five ticks there and back are no loss, once that is known."""
     group = Group("ab")
     group.pump()
@@ -145,7 +145,7 @@ def test_only_the_missing_ones_are_repaired_and_in_causal_order():
 
 
 @pytest.mark.parametrize("size", [0, BATCH_BYTES // 10 + 1])
-def test_a_large_backlog_goes_out_in_batches_as_acknowledgements_come(size):
+def test_large_backlog_goes_out_in_acknowledged_batches(size):
     group = Group("ab")
     group.pump()
     group.cut("a", "b")
@@ -188,7 +188,7 @@ def c_is_back(senders, missed):
 
 
 @pytest.mark.parametrize("b_goes_away", [False, True])
-def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
+def test_repair_is_left_to_an_origin_that_is_sending(b_goes_away):
     """Who comes back after long gets it from all who have it, but each of them sends its own."""
     missed = 2000
     group = c_is_back("ab", missed)
@@ -223,7 +223,7 @@ def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
         assert of_b == 0
 
 
-def test_what_trickles_in_from_its_origin_is_brought_by_others():
+def test_slow_origin_is_helped_by_other_members():
     """A link of one message a tick does not count as getting it, while somebody else has a fast one."""
     missed = 4000
     group = c_is_back("b", missed)
@@ -241,7 +241,7 @@ def test_what_trickles_in_from_its_origin_is_brought_by_others():
             take(group[name])
 
 
-def test_a_packet_lost_from_the_middle_of_a_backlog_is_repaired_again():
+def test_packet_lost_inside_a_backlog_is_repaired():
     group = Group("ab")
     group.pump()
     group.cut("a", "b")
@@ -259,7 +259,7 @@ def test_a_packet_lost_from_the_middle_of_a_backlog_is_repaired_again():
     assert group["b"].counters().duplicates <= 13
 
 
-def test_a_message_that_was_delivered_here_repairs_though_its_origin_has_ended():
+def test_delivered_message_is_repaired_after_its_origin_ended():
     group = Group("abc")
     group["a"].send(b"last words")
     group.arrive("a", "b", is_message)

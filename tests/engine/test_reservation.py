@@ -10,7 +10,7 @@ from tests.engine.group import Group
 from tests.engine.town import Town
 
 
-def test_what_arrives_meanwhile_waits_and_is_no_part_of_its_past() -> None:
+def test_arrivals_wait_and_stay_out_of_a_reserved_dots_past() -> None:
     group = Group("ab")
     dot = group["a"].reserve()
     group["b"].send(b"concurrent")
@@ -22,7 +22,7 @@ def test_what_arrives_meanwhile_waits_and_is_no_part_of_its_past() -> None:
     assert delivery is not None and delivery.payload == b"concurrent"
 
 
-def test_digests_go_out_meanwhile() -> None:
+def test_digests_are_sent_while_a_dot_is_reserved() -> None:
     group = Group("ab")
     group["a"].reserve()
     group["b"].send(b"")
@@ -33,14 +33,14 @@ def test_digests_go_out_meanwhile() -> None:
     assert sent[0].kind is DigestKind.NEWS
 
 
-def test_given_back_it_is_the_next_message_that_is_sent() -> None:
+def test_returned_dot_is_used_by_the_next_message() -> None:
     engine = Group("ab")["a"]
     dot = engine.reserve()
     engine.give_back()
     assert engine.send(b"").dot == dot
 
 
-def test_what_was_not_reserved_is_not_used() -> None:
+def test_use_without_a_reservation_is_refused() -> None:
     engine = Group("ab")["a"]
     with pytest.raises(LocalProtocolError):
         engine.use(b"")
@@ -49,7 +49,7 @@ def test_what_was_not_reserved_is_not_used() -> None:
         engine.reserve()
 
 
-def test_a_context_of_other_messages_is_refused_and_another_order_is_kept() -> None:
+def test_reserve_checks_the_context_and_keeps_its_order() -> None:
     town = Town("abc")
     town.cut("b", "c")
     town.send("b", b"1")
@@ -65,7 +65,7 @@ def test_a_context_of_other_messages_is_refused_and_another_order_is_kept() -> N
     assert again.use(b"").context == others[::-1]
 
 
-def test_members_change_behind_it() -> None:
+def test_membership_changes_wait_for_a_reserved_dot() -> None:
     town = Town("abc")
     engine = town.engines["a"]
     engine.reserve()
@@ -83,7 +83,7 @@ def test_members_change_behind_it() -> None:
     assert town.log["b"] == [b"first"]
 
 
-def test_a_sweep_waits_for_it() -> None:
+def test_sweep_waits_for_a_reserved_dot() -> None:
     town = Town("abc")
     town.engines["c"].leave()
     town.engines["a"].reserve()
@@ -98,7 +98,7 @@ def test_a_sweep_waits_for_it() -> None:
     town.assert_one_group("a", "b")
 
 
-def test_an_incarnation_that_has_ended_meanwhile_does_not_use_it() -> None:
+def test_ended_incarnation_does_not_use_its_reserved_dot() -> None:
     town = Town("abc")
     engine = town.engines["c"]
     dot = engine.reserve()

@@ -21,7 +21,7 @@ from .group import (
 )
 
 
-def test_stable_once_everybody_has_acknowledged_and_not_before():
+def test_message_is_stable_only_after_all_acknowledge():
     group = Group("abc")
     tag = group["a"].send(b"")
     group.pump("a", "b")
@@ -40,7 +40,7 @@ def test_stable_once_everybody_has_acknowledged_and_not_before():
     assert group["a"].stable == {incarnation("a"): 1}
 
 
-def test_who_lacks_a_later_message_only_does_not_hold_back_this_one():
+def test_member_lacking_a_later_message_does_not_hold_this_one():
     group = Group("abc")
     first = group["a"].send(b"1")
     group.pump("a", "b")
@@ -53,7 +53,7 @@ def test_who_lacks_a_later_message_only_does_not_hold_back_this_one():
         assert missing(group["a"], later.dot) == [incarnation("b"), incarnation("c")]
 
 
-def test_a_digest_counts_only_when_what_its_sender_had_sent_before_is_delivered_here():
+def test_digest_counts_once_its_senders_messages_are_delivered():
     """Late adoption. a sends 2 before it delivers b's message, its digest overtakes 2 on the way to c."""
     group = Group("abc")
     group["b"].send(b"b1")
@@ -100,7 +100,7 @@ def test_an_older_digest_changes_nothing():
     assert stable(b) == [dot("b", 1)]
 
 
-def test_what_others_have_acknowledged_is_not_stable_before_it_is_delivered_here():
+def test_undelivered_message_is_not_stable_despite_acks():
     """One's own row is the delivered vector, never a stored one."""
     group = Group("abc")
     c = group["c"]
@@ -113,7 +113,7 @@ def test_what_others_have_acknowledged_is_not_stable_before_it_is_delivered_here
     assert stable(c) == [dot("a", 1)]
 
 
-def test_a_digest_that_does_not_name_a_member_says_nothing_about_it():
+def test_digest_that_omits_a_member_says_nothing_about_it():
     group = Group("abc", linked=False)
     a = group["a"]
     for name in "bc":
@@ -161,7 +161,7 @@ def test_notices_come_in_causal_order_and_in_slices():
     assert [tag.dot for s in slices for tag in s] == [tag.dot for tag in sent]
 
 
-def test_when_all_is_stable_there_is_silence():
+def test_stable_group_sends_nothing():
     group = Group("abc")
     for name in "abc":
         group[name].send(b"")
@@ -174,7 +174,7 @@ def test_when_all_is_stable_there_is_silence():
         assert not any(group.flights.values())
 
 
-def test_a_tick_without_news_sends_nothing_and_one_with_news_tells_everybody_once():
+def test_tick_sends_one_digest_if_there_is_news_else_nothing():
     group = Group("abc")
     group.pump()
     group.tick()
@@ -191,7 +191,7 @@ def test_a_tick_without_news_sends_nothing_and_one_with_news_tells_everybody_onc
     assert group["a"].take_outbox() == []
 
 
-def test_one_lost_last_digest_is_asked_for():
+def test_lost_last_digest_is_requested():
     group = Group("ab")
     group["a"].send(b"")
     group.pump()
@@ -221,7 +221,7 @@ def test_an_ask_is_always_answered_and_a_reply_never_is():
     assert group.drop("a", "b") == []
 
 
-def test_nobody_is_asked_over_a_link_that_is_down():
+def test_no_digest_request_goes_over_a_link_that_is_down():
     group = Group("ab")
     group["a"].send(b"")
     group.pump()
@@ -231,7 +231,7 @@ def test_nobody_is_asked_over_a_link_that_is_down():
     assert all(effect.to is None for effect in group["a"].take_outbox())
 
 
-def test_digests_tell_what_was_declared_durable_and_no_more():
+def test_digests_cover_only_declared_durable_messages():
     group = Group("ab", durable=Durability.DECLARED)
     group["a"].send(b"1")
     group.pump()
@@ -247,7 +247,7 @@ def test_digests_tell_what_was_declared_durable_and_no_more():
     assert stable(group["a"]) == [dot("a", 1)]
 
 
-def test_what_is_not_durable_here_is_not_stable_here():
+def test_message_not_durable_locally_is_not_stable_locally():
     """So that what a journal loses is always still stored, here and elsewhere."""
     group = Group("ab", durable=Durability.DECLARED)
     group["a"].send(b"1")
@@ -261,7 +261,7 @@ def test_what_is_not_durable_here_is_not_stable_here():
     assert stable(group["a"]) == [dot("a", 1)]
 
 
-def test_durability_can_only_be_declared_of_what_has_been():
+def test_durability_beyond_the_delivered_vector_is_refused():
     group = Group("ab", durable=Durability.DECLARED)
     a = group["a"]
     a.send(b"1")

@@ -23,7 +23,7 @@ def add(store: Store, origin: str, counter: int) -> None:
 
 
 @pytest.mark.parametrize("first", [1, 1000])
-def test_what_is_forgotten_is_given_back_and_the_rest_is_found(first: int) -> None:
+def test_store_frees_forgotten_messages_and_finds_the_rest(first: int) -> None:
     store = Store()
     end = first + 3 * TRIM
     for counter in range(first, end):
@@ -47,7 +47,7 @@ def test_what_is_forgotten_is_given_back_and_the_rest_is_found(first: int) -> No
     assert store.get("a", end - 1) is store.get("a", end + 1) is None
 
 
-def test_the_order_of_delivery_is_forgotten_at_the_pace_of_the_reports() -> None:
+def test_delivery_order_is_trimmed_as_stability_is_reported() -> None:
     store = Store()
     for counter in range(1, 1001):
         for origin in "ab":

@@ -23,7 +23,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return 50
 
 
-def test_many_far_dots_are_a_few_and_their_origin_is_named() -> None:
+def test_far_ahead_dots_are_bounded_and_their_origin_is_named() -> None:
     town = Town("abc")
     a, c = town.engines["a"], town.engines["c"]
     tracemalloc.start()
@@ -38,7 +38,7 @@ def test_many_far_dots_are_a_few_and_their_origin_is_named() -> None:
     assert a.held_back_by() == [c.me]
 
 
-def test_large_messages_with_gaps_are_a_few() -> None:
+def test_large_messages_behind_a_gap_are_bounded() -> None:
     town = Town("abc")
     c = town.engines["c"]
     a = GroupEngine(town.id("a"), town.engines["a"].state())
@@ -50,7 +50,7 @@ def test_large_messages_with_gaps_are_a_few() -> None:
     assert a.held_back_by() == [c.me]
 
 
-def test_one_message_waits_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_oversized_message_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Inbox, "most_bytes", 1000)
     town = Town("ab")
     a, b = town.engines["a"], town.engines["b"]
@@ -63,7 +63,7 @@ def test_one_message_waits_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("few")
-def test_a_flood_takes_no_room_of_others() -> None:
+def test_flood_of_one_origin_takes_no_room_of_others() -> None:
     town = Town("abc")
     a, b, c = (town.engines[name] for name in "abc")
     for n in range(200):
@@ -74,7 +74,7 @@ def test_a_flood_takes_no_room_of_others() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_what_a_member_makes_up_counts_for_itself() -> None:
+def test_messages_of_fake_joiners_count_for_their_sender() -> None:
     """Ids of members whose joins are to come: any number of them."""
     town = Town("abc")
     a, c = town.engines["a"], town.engines["c"]
@@ -86,7 +86,7 @@ def test_what_a_member_makes_up_counts_for_itself() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_what_was_crowded_out_comes_again_by_repair() -> None:
+def test_crowded_out_message_returns_by_repair() -> None:
     town = Town("abc")
     town.cut("a", "c")
     for n in range(300):
@@ -105,7 +105,7 @@ def test_what_was_crowded_out_comes_again_by_repair() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_what_only_the_application_has_not_taken_yet_is_not_crowded_out() -> None:
+def test_ready_but_untaken_message_is_not_crowded_out() -> None:
     town = Town("ab")
     town.send("b", *(b"%d" % n for n in range(300)))
     a, b = town.engines["a"], town.engines["b"]
@@ -115,7 +115,7 @@ def test_what_only_the_application_has_not_taken_yet_is_not_crowded_out() -> Non
     assert sum(a.poll() is not None for _ in range(301)) == 300
 
 
-def test_what_comes_of_a_victim_waits_within_the_same_bounds(few: int) -> None:
+def test_messages_of_a_victim_wait_within_the_same_bounds(few: int) -> None:
     town = Town("abcd")
     town.run()
     a, d = town.engines["a"], town.engines["d"]
@@ -131,7 +131,7 @@ def test_what_comes_of_a_victim_waits_within_the_same_bounds(few: int) -> None:
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 3), st.integers(0, 2)), max_size=60),
     st.sampled_from([3, 100]),
 )
-def test_accounts_are_right_whatever_comes_and_goes(
+def test_waiting_accounts_stay_exact_for_any_arrivals(
     arrivals: list[tuple[int, int, int]], most: int
 ) -> None:
     """Messages with counters, a dependency, and the origin that they are of; then all that can be taken is."""

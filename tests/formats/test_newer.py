@@ -44,7 +44,7 @@ CASES: list[tuple[Callable[[Path], Path], Callable[[Path], object]]] = [
 
 
 @pytest.mark.parametrize(("made", "read"), CASES, ids=lambda each: getattr(each, "__name__", ""))
-def test_a_newer_file_is_refused_and_left_as_it_is(
+def test_newer_file_is_refused_and_left_unchanged(
     made: Callable[[Path], Path], read: Callable[[Path], object], tmp_path: Path
 ) -> None:
     path = made(tmp_path)
@@ -57,7 +57,7 @@ def test_a_newer_file_is_refused_and_left_as_it_is(
     assert [file.read_bytes() for file in files] == before
 
 
-def test_a_newer_gateway_s_metadata_is_told_from_another_program_s() -> None:
+def test_newer_metadata_is_told_apart_from_foreign_data() -> None:
     fields = msgpack.unpackb(STORED.encode())
     newer = msgpack.packb({**fields, "format": 99, "field": "that came later"})
     with pytest.raises(
@@ -68,13 +68,13 @@ def test_a_newer_gateway_s_metadata_is_told_from_another_program_s() -> None:
         StoredState.decode(b"something else")
 
 
-def test_a_gateway_s_file_of_a_number_that_it_reads_may_be_damaged(tmp_path: Path) -> None:
+def test_local_file_of_a_known_format_can_be_damaged(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"format": FORMAT, "level": 1}))
     with pytest.raises(ConfigurationError, match="is damaged"):
         LocalFile.read(tmp_path, "a")
 
 
-def test_only_this_user_may_read_what_a_gateway_keeps(tmp_path: Path) -> None:
+def test_gateway_files_are_private_to_the_user(tmp_path: Path) -> None:
     LOCAL_FILE.write(tmp_path / "state")
     written = tmp_path / "state" / "a.json"
     assert [path.stat().st_mode & 0o777 for path in (written, written.parent)] == [0o600, 0o700]

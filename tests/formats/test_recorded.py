@@ -43,7 +43,7 @@ def old_bytes(name: str) -> dict[str, bytes]:
     return {key: bytes.fromhex(raw) for key, raw in recorded(name)["bytes"].items()}
 
 
-def test_what_scripts_and_dashboards_read_keeps_its_names() -> None:
+def test_metric_and_status_names_match_the_recorded_ones() -> None:
     """More may come; what goes, or is called something else, is said in the changelog."""
     file = DATA / "operators.json"
     metrics = {family.name for family in text_string_to_metric_families(page([STATUS]).decode())}
@@ -59,7 +59,7 @@ def test_what_scripts_and_dashboards_read_keeps_its_names() -> None:
 
 
 @pytest.mark.parametrize("name", samples.ALL)
-def test_this_program_writes_what_was_recorded_under_the_same_number(name: str) -> None:
+def test_program_writes_the_recorded_bytes_of_each_format(name: str) -> None:
     assert samples.as_text(samples.ALL[name]()) == recorded(name)
 
 
@@ -91,7 +91,7 @@ def test_a_journal_is_read() -> None:
     assert unpack_saved(found["snapshot"], "it") == samples.SAVED
 
 
-def test_what_a_gateway_keeps_and_sends_is_read(tmp_path: Path) -> None:
+def test_recorded_gateway_bytes_are_read(tmp_path: Path) -> None:
     found = old_bytes("gateway")
     assert effects.decode(found["payload"]) == (1 << 40, samples.EFFECTS)
     assert metadata.StoredState.decode(found["state"]) == samples.STORED

@@ -63,7 +63,7 @@ def run(directory: Path, *words: str, ini: str = "", test: str = THEIRS) -> tupl
 
 
 @pytest.mark.process
-def test_a_right_type_passes_and_wrong_ones_fail_with_steps_and_seed(tmp_path: Path) -> None:
+def test_wrong_type_fails_with_its_steps_and_seed(tmp_path: Path) -> None:
     code, output = run(
         tmp_path, "--crdt-examples=30", "--crdt-members=2,4", "--crdt-seed=5", ini="crdt_actions=20"
     )
@@ -93,14 +93,14 @@ def test_defaults_and_a_random_seed_that_is_printed(tmp_path: Path) -> None:
         ("--crdt-seed=x", "--crdt-seed: 'x' is not a number or 'random'"),
     ],
 )
-def test_an_option_that_cannot_be_is_named(tmp_path: Path, option: str, says: str) -> None:
+def test_invalid_option_is_named(tmp_path: Path, option: str, says: str) -> None:
     code, output = run(tmp_path, "-k", "right", option)
     assert code != pytest.ExitCode.OK
     assert says in output
 
 
 @pytest.mark.process
-def test_unused_it_imports_nothing_and_says_nothing(tmp_path: Path) -> None:
+def test_unused_plugin_imports_and_prints_nothing(tmp_path: Path) -> None:
     test = """
 import sys
 def test_theirs():
@@ -112,7 +112,7 @@ def test_theirs():
     assert "crdtcast:" not in output
 
 
-def test_it_is_registered() -> None:
+def test_plugin_is_registered() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"crdtcast": PLUGIN}
     assert hasattr(import_module(PLUGIN), "pytest_addoption")

@@ -71,7 +71,7 @@ def test_lines_of_the_format_level_stay_silent(everything: Any) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found_where_it_is_and_nothing_else(everything: Any, name: str) -> None:
+def test_audit_finds_exactly_the_planted_fault(everything: Any, name: str) -> None:
     """(One of each kind; `test_faults_in_many_groups` has ten.)"""
     result, fault = everything.result, everything.planted[name]
     assert found(result, name) == [(fault.check, fault.replica, fault.about)]

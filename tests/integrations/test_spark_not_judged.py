@@ -19,7 +19,7 @@ from crdtcast.integrations.spark.cli import audit
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 
 
-def test_a_missing_log_accuses_nobody(everything: Any) -> None:
+def test_missing_log_blames_no_replica(everything: Any) -> None:
     result = everything.result
     accused = {finding.group for finding in result.verdict.findings}
     assert accused & partly_judged().keys() == {"faulty"}
@@ -48,7 +48,7 @@ def test_zipped_segments_are_read_as_others(everything: Any) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_no_group_has_lines_for_is_never_fine(
+def test_check_without_any_lines_is_not_reported_as_fine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_logs(

@@ -84,7 +84,7 @@ async def test_payloads_go_to_disk_beyond_a_limit_and_come_back(
 
 
 @in_a_group
-async def test_full_store_refuses_until_somebody_acknowledges(
+async def test_full_store_refuses_until_a_member_acknowledges(
     group: Cluster[LedgerHost], directory: Path
 ) -> None:
     limits = Limits(memory_bytes=0, most_bytes=20 * SIZE)
@@ -154,7 +154,7 @@ async def test_silent_member_is_evicted_if_the_policy_says_so(
     await eventually(lambda: len(group.up["b"].ledger.payloads) == sent + 1)
 
 
-def test_spilled_files_go_when_nobody_needs_them(tmp_path: Path) -> None:
+def test_spilled_files_are_removed_once_unneeded(tmp_path: Path) -> None:
     spill = Spill(tmp_path, 0)
     state = GroupEngine.found("a.1", ["b.1"]).state()
     engine = GroupEngine("a.1", state, store=SpillingStore(spill))

@@ -87,7 +87,7 @@ def lives(seed: int, without: tuple[str, int] | None = None) -> Iterator[tuple[i
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_that_was_synced_is_lost_and_nothing_torn_is_read(seed: int) -> None:
+def test_synced_records_survive_and_torn_ones_are_not_read(seed: int) -> None:
     crashes = {crash_at for crash_at, _, _ in lives(seed)}
     assert len(crashes) > 25
 
@@ -117,7 +117,7 @@ def test_syncs_are_found() -> None:
     assert len(sync_places()) == 5
 
 
-def test_full_disk_acknowledges_nothing_and_says_what_to_do() -> None:
+def test_full_disk_acknowledges_nothing_and_names_a_remedy() -> None:
     for room in range(1600, 12_000, 290):
         disk, history, random = Disk(room=room), History(), Random(room)
         try:

@@ -20,7 +20,7 @@ def said(engine: GroupEngine) -> list[Message]:
     return [message for message in outbox if isinstance(message, Message)]
 
 
-def test_a_join_is_told_before_what_the_joiner_says(tmp_path: Path) -> None:
+def test_join_is_logged_before_messages_of_the_joiner(tmp_path: Path) -> None:
     """Seen under `crdtcast chaos`: both were synced together, and the join was told at the end, after the joiner's
     first message had become stable.
     """
@@ -49,7 +49,7 @@ def test_a_join_is_told_before_what_the_joiner_says(tmp_path: Path) -> None:
     log.ended()
 
 
-def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Path) -> None:
+def test_join_and_leave_within_one_batch_are_both_logged(tmp_path: Path) -> None:
     """Seen under `crdtcast chaos`: a member that had been paused heard of a leave, its sweep and all stability in one
     go. Its engine had forgotten the leaver when the log was written, which never said that it had left.
     """
@@ -80,7 +80,7 @@ def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Pa
     assert changes == [(EventKind.JOIN, d), (EventKind.LEFT, d), (EventKind.LEFT, c)]
 
 
-def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None:
+def test_eviction_is_logged_before_the_stability_it_causes(tmp_path: Path) -> None:
     """Of a member that was evicted for good `crdtcast check` said that its log ends without what others were told is
     stable, since the eviction was told behind that, at the end of the batch.
     """
@@ -103,7 +103,7 @@ def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None
     assert told.index((EventKind.EVICT, c)) < told.index((EventKind.STABLE, a))
 
 
-def test_what_an_engine_says_before_its_start_is_told_is_told_behind_it(tmp_path: Path) -> None:
+def test_send_before_the_start_line_is_logged_after_it(tmp_path: Path) -> None:
     me = new_incarnation("b", 1, 0)
     state = GroupEngine.found(me, [me]).state()
     engine, store = noted(me, state, Span(PROGRAM.lowest, PROGRAM.highest + 1))
@@ -160,7 +160,7 @@ def test_a_log_that_goes_on_neither_repeats_nor_skips_a_decision(tmp_path: Path)
     ]
 
 
-def test_who_was_told_to_have_ended_says_so_once_also_if_it_starts_again(tmp_path: Path) -> None:
+def test_own_end_is_logged_once_even_after_a_restart(tmp_path: Path) -> None:
     a, b = [new_incarnation(name, number, 0) for number, name in enumerate("ab", 1)]
     group = {a: GroupEngine.found(a, [a])}
     admission = group[a].admit(b)

@@ -44,11 +44,11 @@ def segment(path: Path) -> Path:
     return found
 
 
-def test_file_journal_keeps_what_every_journal_has_to(tmp_path: Path) -> None:
+def test_file_journal_passes_the_journal_contract(tmp_path: Path) -> None:
     check_journal(lambda: FileJournal(tmp_path / "new" / "node"), seed=1)
 
 
-def test_memory_journal_keeps_what_every_journal_has_to() -> None:
+def test_memory_journal_passes_the_journal_contract() -> None:
     journal = MemoryJournal()
     check_journal(lambda: journal, seed=2)
     assert MemoryJournal.volatile and not FileJournal.volatile
@@ -60,7 +60,7 @@ class Forgetful(MemoryJournal):
         super().sync()
 
 
-def test_check_finds_what_a_journal_forgets() -> None:
+def test_journal_contract_detects_a_forgetful_journal() -> None:
     journal = Forgetful()
     with pytest.raises(AssertionError):
         check_journal(lambda: journal)
@@ -130,7 +130,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("harm", "left", "damage"), DAMAGES)
-def test_what_is_missing_is_recognised(
+def test_damage_of_a_journal_is_recognised(
     tmp_path: Path, harm: Callable[[Path], None], left: int, damage: str
 ) -> None:
     path = tmp_path / "node"
@@ -155,7 +155,7 @@ def test_what_is_missing_is_recognised(
     assert load(path) == Recovered(b"a new life", (), run=load(path).run - 1)
 
 
-def test_damaged_segment_is_kept_for_those_who_want_to_look(tmp_path: Path) -> None:
+def test_damaged_segment_is_kept_for_inspection(tmp_path: Path) -> None:
     write(tmp_path, b"a", b"b")
     raw = segment(tmp_path).read_bytes()
     cut(1)(tmp_path)
@@ -164,7 +164,7 @@ def test_damaged_segment_is_kept_for_those_who_want_to_look(tmp_path: Path) -> N
     assert kept.read_bytes() == raw[:-1]
 
 
-def test_operator_can_trust_a_copy(tmp_path: Path) -> None:
+def test_copied_journal_loads_if_the_operator_trusts_it(tmp_path: Path) -> None:
     path = tmp_path / "node"
     write(path, b"a")
     copied(path)
@@ -238,7 +238,7 @@ def test_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> 
     assert load(tmp_path).records == (b"mine",)
 
 
-def test_place_that_is_no_directory_is_one_clear_line(tmp_path: Path) -> None:
+def test_journal_path_that_is_a_file_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         JournalError,
@@ -255,7 +255,7 @@ def test_place_that_is_no_directory_is_one_clear_line(tmp_path: Path) -> None:
         (errno.EROFS, "may write to"),
     ],
 )
-def test_what_to_do_is_said_for_each_failure(
+def test_each_write_failure_names_a_remedy(
     number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object) -> int:

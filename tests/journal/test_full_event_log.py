@@ -52,7 +52,7 @@ print(json.dumps(said))
 
 
 @pytest.mark.process
-def test_on_a_real_disk(tmp_path: Path) -> None:
+def test_full_log_disk_does_not_stop_a_real_node(tmp_path: Path) -> None:
     words = [sys.executable, "-c", ON_A_SMALL_DISK, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     if done.returncode == 1 and "Traceback" not in done.stderr:
@@ -65,7 +65,7 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     assert not checked.violations and checked.counts["messages"] == 202
 
 
-def test_whoever_runs_in_a_program_says_so(
+def test_embedded_member_warns_of_a_full_log_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The disk takes nothing at all: the directory of the logs cannot be made either."""
@@ -105,7 +105,7 @@ def test_whoever_runs_in_a_program_says_so(
     trio.run(main)
 
 
-def test_a_directory_that_cannot_be_used_is_found_before_the_node_is_a_member(
+def test_unusable_log_directory_is_found_before_the_join(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()

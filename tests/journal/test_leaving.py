@@ -27,7 +27,7 @@ async def leave_in_vain(group: Cluster[LedgerHost], payload: bytes) -> None:
 
 @simulated
 @pytest.mark.parametrize("is_evicted", [False, True])
-async def test_one_that_is_started_again_is_a_member_again_and_hands_over_what_it_had(
+async def test_restarted_leaver_rejoins_and_hands_over_its_messages(
     is_evicted: bool,
 ) -> None:
     async with country("a", "b", "c") as group:
@@ -43,7 +43,7 @@ async def test_one_that_is_started_again_is_a_member_again_and_hands_over_what_i
 
 
 @simulated
-async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> None:
+async def test_pending_resends_go_out_before_the_leave() -> None:
     async with country("a", "b", "c") as group:
         b = group.up["b"].member
         group.network.cut("b")
@@ -105,7 +105,7 @@ async def leave_unconfirmed(group: Cluster[LedgerHost]) -> str:
 
 
 @simulated
-async def test_one_that_had_left_unconfirmed_asks_first_and_joins_again_then() -> None:
+async def test_unconfirmed_leaver_asks_first_then_joins_again() -> None:
     async with country("a", "b", "c") as group, trio.open_nursery() as nursery:
         old = await leave_unconfirmed(group)
         a, c = group.up["a"].member, group.up["c"].member

@@ -130,7 +130,7 @@ async def test_nothing_leaves_before_it_is_durable() -> None:
 
 
 @simulated
-async def test_restart_goes_on_as_the_same_incarnation_with_all_it_had() -> None:
+async def test_restart_keeps_the_incarnation_and_its_messages() -> None:
     async with country("a", "b") as group:
         b = group.up["b"].member
         b.tcbroadcast(b"one")
@@ -160,7 +160,7 @@ async def test_all_restart_at_once() -> None:
 
 
 @simulated
-async def test_what_was_not_synced_has_not_left() -> None:
+async def test_unsynced_message_was_not_sent() -> None:
     async with country("a", "b") as group:
         a = group.up["a"].member
         await calm(group)
@@ -172,7 +172,7 @@ async def test_what_was_not_synced_has_not_left() -> None:
 
 
 @simulated
-async def test_copy_joins_again_as_a_new_incarnation_and_sends_again_what_the_group_lacks() -> None:
+async def test_copied_journal_joins_as_new_and_resends_lost_messages() -> None:
     async with country("a", "b", "c") as group:
         c = group.up["c"].member
         old = c.incarnation
@@ -190,7 +190,7 @@ async def test_copy_joins_again_as_a_new_incarnation_and_sends_again_what_the_gr
 
 
 @simulated
-async def test_crash_while_it_comes_back_repeats_and_loses_nothing() -> None:
+async def test_crash_during_the_return_repeats_and_loses_nothing() -> None:
     wanted = [b"%d" % number for number in range(40)]
     for seed in seeds(4):
         async with country("a", "b", "c", seed=seed) as group:
@@ -218,7 +218,7 @@ async def test_crash_while_it_comes_back_repeats_and_loses_nothing() -> None:
 
 
 @simulated
-async def test_journal_that_was_set_back_unnoticed_ends_when_a_peer_remembers_more() -> None:
+async def test_rolled_back_journal_ends_when_a_peer_knows_more() -> None:
     async with country("a", "b") as group:
         b = group.up["b"].member
         old = b.incarnation
@@ -263,7 +263,7 @@ async def test_leaver_leaves_nothing_to_go_on_from() -> None:
 
 
 @simulated
-async def test_full_disk_ends_the_member_and_nothing_that_was_not_durable_has_left() -> None:
+async def test_full_disk_ends_the_member_and_sends_nothing_unsynced() -> None:
     async with country("a") as group:
         disk, a = Disk(), group.up["a"]
         with pytest.raises(JournalError, match=r"No space left on device; .* free some space"):
@@ -316,7 +316,7 @@ async def test_refusals() -> None:
 
 
 @simulated
-async def test_damage_without_anybody_else_is_refused() -> None:
+async def test_damaged_journal_of_a_single_member_is_refused() -> None:
     async with country("a") as group:
         group.up["a"].member.tcbroadcast(b"x")
         await group.up["a"].member.wait_durable()

@@ -76,7 +76,7 @@ class Checked(GroupEngine):
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
-def test_folding_what_was_written_gives_the_state(name: str) -> None:
+def test_folded_journal_equals_the_state(name: str) -> None:
     before = Checked.checks, Checked.replayed
     for seed in seeds(16 if name == "founding" else 4):  # few messages come after a founding
         outcome = run_group_seed(seed, CAMPAIGNS[name], range(3, 6), engine=f"{__name__}:Checked")
@@ -105,7 +105,7 @@ PARKED = Parked(
 )
 
 
-def test_parked_operations_are_written_once_and_their_copies_as_they_come() -> None:
+def test_parked_operations_are_written_once_and_reissues_singly() -> None:
     engine, store = noted("a.1", GroupEngine.found("a.1", []).state())
     changes = Changes(engine, store, None, Life())
     folding = JournalFolding(Saved("g", "a", incarnation="a.1", state=engine.state()))

@@ -98,9 +98,7 @@ def hasty(seed: int) -> Logs:
 
 
 @pytest.mark.parametrize("seed", seeds(8))
-def test_unsafe_stability_is_found_exactly_where_the_definition_says(
-    tmp_path: Path, seed: int
-) -> None:
+def test_unsafe_stability_is_found_exactly_by_its_definition(tmp_path: Path, seed: int) -> None:
     logs = hasty(seed)
     past = pasts(logs)
     unsafe = {
@@ -129,7 +127,7 @@ def test_clocks_that_are_wrong_by_hours_change_nothing(tmp_path: Path) -> None:
     assert (first.problem, str(first.dot)) == (Problem.CAUSAL, planted.about)
 
 
-def test_only_what_is_in_flight_is_held(tmp_path: Path) -> None:
+def test_checker_holds_only_messages_in_flight(tmp_path: Path) -> None:
     result = checked(tmp_path, make_up(Settings(messages=1500, seed=12, cuts=0)))
     assert result.violations == ()
     assert result.counts["held"] < 1000

@@ -60,7 +60,7 @@ def test_groups_of_one_name_that_were_founded_apart_are_two(tmp_path: Path) -> N
     assert all(" of v" in name for name in checked.groups)
 
 
-def test_a_copy_of_a_log_is_no_run_of_its_own(tmp_path: Path) -> None:
+def test_copy_of_a_log_is_reported_not_taken_for_a_run(tmp_path: Path) -> None:
     write_run(tmp_path / "logs", 31)
     some = next((tmp_path / "logs").rglob("*.jsonl"))
     (tmp_path / "backup").mkdir()

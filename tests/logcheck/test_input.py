@@ -37,7 +37,7 @@ def test_right_logs_end_with_0_and_counters(tmp_path: Path) -> None:
     assert result.stdout.startswith("right: ")
 
 
-def test_the_first_event_that_does_not_fit_is_shown_among_its_neighbours(tmp_path: Path) -> None:
+def test_first_wrong_event_is_shown_with_its_neighbours(tmp_path: Path) -> None:
     logs = right_logs()
     planted = plant("drop", logs, 1)
     write_logs(tmp_path, logs)
@@ -55,7 +55,7 @@ def test_the_first_event_that_does_not_fit_is_shown_among_its_neighbours(tmp_pat
     assert f"{planted.about} is sent:" in text, "and the message that proves it"
 
 
-def test_a_log_that_was_cut_off_is_named_unless_it_is_still_being_written(tmp_path: Path) -> None:
+def test_truncated_log_is_named_unless_checked_live(tmp_path: Path) -> None:
     logs = right_logs()
     behind = sorted(logs)[0]
     del logs[behind][len(logs[behind]) // 2 :]
@@ -66,7 +66,7 @@ def test_a_log_that_was_cut_off_is_named_unless_it_is_still_being_written(tmp_pa
     assert check_logs([tmp_path], live=True).violations == ()
 
 
-def test_a_torn_last_line_is_no_violation(tmp_path: Path) -> None:
+def test_torn_last_line_is_not_a_violation(tmp_path: Path) -> None:
     logs = make_up(Settings(replicas=3, messages=40, seed=31, killed=1))
     write_logs(tmp_path, logs)
     killed = tmp_path / sorted(os.listdir(tmp_path))[0]
@@ -147,7 +147,7 @@ EVENT = line(next(iter(right_logs().values()))[0])
         ),
     ],
 )
-def test_what_cannot_be_checked_is_one_line_and_2(
+def test_unusable_input_is_one_line_and_exit_code_2(
     tmp_path: Path, content: dict[str, str] | None, words: str
 ) -> None:
     logs = tmp_path / "logs"
@@ -161,7 +161,7 @@ def test_what_cannot_be_checked_is_one_line_and_2(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_foreign_file_among_logs_is_noted_and_alone_is_unusable(tmp_path: Path) -> None:
+def test_foreign_file_is_noted_among_logs_and_refused_alone(tmp_path: Path) -> None:
     write_logs(tmp_path, right_logs())
     foreign = tmp_path / "metrics.jsonl"
     foreign.write_text('{"cpu":1}\n')
@@ -176,7 +176,7 @@ ODD += [[{"origin": 1, "counter": "x"}], [{"origin": "a", "counter": -1}], {"ori
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_whatever_is_in_a_column_is_judged_or_no_line_of_a_log(tmp_path: Path, column: str) -> None:
+def test_odd_column_value_is_judged_or_the_line_is_rejected(tmp_path: Path, column: str) -> None:
     write_logs(tmp_path, make_up(Settings(replicas=2, messages=6, seed=31)))
     random = Random(column)
     files = sorted(tmp_path.iterdir())
@@ -196,14 +196,14 @@ def test_whatever_is_in_a_column_is_judged_or_no_line_of_a_log(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("line", [b'{"deps":' + b"[" * 100_000, b'{"seq":' + b"9" * 5000 + b"}"])
-def test_what_python_cannot_read_is_no_line(tmp_path: Path, line: bytes) -> None:
+def test_unreadable_line_does_not_crash_the_check(tmp_path: Path, line: bytes) -> None:
     write_logs(tmp_path, right_logs())
     with open(min(tmp_path.iterdir()), "ab") as log:
         log.write(line + b"\n")
     assert run(tmp_path).exit_code in (0, 1)
 
 
-def test_a_damaged_gzip_file_ends_where_it_is_damaged(tmp_path: Path) -> None:
+def test_damaged_gzip_file_is_read_up_to_the_damage(tmp_path: Path) -> None:
     write_logs(tmp_path, right_logs())
     file = min(tmp_path.iterdir())
     packed = bytearray(gzip.compress(file.read_bytes()))

@@ -197,7 +197,7 @@ def change(logs: Logs, at: str, kind: EventKind, dot: str = "", **columns: objec
     logs[at][where] = replace(logs[at][where], **columns)  # type: ignore[arg-type]
 
 
-def test_a_history_of_all_of_it_is_right(tmp_path: Path) -> None:
+def test_history_with_every_membership_change_passes(tmp_path: Path) -> None:
     result = checked(tmp_path, history())
     assert result.violations == ()
     told = {name: result.counts[name] for name in ("joins", "leaves", "evictions", "reissues")}
@@ -205,7 +205,7 @@ def test_a_history_of_all_of_it_is_right(tmp_path: Path) -> None:
     assert result.notes == ()
 
 
-def test_events_are_read_back_as_they_were_made(tmp_path: Path) -> None:
+def test_membership_events_survive_the_log(tmp_path: Path) -> None:
     logs = history()
     write_logs(tmp_path, logs)
     assert list(LogReader(tmp_path)) == [event for at in sorted(logs) for event in logs[at]]
@@ -274,7 +274,7 @@ def stable_before_the_joiner_has_it(logs: Logs) -> None:
         (stable_before_the_joiner_has_it, Problem.STABLE_ORDER, A, f"{N}:1"),
     ],
 )
-def test_what_does_not_fit_is_named(
+def test_planted_membership_fault_is_named(
     tmp_path: Path, fault: Callable[[Logs], None], problem: Problem, at: str, about: str
 ) -> None:
     logs = history()
@@ -284,7 +284,9 @@ def test_what_does_not_fit_is_named(
 
 
 @pytest.mark.parametrize("given_up", ["", "comes back", "told"])
-def test_a_forced_split_is_one_unless_a_side_is_given_up(tmp_path: Path, given_up: str) -> None:
+def test_forced_split_is_a_violation_unless_a_side_surrenders(
+    tmp_path: Path, given_up: str
+) -> None:
     hand = Hand()
     for me in (A, B):
         hand.start(me, [A, B], {})
@@ -307,7 +309,7 @@ def test_a_forced_split_is_one_unless_a_side_is_given_up(tmp_path: Path, given_u
     assert given_up or "two groups since epoch 1, by force, and both go on" in found[0].sentence
 
 
-def test_what_a_member_had_heard_of_its_own_end_may_be_forgotten_in_a_crash(tmp_path: Path) -> None:
+def test_crash_may_forget_the_news_of_its_own_end(tmp_path: Path) -> None:
     hand = Hand()
     for me in (A, B):
         hand.start(me, [A, B], {})
@@ -321,7 +323,7 @@ def test_what_a_member_had_heard_of_its_own_end_may_be_forgotten_in_a_crash(tmp_
     assert (wrong.problem, wrong.dot) == (Problem.AFTER_END, Dot(B, 2))
 
 
-def test_logs_that_all_wait_for_each_other_are_not_waited_for(tmp_path: Path) -> None:
+def test_logs_that_wait_for_each_other_do_not_block_the_check(tmp_path: Path) -> None:
     hand = Hand()
     for me in (A, B):
         hand.start(me, [A, B], {})
@@ -333,7 +335,7 @@ def test_logs_that_all_wait_for_each_other_are_not_waited_for(tmp_path: Path) ->
     assert "before it is sent" in first.sentence
 
 
-def test_who_joins_after_a_member_and_its_contact_are_forgotten_has_all_of_both(
+def test_joiner_has_all_of_a_forgotten_member_and_its_contact(
     tmp_path: Path,
 ) -> None:
     """The contact has ended with fewer messages than whom it let in."""

@@ -530,9 +530,7 @@ FAULTS: list[Callable[[Logs], Planted]] = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_what_is_planted_in_a_run_is_found(
-    tmp_path: Path, fault: Callable[[Logs], Planted]
-) -> None:
+def test_fault_planted_in_a_run_is_found(tmp_path: Path, fault: Callable[[Logs], Planted]) -> None:
     """Three times, if that many runs have a place for it: 72 are looked through, in a release 160."""
     times = 0
     for logs in runs():

@@ -14,7 +14,7 @@ async def first(node: Member, kind: type[Delivered] | type[Stable]) -> Delivered
     raise AssertionError("the events ended")
 
 
-def test_tags_speak_of_what_the_program_had_taken() -> None:
+def test_tags_depend_only_on_taken_messages() -> None:
     async def main() -> None:
         async with founded("a", "b", digest_interval=0.01) as (a, b):
             question = a.tcbroadcast(b"question")
@@ -37,7 +37,7 @@ def test_tags_speak_of_what_the_program_had_taken() -> None:
     trio.run(main)
 
 
-def test_own_messages_become_stable_too_once_the_others_have_taken_them() -> None:
+def test_own_messages_become_stable_once_others_have_taken_them() -> None:
     async def drain(node: Member) -> None:
         async for _ in node:
             pass
@@ -57,7 +57,7 @@ def test_own_messages_become_stable_too_once_the_others_have_taken_them() -> Non
     trio.run(main)
 
 
-def test_a_payload_that_fits_no_frame_is_refused_before_it_is_tagged() -> None:
+def test_oversized_payload_is_refused_before_it_gets_a_tag() -> None:
     async def main() -> None:
         async with open_member("a", found=True) as a:
             with pytest.raises(LocalProtocolError, match="fit into a frame"):

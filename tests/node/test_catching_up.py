@@ -56,7 +56,7 @@ async def miss(members: dict[str, Member], count: int) -> None:
 
 
 @simulated
-async def test_what_is_repaired_goes_out_in_small_pieces() -> None:
+async def test_repairs_are_sent_in_small_pieces() -> None:
     async with group("a", "b", "c", buffer_bytes=0) as (_, members):
         await eventually(lambda: all(len(m.linked()) == 2 for m in members.values()))
         a, b, c = members.values()
@@ -96,7 +96,7 @@ class Arrivals(trio.abc.Instrument):
 
 
 @simulated
-async def test_what_arrives_is_taken_in_small_pieces() -> None:
+async def test_arrivals_are_taken_in_small_pieces() -> None:
     async with group("a", "b") as (_, members):
         await eventually(lambda: all(m.linked() for m in members.values()))
         a, b = members.values()
@@ -112,7 +112,7 @@ async def test_what_arrives_is_taken_in_small_pieces() -> None:
 
 
 @simulated
-async def test_what_is_sent_while_the_links_are_busy_does_not_pile_up() -> None:
+async def test_sends_over_busy_links_do_not_pile_up() -> None:
     async with group("a", "b", buffer_bytes=0) as (_, members):
         await eventually(lambda: all(m.linked() for m in members.values()))
         a, b = members.values()
@@ -125,7 +125,7 @@ async def test_what_is_sent_while_the_links_are_busy_does_not_pile_up() -> None:
 
 
 @simulated
-async def test_what_a_sync_releases_goes_out_in_small_pieces() -> None:
+async def test_synced_messages_are_sent_in_small_pieces() -> None:
     async with country("a", "b") as world:
         a, b = world.up.values()
         await eventually(lambda: "b" in a.member.channel.here)

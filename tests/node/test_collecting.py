@@ -37,7 +37,7 @@ def hold_much() -> list[list[int]]:
     return [[] for _ in range(len(gc.get_objects()) + 200_000)]
 
 
-def test_full_collections_are_as_rare_as_they_are_long(clock: Clock) -> None:
+def test_longer_full_collections_run_less_often(clock: Clock) -> None:
     with rare_full_collections(share=0.01, clock=clock):
         gc.callbacks.append(clock.collected)
         gc.collect()
@@ -56,7 +56,7 @@ def test_full_collections_are_as_rare_as_they_are_long(clock: Clock) -> None:
         assert full_collections() == before + 2
 
 
-def test_an_error_in_it_leaves_everything_as_it_was(clock: Clock) -> None:
+def test_error_in_the_block_restores_the_gc_settings(clock: Clock) -> None:
     gc.callbacks.append(clock.collected)
     with pytest.raises(ValueError, match="mine"), rare_full_collections():
         gc.collect()

@@ -31,7 +31,7 @@ def names(shop: Replica) -> list[str]:
 
 
 @simulated
-async def test_replicas_that_are_written_to_are_compared_and_never_called_different() -> None:
+async def test_replicas_under_writes_are_never_called_different() -> None:
     rng = random.Random(7)
     async with regions(*NAMES) as cluster:
         compared = 0
@@ -70,7 +70,7 @@ async def test_replicas_that_are_written_to_are_compared_and_never_called_differ
 
 
 @simulated
-async def test_a_difference_is_named_with_who_has_what() -> None:
+async def test_difference_is_named_with_the_value_of_each_replica() -> None:
     async with regions(*NAMES) as cluster:
         for name in ("cart", "hits"):
             perform(cluster.up["a"], name, "set_aw", "add", "x")
@@ -94,7 +94,7 @@ async def test_a_difference_is_named_with_who_has_what() -> None:
 
 
 @simulated
-async def test_who_does_not_answer_is_named_and_nothing_is_claimed() -> None:
+async def test_silent_replica_is_named_and_no_result_is_claimed() -> None:
     async with regions(*NAMES) as cluster:
         cluster.crash("c")
         outcome = await cluster.up["a"].verify(10)
@@ -103,7 +103,7 @@ async def test_who_does_not_answer_is_named_and_nothing_is_claimed() -> None:
 
 
 @simulated
-async def test_a_joiner_and_one_who_comes_back_take_part_and_none_is_disturbed() -> None:
+async def test_joiner_and_returning_member_take_part_in_comparisons() -> None:
     async with regions("a", "b") as cluster:
         a = cluster.up["a"]
         perform(a, "hits", "counter_pn", "increment", 2)
@@ -132,7 +132,7 @@ async def test_a_joiner_and_one_who_comes_back_take_part_and_none_is_disturbed()
 
 
 @simulated
-async def test_what_takes_something_away_is_sent_again_where_the_group_has_not_changed_it() -> None:
+async def test_removal_is_resent_only_if_the_group_left_its_target() -> None:
     async with regions(*NAMES) as cluster:
         a, b, c = (cluster.up[name] for name in NAMES)
         for name in ("old", "kept", "done"):
@@ -166,7 +166,7 @@ async def test_what_takes_something_away_is_sent_again_where_the_group_has_not_c
         assert c.machine.yielded == 3
 
 
-def test_what_is_no_comparison_is_nothing_to_anybody() -> None:
+def test_invalid_comparison_message_is_ignored() -> None:
     said: list[list[Any]] = []
     comparing = Comparing("a", lambda: {"x": "1"}, said.append)
     comparing.delivered(["ask", "7", ["a", "b"]])

@@ -32,7 +32,7 @@ def are_alike(cluster: Cluster[Replica]) -> bool:
 
 
 @simulated
-async def test_replicas_opened_one_after_the_other_do_not_wait_for_each_other() -> None:
+async def test_replicas_opened_in_sequence_do_not_wait() -> None:
     async with open_cluster(open_replica, founders=AT, journal=None) as group:
         for name in AT:
             await group.start(name)
@@ -44,7 +44,7 @@ async def test_replicas_opened_one_after_the_other_do_not_wait_for_each_other() 
 
 
 @simulated
-async def test_who_is_missing_is_named_and_nothing_is_written_before() -> None:
+async def test_write_before_the_start_names_the_missing_founder() -> None:
     async with open_cluster(open_replica, founders=AT, journal=None) as group:
         asia = await group.start("asia")
         await group.start("eu")
@@ -65,7 +65,7 @@ async def test_who_is_missing_is_named_and_nothing_is_written_before() -> None:
 
 
 @simulated
-async def test_who_crashes_in_memory_comes_back_in_its_own_place() -> None:
+async def test_founder_without_a_journal_returns_to_its_place() -> None:
     async with open_cluster(open_replica, founders=AT, journal=None) as group:
         for name in AT:
             await group.start(name)
@@ -98,7 +98,7 @@ async def test_two_of_three_that_crash_at_once_come_back() -> None:
             assert replica.object("cart", AWSet).value == {"milk"}
 
 
-def test_without_a_journal_a_joiner_waits_for_founders_not_heard_of() -> None:
+def test_joiner_waits_for_unheard_founders_without_a_journal() -> None:
     asia, eu = "asia.1", "eu.1"
     contact, other = (GroupEngine.found(me, (asia, eu)) for me in (asia, eu))
     with pytest.raises(NotReadyError, match=r"received nothing from eu since the group started"):
@@ -130,7 +130,7 @@ async def _founds(founders: dict[str, str]) -> None:
 
 
 @simulated
-async def test_a_name_that_is_none_of_the_founders_is_refused_at_once() -> None:
+async def test_name_missing_from_the_founders_is_refused_at_once() -> None:
     with (
         Network(),
         pytest.raises(
@@ -142,7 +142,7 @@ async def test_a_name_that_is_none_of_the_founders_is_refused_at_once() -> None:
 
 
 @simulated
-async def test_the_log_says_whom_the_founding_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_names_the_founders_that_are_missing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with open_cluster(open_replica, founders=AT, journal=None) as group:
         await group.start("asia")
@@ -182,7 +182,7 @@ async def test_a_witness_founds_with_the_others_and_holds_no_objects() -> None:
 
 
 @simulated
-async def test_who_iterates_waits_until_the_group_has_begun() -> None:
+async def test_iteration_waits_until_the_group_has_begun() -> None:
     with Network():
         async with open_member("asia", founders=AT) as asia, trio.open_nursery() as nursery:
             taken: list[object] = []
@@ -231,7 +231,7 @@ async def test_a_founder_that_its_group_refuses_raises() -> None:
 
 
 @simulated
-async def test_names_that_nobody_can_have_are_refused_at_once() -> None:
+async def test_invalid_founder_names_are_refused_at_once() -> None:
     with Network():
         async with open_host("a", listen="10.0.0.1:7001") as links:
             for founders, wrong in (

@@ -12,7 +12,7 @@ from tests.node.group_support import members_are, world
 
 
 @simulated
-async def test_a_dead_member_is_evicted_and_the_others_are_stable_again() -> None:
+async def test_eviction_of_a_dead_member_restores_stability() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
         group.crash(c.name)
@@ -29,7 +29,7 @@ async def test_a_dead_member_is_evicted_and_the_others_are_stable_again() -> Non
 
 
 @simulated
-async def test_an_evicted_member_comes_back_by_itself_and_sends_again_what_is_missing() -> None:
+async def test_evicted_member_returns_and_resends_missing_messages() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
         known = c.member.tcbroadcast(b"known")
@@ -64,7 +64,7 @@ async def test_an_evicted_member_comes_back_by_itself_and_sends_again_what_is_mi
 
 
 @simulated
-async def test_a_process_decides_what_is_sent_again() -> None:
+async def test_state_machine_decides_what_is_resent() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
         c.ledger.yields = {b"overwrite"}
@@ -82,7 +82,7 @@ async def test_a_process_decides_what_is_sent_again() -> None:
 
 
 @simulated
-async def test_while_it_is_away_an_evicted_member_says_so_and_ready_waits() -> None:
+async def test_evicted_member_refuses_writes_and_ready_waits() -> None:
     async with world("a", "b", "c") as group:
         a, _, c = group.up.values()
         group.network.cut("c")
@@ -104,7 +104,7 @@ async def test_while_it_is_away_an_evicted_member_says_so_and_ready_waits() -> N
 
 
 @simulated
-async def test_a_process_that_starts_again_takes_the_place_of_its_former_life() -> None:
+async def test_restarted_process_replaces_its_former_member() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
         c.member.tcbroadcast(b"said before")
@@ -146,7 +146,7 @@ async def test_two_regions_and_a_witness_survive_the_loss_of_one() -> None:
 
 
 @simulated
-async def test_a_joiner_whose_contact_dies_on_the_way_asks_another_member() -> None:
+async def test_joiner_asks_another_member_if_its_contact_dies() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
         for n in range(40):
@@ -171,7 +171,7 @@ async def test_a_joiner_whose_contact_dies_on_the_way_asks_another_member() -> N
 
 
 @simulated
-async def test_what_happens_while_the_state_is_copied_reaches_the_joiner() -> None:
+async def test_messages_during_the_copy_reach_the_joiner() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
         for n in range(40):
@@ -195,7 +195,7 @@ async def test_what_happens_while_the_state_is_copied_reaches_the_joiner() -> No
 
 
 @simulated
-async def test_a_contact_that_was_asked_and_is_cut_off_does_not_leave_two_members_behind() -> None:
+async def test_join_retried_after_a_cut_contact_adds_one_member() -> None:
     """The join goes out, the answer does not come; the second contact replaces the first id."""
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
@@ -220,7 +220,7 @@ async def test_a_contact_that_was_asked_and_is_cut_off_does_not_leave_two_member
 
 
 @simulated
-async def test_a_second_founder_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_second_founder_does_not_affect_the_group(caplog: pytest.LogCaptureFixture) -> None:
     """Each of the two groups would take the other's members for ended ones, and tell them so."""
     async with world("a", "b") as group:
         a, b = group.up.values()
@@ -240,7 +240,7 @@ async def test_a_second_founder_harms_nobody(caplog: pytest.LogCaptureFixture) -
 
 
 @simulated
-async def test_when_the_queue_of_a_link_is_full_a_member_still_finds_its_way_back() -> None:
+async def test_member_recovers_after_its_link_queue_overflowed() -> None:
     """What is said of groups cannot be repaired, so a link that loses it begins anew."""
     async with world("a", "b", queue_bytes=20_000) as group:
         a, b = group.up.values()
@@ -253,9 +253,7 @@ async def test_when_the_queue_of_a_link_is_full_a_member_still_finds_its_way_bac
 
 
 @simulated
-async def test_a_leaver_that_is_evicted_before_it_is_heard_comes_back_to_say_its_last_words() -> (
-    None
-):
+async def test_evicted_leaver_returns_to_send_its_last_messages() -> None:
     async with world("a", "b", "c") as group, trio.open_nursery() as nursery:
         a, b, c = group.up.values()
         group.network.cut("c")
@@ -272,7 +270,7 @@ async def test_a_leaver_that_is_evicted_before_it_is_heard_comes_back_to_say_its
 
 
 @simulated
-async def test_after_a_mutual_forced_eviction_the_operator_names_the_side_that_goes_on() -> None:
+async def test_operator_resolves_a_mutual_forced_eviction() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
         group.network.cut("b")
@@ -300,7 +298,7 @@ async def test_after_a_mutual_forced_eviction_the_operator_names_the_side_that_g
 
 
 @simulated
-async def test_both_sides_say_that_they_are_in_dispute_also_where_only_one_has_used_force() -> None:
+async def test_both_sides_are_disputed_if_only_one_used_force() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
         group.network.cut("c")
@@ -318,7 +316,7 @@ async def test_both_sides_say_that_they_are_in_dispute_also_where_only_one_has_u
 
 
 @simulated
-async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it() -> None:
+async def test_evicted_member_without_a_machine_reports_its_eviction() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
         c = await group.start("c", "a")
@@ -352,9 +350,7 @@ async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it()
 
 
 @simulated
-async def test_a_replacement_gets_in_although_the_member_it_asks_has_just_come_back_itself() -> (
-    None
-):
+async def test_replacement_joins_through_a_member_that_just_returned() -> None:
     """Seen under `crdtcast chaos`: b, back from an eviction, let nobody in before its own join was stable, for which c
     was lacking; and c's replacement asked b, and only b.
     """

@@ -57,7 +57,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("state", "message"), STATES)
-def test_a_contact_without_a_state_ends_and_the_joiner_is_told(
+def test_contact_that_cannot_give_a_state_ends_and_tells_joiner(
     state: Callable[[], Any], message: str
 ) -> None:
     async def contact(*, task_status: trio.TaskStatus[str]) -> None:
@@ -82,7 +82,7 @@ def test_a_contact_without_a_state_ends_and_the_joiner_is_told(
 
 
 @simulated
-async def test_a_joiner_of_a_contact_that_fails_gets_in_by_another() -> None:
+async def test_joiner_uses_another_contact_if_the_first_fails() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
         late = await group.start("c", "a")
@@ -112,7 +112,7 @@ async def test_a_joiner_that_fails_on_the_state_leaves_the_group() -> None:
         await members_are(a.member, "a", "b", "c")
 
 
-def test_one_that_failed_on_the_state_goes_on_from_its_journal_with_a_better_process(
+def test_member_that_refused_a_state_resumes_once_fixed(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -150,7 +150,7 @@ def test_one_that_failed_on_the_state_goes_on_from_its_journal_with_a_better_pro
     trio.run(main)
 
 
-def test_one_that_comes_back_and_fails_on_the_state_leaves_the_group_and_ends() -> None:
+def test_returning_member_that_refuses_the_state_leaves_and_ends() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             async with (
@@ -181,7 +181,7 @@ def test_one_that_comes_back_and_fails_on_the_state_leaves_the_group_and_ends() 
 
 
 @simulated
-async def test_the_share_that_is_copied_never_falls() -> None:
+async def test_copy_progress_never_decreases() -> None:
     """Not by the admission that follows, nor by a second copy from another contact."""
     async with world("a", "b") as group:
         a, b = group.up.values()
@@ -207,7 +207,7 @@ async def test_the_share_that_is_copied_never_falls() -> None:
         assert shares[-1] == 1
 
 
-def test_a_member_that_has_left_does_not_join_and_says_what_to_do() -> None:
+def test_left_member_refuses_to_join_and_names_a_remedy() -> None:
     async def main() -> None:
         with trio.fail_after(30):
             async with open_member("a", found=True, machine=Ledger()) as a:
@@ -249,7 +249,7 @@ def test_a_wait_for_all_to_know_each_other_ends_with_the_member() -> None:
     trio.run(main)
 
 
-def test_links_after_their_block_say_so() -> None:
+def test_links_used_after_their_block_raise() -> None:
     async def main() -> None:
         with trio.fail_after(30):
             async with open_host("a") as links:
@@ -285,9 +285,7 @@ def test_a_join_ends_with_its_links() -> None:
         (print, r"machine is a builtin_function_or_method: pass an instance of a subclass"),
     ],
 )
-def test_what_is_no_process_is_refused_before_anything_is_opened(
-    machine: Any, message: str
-) -> None:
+def test_invalid_machine_is_refused_before_anything_opens(machine: Any, message: str) -> None:
     async def main() -> None:
         with trio.fail_after(30):
             wrong: list[Callable[[], Awaitable[Any]]] = []
@@ -305,7 +303,7 @@ def test_what_is_no_process_is_refused_before_anything_is_opened(
     trio.run(main)
 
 
-def test_a_member_is_dialled_where_it_says_that_it_is() -> None:
+def test_member_is_dialled_at_its_advertised_address() -> None:
     async def main() -> None:
         with trio.fail_after(30):
             async with open_member("a", found=True, machine=Ledger()) as a:

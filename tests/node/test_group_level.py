@@ -10,7 +10,7 @@ from tests.node.group_support import world
 
 
 @simulated
-async def test_level_waits_for_who_does_not_read_it_and_nobody_stops_writing() -> None:
+async def test_level_waits_for_a_member_that_cannot_read_it() -> None:
     async with world("a", "b") as group:
         a, b = (host.member for host in group.up.values())
         with pytest.raises(LocalProtocolError, match="not all members read it"):

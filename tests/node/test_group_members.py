@@ -25,7 +25,7 @@ from crdtcast.transport.options import format_address
 from tests.node.group_support import Ledger, members_are
 
 
-def test_a_joiner_gets_the_state_and_everybody_goes_on() -> None:
+def test_joiner_gets_the_state_and_all_continue() -> None:
     async def main() -> None:
         ledgers = {name: Ledger() for name in "abc"}
         with trio.fail_after(60):
@@ -107,7 +107,7 @@ def test_one_list_of_addresses_is_enough_for_all_members(caplog: pytest.LogCaptu
     assert not [record for record in caplog.records if "itself" in record.getMessage()]
 
 
-def test_a_list_with_nobody_else_in_it_is_said() -> None:
+def test_join_list_with_only_the_own_address_is_logged() -> None:
     async def main() -> None:
         (port,) = free_ports(1)
         said = trio.Event()
@@ -135,7 +135,7 @@ def test_a_list_with_nobody_else_in_it_is_said() -> None:
     trio.run(main)
 
 
-def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None:
+def test_event_iteration_ends_when_the_member_has_left() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             async with (
@@ -166,7 +166,7 @@ def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None
     trio.run(main)
 
 
-def test_what_cannot_be_is_one_clear_line() -> None:
+def test_invalid_use_is_refused_with_one_clear_line() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             with pytest.raises(ConfigurationError, match="set founders="):
@@ -204,7 +204,7 @@ def test_what_cannot_be_is_one_clear_line() -> None:
     trio.run(main)
 
 
-def test_nobody_joins_through_a_member_that_leaves() -> None:
+def test_leaving_member_admits_no_joiner() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             async with (
@@ -243,7 +243,7 @@ class SlowDialling(kit.Network):
 
 
 @kit.simulated
-async def test_who_is_refused_waits_for_a_member_that_is_being_dialled() -> None:
+async def test_refused_joiner_waits_for_a_member_being_dialled() -> None:
     with SlowDialling() as network:
         async with (
             open_member("a", found=True, machine=Ledger()) as a,
@@ -255,7 +255,7 @@ async def test_who_is_refused_waits_for_a_member_that_is_being_dialled() -> None
                 await members_are(d, "a", "b", "d")
 
 
-def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
+def test_closed_member_raises_and_others_do_not_wait() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             async with open_member("a", found=True, machine=Ledger()) as a:
@@ -274,7 +274,7 @@ def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
     trio.run(main)
 
 
-def test_what_is_no_bytes_is_not_sent() -> None:
+def test_payload_that_is_not_bytes_is_refused() -> None:
     async def main() -> None:
         async with open_member("a", found=True, machine=(ledger := Ledger())) as a:
             with pytest.raises(LocalProtocolError, match="cannot send a str"):

@@ -29,7 +29,7 @@ from .regions import agree, evict, members_are, regions, voting
 
 
 @simulated
-async def test_what_was_durable_survives_the_loss_of_power() -> None:
+async def test_durable_writes_survive_a_loss_of_power() -> None:
     async with regions("a", "b", seed=1) as present:
         cart = present.up["a"].object("cart", AWSet)
         for round_ in range(12):
@@ -53,7 +53,7 @@ async def test_what_was_durable_survives_the_loss_of_power() -> None:
 
 
 @simulated
-async def test_every_disk_that_a_loss_of_power_may_leave_has_what_was_durable() -> None:
+async def test_every_disk_after_a_power_loss_has_the_durable_writes() -> None:
     disk = Disk()
     with Network():
         async with open_replica("a", found=True, journal=DiskJournal(disk)) as a:
@@ -91,7 +91,7 @@ async def test_all_crash_at_once_and_nothing_that_was_durable_is_lost() -> None:
 
 
 @simulated
-async def test_one_that_has_lost_its_disk_takes_its_own_place() -> None:
+async def test_replica_without_its_disk_takes_its_own_place() -> None:
     async with regions("a", "b", "c") as present:
         c = present.up["c"]
         await c.object("cart", AWSet).add("milk")
@@ -141,9 +141,7 @@ async def test_a_replica_joins_while_all_write_and_sees_batches_whole() -> None:
 
 
 @simulated
-async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_what_it_meant() -> (
-    None
-):
+async def test_evicted_replica_refuses_writes_then_resends_its_own() -> None:
     async with regions("a", "b", "c") as present:
         a, c = present.up["a"], present.up["c"]
         await a.object("cart", AWSet).add_all(["milk", "tea"])
@@ -201,7 +199,7 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
 
 @pytest.mark.parametrize("crashes", [False, True])
 @simulated
-async def test_what_it_has_typed_into_a_large_text_is_where_it_typed_it(crashes: bool) -> None:
+async def test_resent_typing_in_a_large_text_keeps_its_place(crashes: bool) -> None:
     async with regions("a", "b", "c") as present:
         await present.up["a"].object("text", SharedText).insert(0, "." * 200)
         await agree(present)
@@ -227,9 +225,7 @@ async def test_what_it_has_typed_into_a_large_text_is_where_it_typed_it(crashes:
 
 
 @simulated
-async def test_one_that_is_evicted_with_its_contact_does_not_come_back_through_that_for_ever() -> (
-    None
-):
+async def test_evicted_replica_does_not_return_by_its_evicted_contact() -> None:
     async with regions("a", "b", "c", "d", "e") as present:
         a, b, d = (present.up[name] for name in "abd")
         present.network.cut("a", "d")
@@ -250,7 +246,7 @@ async def test_one_that_is_evicted_with_its_contact_does_not_come_back_through_t
 
 
 @simulated
-async def test_a_token_of_somebody_unheard_of_is_waited_for() -> None:
+async def test_token_of_an_unknown_replica_is_waited_for() -> None:
     async with regions("a", "b") as present:
         b = present.up["b"]
         present.network.cut("b")
@@ -267,7 +263,7 @@ async def test_a_token_of_somebody_unheard_of_is_waited_for() -> None:
 
 
 @simulated
-async def test_whoever_compares_is_told_at_once_that_its_member_is_out() -> None:
+async def test_verify_raises_at_once_if_its_member_is_evicted() -> None:
     async with regions("a", "b", "c") as present:
         b, c = present.up["b"], present.up["c"]
         outcomes: list[tuple[str, float]] = []
@@ -295,7 +291,7 @@ async def test_whoever_compares_is_told_at_once_that_its_member_is_out() -> None
 
 
 @simulated
-async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_later() -> None:
+async def test_custom_types_are_kept_unknown_until_they_are_named() -> None:
     async with regions("a", types=[NewBoard, Likes]) as present:
         a = present.up["a"]
         await a.object("board", NewBoard).add("x")
@@ -336,7 +332,7 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
 
 
 @simulated
-async def test_own_operations_of_a_type_that_is_named_later_are_sent_again_then() -> None:
+async def test_operations_of_a_type_named_later_are_resent_then() -> None:
     async with regions("a", "b", "c") as present:
         c = present.up["c"]
         present.network.cut("c")
@@ -383,7 +379,7 @@ async def test_rights_outlive_a_crash_and_are_never_spent_twice() -> None:
 
 
 @simulated
-async def test_one_that_leaves_says_so_to_all_who_wait_and_its_name_is_free_again() -> None:
+async def test_leaving_replica_wakes_waiters_and_frees_its_name() -> None:
     async with regions("a", "b") as present:
         b = present.up["b"]
         cart = b.object("cart", AWSet)
@@ -424,7 +420,7 @@ async def forever(changed: Any) -> None:
 
 
 @simulated
-async def test_a_type_that_fails_ends_the_replica_which_goes_on_from_its_journal_when_it_is_mended(
+async def test_replica_ended_by_a_failing_type_resumes_once_fixed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = Disk()
@@ -450,7 +446,7 @@ async def test_a_type_that_fails_ends_the_replica_which_goes_on_from_its_journal
 
 
 @simulated
-async def test_one_that_fails_on_the_state_that_it_comes_back_to_keeps_what_it_has_to_send_again(
+async def test_replica_failing_on_a_returned_state_keeps_its_resends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = Disk()
@@ -494,7 +490,7 @@ async def test_a_disk_that_fails_ends_the_replica() -> None:
 
 
 @simulated
-async def test_what_does_not_fit_any_more_is_refused_and_nothing_of_it_has_happened() -> None:
+async def test_write_beyond_the_limit_is_refused_without_effect() -> None:
     limits = Limits(memory_bytes=20_000, most_bytes=20_000)
     with Network() as network:
         async with (
@@ -569,7 +565,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) 
 @simulated
 @pytest.mark.parametrize("have_votes", [True, False])
 @pytest.mark.parametrize("rests", [0.0, 5.0])
-async def test_middle_that_evicts_both_sides_and_leaves_splits_nothing(
+async def test_member_that_evicts_both_sides_and_leaves_splits_none(
     have_votes: bool, rests: float
 ) -> None:
     """a and b hear nothing of each other; c, between them, evicts a, then b, and leaves. Nobody forces anything."""

@@ -130,7 +130,7 @@ def storm(seed: int, steps: int, logs: Path) -> Storm:
     return found[0]
 
 
-def test_storms(tmp_path: Path) -> None:
+def test_replicas_converge_after_random_storms(tmp_path: Path) -> None:
     storms = [storm(seed, 80, tmp_path / str(seed)) for seed in seeds(12)]
     dozens = len(storms) / 12
     assert sum(each.crashes for each in storms) > 20 * dozens

@@ -65,11 +65,11 @@ TAG = Tag(Dot(A, 3), (Dot(B, 8),), {A: 2, B: 8})
 
 
 @pytest.mark.parametrize("state", [GroupState(), FULL, replace(FULL, agreed=7)])
-def test_a_state_comes_back_as_it_was(state: GroupState) -> None:
+def test_group_state_survives_encoding(state: GroupState) -> None:
     assert unpack_state(msgpack.unpackb(msgpack.packb(pack_state(state)))) == state
 
 
-def test_an_entry_comes_back_as_it_was_with_the_tags_pasts() -> None:
+def test_joiner_entry_survives_encoding_with_its_tags() -> None:
     entry = JoinerEntry(B, A, FULL, (Happened(TAG, b"payload"), Happened(TAG, None)))
     back = unpack_entry(pack_entry(entry))
     assert back == entry
@@ -89,7 +89,7 @@ OF_VIEWS = range(12, len(PACKED))
 
 
 @given(views, records | st.none(), st.lists(decisions, max_size=2).map(tuple), wants)
-def test_what_is_noted_of_views_comes_back(
+def test_view_records_survive_encoding(
     view: View, record: Record | None, decided: tuple[Decided, ...], wanted: Wants
 ) -> None:
     state = replace(FULL, view=view, record=record, decided=decided, wants=wanted)
@@ -108,7 +108,7 @@ def test_junk_in_any_field_of_views_is_refused(place: tuple[Any, ...]) -> None:
 
 
 @given(st.integers(0, len(PACKED) - 1), anything)
-def test_a_state_with_something_else_in_it_is_refused_or_harmless(at: int, value: object) -> None:
+def test_state_with_a_wrong_field_is_refused_or_still_valid(at: int, value: object) -> None:
     packed = pack_state(FULL)
     packed[at] = value
     try:
@@ -134,13 +134,13 @@ WRONG = {
 }
 
 
-def test_an_admission_has_all_that_is_not_stable() -> None:
+def test_admission_contains_all_unstable_messages() -> None:
     with pytest.raises(RemoteProtocolError, match="unstable"):
         unpack_entry(pack_entry(JoinerEntry(B, A, replace(FULL, unstable=FULL.unstable[:1]), ())))
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_a_state_that_no_member_can_have_is_refused_before_an_engine_is_made(
+def test_impossible_state_is_refused_before_an_engine_is_made(
     wrong: dict[str, Any],
 ) -> None:
     state = replace(FULL, **wrong)
@@ -179,7 +179,7 @@ made_up: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.data(), st.sets(parts, min_size=1, max_size=3))
-def test_whatever_a_contact_makes_up_is_refused_or_an_engine_that_runs(
+def test_made_up_admission_is_refused_or_gives_a_working_engine(
     data: st.DataObject, wrong: set[str]
 ) -> None:
     state = replace(FULL, **{part: data.draw(made_up[part]) for part in sorted(wrong)})

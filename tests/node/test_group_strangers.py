@@ -94,7 +94,7 @@ def frames(me: str, founding: str) -> st.SearchStrategy[Frame]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data(), st.booleans())
-def test_a_linked_stranger_disturbs_nobody(
+def test_linked_stranger_does_not_disturb_the_group(
     caplog: pytest.LogCaptureFixture, data: st.DataObject, hangs_up: bool
 ) -> None:
     caplog.clear()

@@ -69,7 +69,7 @@ def test_two_groups_share_one_connection_and_no_causality() -> None:
     trio.run(main)
 
 
-def test_a_group_may_have_fewer_members_than_there_are_processes() -> None:
+def test_group_may_span_only_some_of_the_hosts() -> None:
     async def main() -> None:
         async with processes("a", "b", "c") as (a, b, c):
             every, pair = await founded("all", (a, b, c)), await founded("pair", (a, b))
@@ -85,7 +85,7 @@ def test_a_group_may_have_fewer_members_than_there_are_processes() -> None:
     trio.run(main)
 
 
-def test_a_group_that_the_other_side_lacks_is_no_error_and_is_said_once(
+def test_group_unknown_to_the_peer_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -108,7 +108,7 @@ def test_a_group_that_the_other_side_lacks_is_no_error_and_is_said_once(
     trio.run(main)
 
 
-def test_two_groups_of_one_name_keep_each_other_out_and_leave_the_links_alone(
+def test_two_groups_of_one_name_exclude_each_other_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -146,7 +146,7 @@ def test_leaving_a_group_leaves_the_others_alone() -> None:
     trio.run(main)
 
 
-def test_what_cannot_be_is_one_clear_line() -> None:
+def test_invalid_use_is_refused_with_one_clear_line() -> None:
     async def main() -> None:
         async with processes("a") as [a]:
             a.found("orders")
@@ -159,7 +159,7 @@ def test_what_cannot_be_is_one_clear_line() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
-def test_who_listens_on_a_wildcard_and_says_no_address_is_warned(
+def test_wildcard_listen_without_advertise_is_warned(
     host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:

@@ -19,7 +19,7 @@ Cells = set[tuple[LinkPhase, LinkEvent]]
 @pytest.mark.parametrize("event", LinkEvent)
 @pytest.mark.parametrize("phase", LinkPhase)
 @simulated
-async def test_an_event_does_what_the_table_says_or_nothing(
+async def test_each_event_follows_the_transition_table_or_is_refused(
     phase: LinkPhase, event: LinkEvent
 ) -> None:
     life = LinkLife(phase)
@@ -223,7 +223,7 @@ LIVES: tuple[Callable[[Pair], Awaitable[None]], ...] = (
 )
 
 
-def test_nodes_come_to_every_transition_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_visit_every_transition(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: Cells = set()
     reached: Cells = set()
     move = LinkLife.move

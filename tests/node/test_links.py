@@ -25,7 +25,7 @@ def all_linked(members: dict[str, Member]) -> bool:
 
 
 @simulated
-async def test_what_is_sent_is_delivered_and_becomes_stable_everywhere() -> None:
+async def test_sent_messages_are_delivered_and_stable_everywhere() -> None:
     async with group("a", "b", "c") as (_, members):
         sent = {members[name].send(name.encode()) for name in members for _ in range(20)}
         await eventually(lambda: all(len(m.stable) == 60 for m in members.values()))
@@ -115,7 +115,7 @@ async def test_crossing_connections_settle_on_one(seed: int) -> None:
 
 
 @simulated
-async def test_a_silent_peer_is_noticed_after_three_intervals_and_dialled_again() -> None:
+async def test_silent_peer_is_redialled_after_three_intervals() -> None:
     async with group("a", "b", keepalive_interval=2.0) as (network, members):
         await eventually(lambda: all_linked(members))
         a, b = members.values()
@@ -131,7 +131,7 @@ async def test_a_silent_peer_is_noticed_after_three_intervals_and_dialled_again(
 
 @simulated
 @pytest.mark.parametrize("deaf", ["a", "b"])
-async def test_a_link_that_works_one_way_only_is_noticed_by_both_after_three_intervals(
+async def test_one_way_link_is_closed_by_both_after_three_intervals(
     deaf: str,
 ) -> None:
     async with group("a", "b", "c", keepalive_interval=2.0) as (network, members):
@@ -170,7 +170,7 @@ async def test_a_half_open_link_gives_way_to_the_new_connection(lost_by: str) ->
 
 
 @simulated
-async def test_a_peer_that_was_down_is_linked_when_it_comes() -> None:
+async def test_peer_with_no_address_is_linked_when_it_dials() -> None:
     async with group("a", "b", more={"b": {"peers": {"a": None}}}) as (network, members):
         # b dials nobody: a does.
         await eventually(lambda: all_linked(members))
@@ -178,7 +178,7 @@ async def test_a_peer_that_was_down_is_linked_when_it_comes() -> None:
 
 
 @simulated
-async def test_a_peer_that_only_starts_later_is_no_trouble_yet(
+async def test_peer_that_starts_later_is_not_warned_of_at_first(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -200,7 +200,7 @@ async def test_addresses_without_names_are_enough_to_dial() -> None:
 
 
 @simulated
-async def test_an_address_may_be_told_later() -> None:
+async def test_address_of_a_peer_may_be_set_later() -> None:
     nobody = {"peers": {"a": None, "b": None}}
     async with group("c", "a", "b", more={"c": nobody}) as (_, members):
         await eventually(lambda: all_linked(members))
@@ -238,7 +238,7 @@ async def test_a_failing_engine_costs_the_link_and_not_the_node(
 
 
 @simulated
-async def test_an_engine_that_fails_when_a_link_comes_up_costs_that_link(
+async def test_engine_error_on_connect_costs_only_that_link(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with group("a", "b") as (_, members):
@@ -260,7 +260,7 @@ async def test_an_engine_that_fails_when_a_link_comes_up_costs_that_link(
 
 
 @simulated
-async def test_an_error_of_the_application_ends_the_node_as_it_is() -> None:
+async def test_application_error_ends_the_node_unchanged() -> None:
     def failing() -> None:
         raise KeyError("the application's")
 
@@ -313,7 +313,7 @@ async def test_batches_grow_with_the_load() -> None:
 
 
 @simulated
-async def test_a_peer_that_does_not_take_delays_nobody_and_is_repaired() -> None:
+async def test_slow_peer_delays_no_other_and_is_repaired() -> None:
     """Back-pressure from end to end: slow reads, bounded queues, drops, repair."""
     limits = {"queue_bytes": 20_000, "backlog_bytes": 10_000}
     async with group("a", "b", "c", buffer_bytes=0, **limits) as (_, members):
@@ -353,7 +353,7 @@ async def test_another_engine_takes_over_under_a_new_incarnation() -> None:
 
 
 @simulated
-async def test_a_peer_that_remembers_more_ends_the_incarnation() -> None:
+async def test_peer_that_knows_more_ends_the_incarnation() -> None:
     rolled_back: list[str] = []
 
     def note(error: Exception) -> None:
@@ -378,7 +378,7 @@ async def test_a_peer_that_remembers_more_ends_the_incarnation() -> None:
 
 
 @simulated
-async def test_a_member_that_lost_what_is_stable_is_told_why(
+async def test_member_that_lost_stable_messages_is_told_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with group("a", "b") as (network, members):

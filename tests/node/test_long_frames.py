@@ -26,7 +26,7 @@ async def test_long_frames_are_compressed_if_both_can(without: str | None) -> No
 
 
 @simulated
-async def test_without_the_package_nothing_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_zstd_package_offers_no_compression(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "zstandard", None)
     async with group("a", "b") as (_, members):
         members["a"].send(b"once and again " * 10_000)
@@ -35,7 +35,7 @@ async def test_without_the_package_nothing_is_offered(monkeypatch: pytest.Monkey
 
 
 @simulated
-async def test_a_peer_that_takes_only_short_frames_is_not_sent_long_ones_in_little_room(
+async def test_long_frame_is_dropped_for_a_peer_with_a_low_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What counts is the length that the peer has to make room for."""

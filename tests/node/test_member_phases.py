@@ -44,7 +44,7 @@ def outsider() -> Member:
 @pytest.mark.parametrize("event", MemberEvent)
 @pytest.mark.parametrize("phase", MemberPhase)
 @simulated
-async def test_an_event_does_what_the_table_says_or_nothing(
+async def test_each_event_follows_the_transition_table_or_is_refused(
     phase: MemberPhase, event: MemberEvent
 ) -> None:
     member = outsider()
@@ -64,7 +64,7 @@ async def test_an_event_does_what_the_table_says_or_nothing(
 
 @pytest.mark.parametrize("phase", [phase for phase in MemberPhase if phase is not MEMBER])
 @simulated
-async def test_whoever_cannot_send_says_why(phase: MemberPhase) -> None:
+async def test_member_that_cannot_send_says_why(phase: MemberPhase) -> None:
     member = outsider()
     member._life._phase = phase
     waits = phase in (FOUNDING, JOINING, CATCHING_UP)
@@ -74,7 +74,7 @@ async def test_whoever_cannot_send_says_why(phase: MemberPhase) -> None:
 
 
 @simulated
-async def test_whoever_was_evicted_says_so_before_anybody_has_looked() -> None:
+async def test_evicted_member_refuses_a_write_before_its_phase_changes() -> None:
     with Network():
         async with open_member("a", found=True) as a:
             a.engine.renounce()
@@ -84,7 +84,7 @@ async def test_whoever_was_evicted_says_so_before_anybody_has_looked() -> None:
 
 
 @simulated
-async def test_who_asks_often_for_an_event_before_the_group_has_begun_waits() -> None:
+async def test_cancelled_iteration_before_the_start_keeps_waiting() -> None:
     with Network():
         async with open_member("a", founders=AT) as a:
             for _ in range(40):
@@ -367,7 +367,7 @@ LIVES = (
 )
 
 
-def test_members_come_to_every_cell_of_the_table(seen: Seen) -> None:
+def test_members_visit_every_transition(seen: Seen) -> None:
     reached: set[Cell] = set()
     for life in LIVES:
         _lead(life, seen)
@@ -381,5 +381,5 @@ async def _lead(life: Callable[[Network, Seen], Awaitable[None]], seen: Seen) ->
         await life(network, seen)
 
 
-def test_only_what_has_ended_has_no_way_on() -> None:
+def test_only_ended_phases_have_no_transitions() -> None:
     assert set(MemberPhase) - {phase for phase, _ in TRANSITIONS} == ENDED

@@ -201,12 +201,12 @@ def notes(live: list[Done], history: list[Done]) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", seeds(100))
-def test_any_history_means_the_same_everywhere(seed: int) -> None:
+def test_any_history_converges_to_its_specification(seed: int) -> None:
     run(World(seed))
 
 
 @pytest.mark.parametrize("seed", seeds(100))
-def test_a_list_that_was_deleted_stays_until_nobody_can_refer_to_it(seed: int) -> None:
+def test_deleted_list_stays_while_it_can_be_referred_to(seed: int) -> None:
     run(World(seed, only_lists=True))
 
 
@@ -274,7 +274,7 @@ class NewShelf(OldShelf):
     SINCE = {Likes.TYPE: 2}  # noqa: RUF012
 
 
-def test_what_a_map_cannot_hold_yet_is_kept_until_it_can() -> None:
+def test_map_keeps_unknown_updates_until_the_upgrade() -> None:
     new, old, key = Objects([NewShelf]), Objects([OldShelf]), ("shelf", OldShelf.TYPE)
     calls = [
         ("update", "a", "set_aw", ["add", "x"]),
@@ -296,7 +296,7 @@ def test_what_a_map_cannot_hold_yet_is_kept_until_it_can() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(20))
-def test_a_damaged_state_is_refused_when_it_is_loaded_or_goes_on(seed: int) -> None:
+def test_damaged_state_is_refused_on_load_or_still_works(seed: int) -> None:
     world = World(seed)
     for _ in range(30):
         world.step()

@@ -39,7 +39,7 @@ async def assert_only_its_link_ends(group: Cluster[LedgerHost]) -> None:
 
 
 @simulated
-async def test_what_cannot_be_ends_the_link_of_its_sender_only(
+async def test_impossible_frame_ends_only_the_link_of_its_sender(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.ERROR)
@@ -63,7 +63,7 @@ async def test_what_cannot_be_ends_the_link_of_its_sender_only(
 
 @simulated
 @pytest.mark.parametrize("body", [b"\xc1", b"\x91\x07", b"\x90", b"\xdd\xff\xff\xff\xff"])
-async def test_bytes_that_are_no_frame_name_their_sender_in_the_status_too(body: bytes) -> None:
+async def test_undecodable_bytes_name_their_sender_in_the_status(body: bytes) -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
         a, c = group.up["a"], group.up["c"]
@@ -75,7 +75,7 @@ async def test_bytes_that_are_no_frame_name_their_sender_in_the_status_too(body:
 
 
 @simulated
-async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lie_detected_later_ends_the_link_then(caplog: pytest.LogCaptureFixture) -> None:
     """A sweep with a cut that cannot be, and that waits for a message of b."""
     async with world("a", "b", "c") as group:
         await talking(group)
@@ -95,7 +95,7 @@ async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixtur
 
 
 @simulated
-async def test_ballot_that_cannot_be_ends_the_link_of_who_passes_it_on() -> None:
+async def test_impossible_ballot_ends_the_link_of_its_forwarder() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
         a, c = (group.up[name].member for name in "ac")
@@ -113,7 +113,7 @@ async def test_ballot_that_cannot_be_ends_the_link_of_who_passes_it_on() -> None
 
 
 @simulated
-async def test_what_may_come_of_another_ones_lie_is_a_warning(
+async def test_frame_explained_by_another_liar_is_only_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An end that b is said to have met, and that a has not all reports on: its link stays."""
@@ -135,7 +135,7 @@ async def test_what_may_come_of_another_ones_lie_is_a_warning(
 
 
 @simulated
-async def test_names_that_a_peer_makes_up_take_no_place_of_those_who_are_there() -> None:
+async def test_made_up_names_do_not_displace_real_peers() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
         a, c = group.up["a"].node, group.up["c"].node
@@ -154,7 +154,7 @@ async def test_names_that_a_peer_makes_up_take_no_place_of_those_who_are_there()
 
 
 @simulated
-async def test_a_peer_is_in_so_many_groups_at_most() -> None:
+async def test_number_of_groups_of_a_peer_is_bounded() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
         a, c = group.up["a"].node, group.up["c"].node
@@ -169,7 +169,7 @@ async def test_a_peer_is_in_so_many_groups_at_most() -> None:
 
 
 @simulated
-async def test_groups_that_are_over_count_no_more() -> None:
+async def test_ended_groups_do_not_count_against_the_bound() -> None:
     async with world("a", "b", "c") as group:
         await talking(group)
         a, c = group.up["a"].node, group.up["c"].node

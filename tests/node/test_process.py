@@ -34,7 +34,7 @@ class Journal(StateMachine):
         self.progress.unpark_all()
 
 
-def test_all_messages_own_ones_too_reach_every_process_and_become_stable_in_causal_order() -> None:
+def test_every_machine_gets_all_messages_in_causal_order() -> None:
     async def main() -> None:
         first, second = Journal(), Journal()
         async with founded("a", "b", processes={"a": first, "b": second}) as (a, b):
@@ -51,7 +51,7 @@ def test_all_messages_own_ones_too_reach_every_process_and_become_stable_in_caus
     trio.run(main)
 
 
-def test_the_error_of_a_process_ends_the_node_and_comes_out_as_it_is() -> None:
+def test_machine_error_ends_the_node_and_is_raised_unchanged() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="broken by a message"):
             async with founded("a", "b", processes={"b": Journal()}) as (a, _):
@@ -61,7 +61,7 @@ def test_the_error_of_a_process_ends_the_node_and_comes_out_as_it_is() -> None:
     trio.run(main)
 
 
-def test_events_have_one_taker() -> None:
+def test_events_have_a_single_consumer() -> None:
     async def main() -> None:
         async with open_member("a", found=True, machine=Journal()) as a:
             await trio.testing.wait_all_tasks_blocked()
@@ -73,7 +73,7 @@ def test_events_have_one_taker() -> None:
     trio.run(main)
 
 
-def test_a_process_can_be_run_later_and_gets_what_is_waiting() -> None:
+def test_machine_started_later_gets_the_waiting_messages() -> None:
     async def main() -> None:
         journal = Journal()
         async with founded("a", "b") as (a, b), trio.open_nursery() as nursery:

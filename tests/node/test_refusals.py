@@ -75,7 +75,7 @@ STRANGERS = {
 
 @simulated
 @pytest.mark.parametrize(("said", "reason", "words"), STRANGERS.values(), ids=STRANGERS)
-async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
+async def test_stranger_is_refused_counted_and_logged_once(
     said: Hello, reason: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with group("a", "b", node={"b": {"fence_epoch": 7}}) as (_, members):
@@ -100,21 +100,21 @@ async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
 
 
 @simulated
-async def test_another_group(caplog: pytest.LogCaptureFixture) -> None:
+async def test_peer_of_another_group_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     said, dialled = await meets(caplog, "is in group 'other'", group="other")
     assert 1 <= said <= 4
     assert dialled <= 2 * 10
 
 
 @simulated
-async def test_a_name_that_is_no_member(caplog: pytest.LogCaptureFixture) -> None:
+async def test_name_that_is_not_a_member_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     said, dialled = await meets(caplog, "is not a member of this group")
     assert 1 <= said <= 4
     assert dialled <= 2 * 10
 
 
 @simulated
-async def test_a_name_used_twice_by_a_member_and_its_peer(
+async def test_two_nodes_of_one_name_refuse_each_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     peers = {"b": at("a")}
@@ -136,7 +136,7 @@ async def test_a_name_that_another_live_process_has(caplog: pytest.LogCaptureFix
 
 
 @simulated
-async def test_the_own_address_among_the_peers(caplog: pytest.LogCaptureFixture) -> None:
+async def test_own_address_among_the_peers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     own = {"listen": ("0.0.0.0", PORTS["a"]), "peers": {"b": at("a")}}
     async with group("a", "b", more={"a": own}) as (network, _):
         await trio.sleep(120)
@@ -156,7 +156,7 @@ async def test_another_node_at_a_peer_s_address(caplog: pytest.LogCaptureFixture
 
 
 @simulated
-async def test_a_superseded_incarnation_ends_its_node_with_one_clear_error() -> None:
+async def test_superseded_incarnation_ends_its_node_with_one_error() -> None:
     async with group("a", "b", more={"a": {"peers": {"b": None}}}) as (_, members):
         members["b"].node.replace_engine(Engine(incarnation("b", 9), {"a", "b"}))
         await eventually(lambda: members["a"].linked() == {"b"})
@@ -169,7 +169,7 @@ async def test_a_superseded_incarnation_ends_its_node_with_one_clear_error() -> 
 
 
 @simulated
-async def test_the_higher_fence_epoch_takes_over_and_the_lower_one_stops() -> None:
+async def test_higher_fence_epoch_takes_over_from_the_lower_one() -> None:
     async with group("a", names={"a", "b"}, peers={"b": None}) as (_, members):
         a = members["a"]
         old = make("b", {"a", "b"}, node={"fence_epoch": 1})
@@ -185,7 +185,7 @@ async def test_the_higher_fence_epoch_takes_over_and_the_lower_one_stops() -> No
 
 
 @simulated
-async def test_a_clock_too_far_ahead(caplog: pytest.LogCaptureFixture) -> None:
+async def test_peer_with_a_clock_too_far_ahead_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     clocks = {"a": {"clock_ms": lambda: 1000}, "b": {"clock_ms": lambda: 500_000}}
     async with group("a", "b", node=clocks, max_drift_ms=60_000) as (_, members):
         await trio.sleep(120)

@@ -10,7 +10,7 @@ from tests.node.group_support import members_are, world
 
 
 @simulated
-async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> None:
+async def test_joiner_replaces_a_dead_member_of_another_name() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
         b.member.tcbroadcast(b"said before")
@@ -33,7 +33,7 @@ async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> No
 
 
 @simulated
-async def test_several_may_be_replaced_and_the_own_name_may_be_nobodys() -> None:
+async def test_joiner_replaces_several_dead_members() -> None:
     async with world("a", "b", "c") as group:
         a, b, c = group.up.values()
         group.crash(b.name)
@@ -47,7 +47,7 @@ async def test_several_may_be_replaced_and_the_own_name_may_be_nobodys() -> None
 
 
 @simulated
-async def test_who_is_in_already_and_does_not_know_it_may_say_the_same_again() -> None:
+async def test_replacement_that_died_after_its_join_may_join_again() -> None:
     async with world("a", "b") as group:
         a, b = group.up.values()
         group.crash(b.name)

@@ -45,7 +45,7 @@ def test_three_replicas_converge_and_leave_no_metadata() -> None:
     trio.run(main)
 
 
-def test_what_is_cancelled_has_not_happened() -> None:
+def test_cancelled_operation_has_no_effect() -> None:
     async def main() -> None:
         async with open_replica("eu", found=True) as eu:
             visits = eu.object("visits", ResettableCounter)
@@ -63,7 +63,7 @@ def test_what_is_cancelled_has_not_happened() -> None:
     trio.run(main)
 
 
-def test_changed_returns_when_something_came() -> None:
+def test_changed_returns_after_an_arrival() -> None:
     async def main() -> None:
         async with replicas() as (eu, us, _):
             flag = us.object("flags", AWSet)
@@ -90,7 +90,7 @@ def test_a_refused_operation_sends_nothing_and_changes_nothing() -> None:
     trio.run(main)
 
 
-def test_an_unknown_type_waits_and_is_applied_once_the_program_knows_it() -> None:
+def test_operations_of_an_unknown_type_wait_until_it_is_known() -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, us, _ = group
@@ -107,7 +107,7 @@ def test_an_unknown_type_waits_and_is_applied_once_the_program_knows_it() -> Non
     trio.run(main)
 
 
-def test_a_type_of_ones_own_may_not_take_another_s_name() -> None:
+def test_custom_type_may_not_reuse_a_type_name() -> None:
     class Mine(AWSet):
         pass
 
@@ -131,7 +131,7 @@ def test_a_type_of_ones_own_may_not_take_another_s_name() -> None:
         msgpack.packb([0, [["cart", "set_aw"]]]),
     ],
 )
-def test_what_cannot_be_read_is_skipped_counted_and_stable(payload: bytes) -> None:
+def test_unreadable_payload_is_skipped_counted_and_stable(payload: bytes) -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, us, _ = group
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_skipped_counted_and_stable(payload: bytes) -> No
     trio.run(main)
 
 
-def test_what_no_replica_would_unpack_is_not_sent() -> None:
+def test_value_too_large_to_unpack_is_refused() -> None:
     async def main() -> None:
         async with replicas() as (eu, *_):
             register = eu.object("many", MVRegister)
@@ -156,7 +156,7 @@ def test_what_no_replica_would_unpack_is_not_sent() -> None:
     trio.run(main)
 
 
-def test_after_its_end_a_replica_can_be_read_and_says_that_it_is_over() -> None:
+def test_ended_replica_is_readable_and_refuses_writes() -> None:
     async def main() -> None:
         ended: list[str] = []
 
@@ -187,7 +187,7 @@ def test_after_its_end_a_replica_can_be_read_and_says_that_it_is_over() -> None:
     trio.run(main)
 
 
-def test_errors_come_out_as_they_are() -> None:
+def test_open_replica_raises_errors_unchanged() -> None:
     async def main() -> None:
         with pytest.raises(ConfigurationError, match="invalid address"):
             async with open_replica("a", listen="nowhere", found=True):

@@ -80,7 +80,7 @@ def test_an_exception_or_a_refusal_sends_nothing() -> None:
     trio.run(main)
 
 
-def test_operations_of_a_batch_are_judged_one_behind_the_other() -> None:
+def test_each_operation_of_a_batch_sees_the_earlier_ones() -> None:
     async def main() -> None:
         async with replicas(types=[Tickets]) as (eu, *_):
             tickets = eu.object("tickets", Tickets)
@@ -97,7 +97,7 @@ def test_operations_of_a_batch_are_judged_one_behind_the_other() -> None:
     trio.run(main)
 
 
-def test_a_batch_is_judged_again_when_something_took_effect_meanwhile() -> None:
+def test_batch_is_checked_again_after_a_concurrent_effect() -> None:
     async def main() -> None:
         async with replicas(types=[Tickets]) as (eu, *_):
             tickets = eu.object("tickets", Tickets)
@@ -129,7 +129,7 @@ def test_a_name_has_one_type_within_a_batch_too() -> None:
     trio.run(main)
 
 
-def test_a_deletion_in_a_batch_takes_what_stands_before_it() -> None:
+def test_deletion_in_a_batch_removes_only_earlier_operations() -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, us, _ = group

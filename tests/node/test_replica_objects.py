@@ -14,7 +14,7 @@ from crdtcast.replica.objects import Objects
 from .replica_support import isolate, level, rejoin, replicas, settle
 
 
-def test_an_object_is_there_from_its_first_operation_on() -> None:
+def test_object_exists_from_its_first_operation() -> None:
     async def main() -> None:
         async with replicas() as (eu, us, asia):
             cart = us.object("cart", AWSet)
@@ -55,7 +55,7 @@ def test_a_name_that_has_a_type_cannot_get_another() -> None:
 
 
 @pytest.mark.parametrize("first", ["eu", "us"])
-def test_of_types_created_concurrently_the_same_one_wins_everywhere(first: str) -> None:
+def test_same_type_wins_everywhere_after_concurrent_creation(first: str) -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, us, _ = group
@@ -79,7 +79,7 @@ def test_of_types_created_concurrently_the_same_one_wins_everywhere(first: str) 
     trio.run(main)
 
 
-def test_what_has_lost_its_name_can_be_looked_at_and_goes_with_it() -> None:
+def test_object_that_lost_its_name_is_readable_until_deleted() -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, us, asia = group
@@ -99,7 +99,7 @@ def test_what_has_lost_its_name_can_be_looked_at_and_goes_with_it() -> None:
     trio.run(main)
 
 
-def test_a_deletion_takes_what_it_has_seen_and_leaves_what_it_has_not() -> None:
+def test_deletion_removes_only_what_it_has_seen() -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, us, asia = group
@@ -125,7 +125,7 @@ def test_a_deletion_takes_what_it_has_seen_and_leaves_what_it_has_not() -> None:
     trio.run(main)
 
 
-def test_deleting_nothing_is_no_error() -> None:
+def test_deleting_a_missing_object_is_allowed() -> None:
     async def main() -> None:
         async with replicas() as (eu, us, asia):
             await eu.delete("nothing")
@@ -165,7 +165,7 @@ def test_changed_wakes_for_the_object_and_for_no_other() -> None:
     trio.run(main)
 
 
-def test_a_deletion_wakes_whoever_waits() -> None:
+def test_deletion_wakes_waiters() -> None:
     async def main() -> None:
         async with replicas() as (eu, us, asia):
             cart = us.object("cart", AWSet)
@@ -222,7 +222,7 @@ def test_a_snapshot_is_one_cut() -> None:
 
 
 @pytest.mark.parametrize("name", [5, None, b"x", "\ud800", ("x",), ["x"], {}])
-def test_what_could_not_travel_is_no_name(name: Any) -> None:
+def test_name_that_cannot_be_encoded_is_refused(name: Any) -> None:
     async def main() -> None:
         async with open_replica("eu", found=True) as eu:
             with pytest.raises(InvalidOperationError, match="invalid object name"):
@@ -243,7 +243,7 @@ class Unfinished(PureOpCRDT[int]):
 
 
 @pytest.mark.parametrize("crdt_type", [PureOpCRDT, Unfinished, int, AWSet(), "set_aw", None])
-def test_what_is_no_data_type_is_refused(crdt_type: Any) -> None:
+def test_invalid_data_type_is_refused(crdt_type: Any) -> None:
     async def main() -> None:
         async with open_replica("eu", found=True) as eu:
             for use in (partial(eu.object, "x"), eu.upgrade, partial(eu.batch().object, "x")):

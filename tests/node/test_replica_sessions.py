@@ -26,7 +26,7 @@ def test_a_client_reads_its_writes_at_another_replica() -> None:
     trio.run(main)
 
 
-def test_a_token_waits_for_what_is_missing_and_for_nothing_else() -> None:
+def test_token_waits_only_for_missing_messages() -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, us, asia = group
@@ -54,7 +54,7 @@ def test_a_token_waits_for_what_is_missing_and_for_nothing_else() -> None:
     trio.run(main)
 
 
-def test_a_token_names_only_what_the_rest_follows_from() -> None:
+def test_token_holds_only_the_causal_frontier() -> None:
     async def main() -> None:
         async with replicas() as group:
             eu, *others = group
@@ -100,12 +100,12 @@ def test_tokens_of_two_replicas_merge() -> None:
         "kwGhZ5GSAQE",
     ],
 )
-def test_what_is_no_token_is_refused(text: Any) -> None:
+def test_invalid_token_is_refused(text: Any) -> None:
     with pytest.raises(UnusableInputError, match="is not a session token"):
         Token.parse(text)
 
 
-def test_a_token_of_another_group_says_nothing_here() -> None:
+def test_token_of_another_group_is_refused() -> None:
     async def main() -> None:
         async with open_replica("a", found=True, group="bank") as bank:
             with pytest.raises(LocalProtocolError, match="belongs to group"):

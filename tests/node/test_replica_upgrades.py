@@ -79,7 +79,7 @@ def test_replicas_are_upgraded_one_by_one() -> None:
     trio.run(main)
 
 
-def test_a_replica_restarts_amid_what_is_not_stable() -> None:
+def test_replica_restarts_with_unstable_operations() -> None:
     async def main() -> None:
         async with programs(types=NEW) as group:
             eu, us, asia = group.up.values()
@@ -106,7 +106,7 @@ def test_a_replica_restarts_amid_what_is_not_stable() -> None:
     trio.run(main)
 
 
-def test_a_running_program_can_learn(caplog: pytest.LogCaptureFixture) -> None:
+def test_running_program_learns_a_new_type(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "crdtcast.replica")
 
     async def main() -> None:
@@ -141,7 +141,7 @@ def test_a_running_program_can_learn(caplog: pytest.LogCaptureFixture) -> None:
     assert [record for record in caplog.records if record.name == "crdtcast.replica"] == []
 
 
-def test_what_no_program_understands_is_skipped_by_old_and_new_alike() -> None:
+def test_unknown_operation_is_skipped_by_old_and_new_programs() -> None:
     async def main() -> None:
         types = {"eu": {"types": NEW}, "us": {"types": OLD}, "asia": {"types": OLD}}
         async with replicas(types) as group:
@@ -159,7 +159,7 @@ def test_what_no_program_understands_is_skipped_by_old_and_new_alike() -> None:
     trio.run(main)
 
 
-def test_rights_are_not_spent_behind_what_is_not_understood() -> None:
+def test_rights_are_not_spent_after_an_unknown_operation() -> None:
     class Guarded(OldBoard):
         TYPE = "guarded_example"
 
@@ -178,7 +178,7 @@ def test_rights_are_not_spent_behind_what_is_not_understood() -> None:
     trio.run(main)
 
 
-def test_a_deleted_object_takes_what_was_stored_for_it_along() -> None:
+def test_deletion_removes_stored_unknown_operations() -> None:
     async def main() -> None:
         types = {"eu": {"types": NEW}, "us": {"types": OLD}, "asia": {"types": OLD}}
         async with replicas(types) as group:

@@ -61,7 +61,7 @@ async def test_a_copy_goes_on_where_the_link_broke() -> None:
 
 
 @simulated
-async def test_one_for_whom_too_much_has_happened_copies_again(
+async def test_joiner_that_missed_too_much_copies_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(join_server, "MOST_NOTED", 1000)
@@ -78,7 +78,7 @@ async def test_one_for_whom_too_much_has_happened_copies_again(
 
 
 @simulated
-async def test_a_link_that_is_replaced_before_the_joiner_asks_is_not_waited_for(
+async def test_joiner_does_not_wait_on_a_replaced_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seen under `crdtcast chaos`: connections crossed while the journal was synced. The question went over the new
@@ -103,7 +103,7 @@ async def test_a_link_that_is_replaced_before_the_joiner_asks_is_not_waited_for(
 
 
 @simulated
-async def test_one_that_was_let_in_and_put_out_unheard_takes_a_fresh_id_at_the_same_contact(
+async def test_joiner_evicted_before_its_start_asks_with_a_fresh_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with world("a", "b", "c") as group:

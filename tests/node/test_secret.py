@@ -97,7 +97,7 @@ async def test_a_group_with_a_secret_that_never_goes_over_the_wire() -> None:
 
 @simulated
 @pytest.mark.parametrize("other", [(), (b"quite another secret of theirs",)])
-async def test_two_that_have_not_the_same_secret(
+async def test_nodes_with_different_secrets_do_not_link(
     other: tuple[bytes, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each side refuses the other, whoever dials; and both logs say what to do, once."""
@@ -130,7 +130,7 @@ async def test_a_secret_is_replaced_while_the_group_goes_on() -> None:
 
 
 @simulated
-async def test_a_recorded_handshake_is_worth_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_replayed_handshake_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     recorded = b""
     async with group("a", "b", secrets=(SECRET,), more={"a": {"peers": {"b": None}}}) as (
         _,
@@ -189,7 +189,7 @@ async def test_a_proof_that_is_sent_back_to_its_maker_is_refused() -> None:
 
 @simulated
 @pytest.mark.parametrize("secrets", [(SECRET,), ()])
-async def test_only_who_has_proved_the_secret_can_say_that_this_node_has_ended(
+async def test_only_a_proven_peer_can_end_this_node(
     secrets: tuple[bytes, ...],
 ) -> None:
     said = []
@@ -254,9 +254,7 @@ SAID = st.lists(
 
 @settings(max_examples=examples(60))
 @given(SAID, st.booleans())
-def test_whatever_a_stranger_says_without_the_secret_it_gets_no_link(
-    said: list[bytes], hangs_up: bool
-) -> None:
+def test_stranger_without_the_secret_gets_no_link(said: list[bytes], hangs_up: bool) -> None:
     @simulated
     async def meet() -> None:
         alone: dict[str, Any] = {

@@ -61,7 +61,7 @@ def test_an_insertion_into_a_large_text_goes_to_its_anchor() -> None:
     assert group.shelves["c"].yielded == 0
 
 
-def test_a_restart_on_the_way_back_forgets_no_name_of_what_is_sent_again_already() -> None:
+def test_restart_during_the_return_keeps_resent_element_names() -> None:
     for snapshot in (False, True):
         group = parted()
         group.issue(
@@ -86,7 +86,7 @@ def test_a_restart_on_the_way_back_forgets_no_name_of_what_is_sent_again_already
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_restart_on_the_way_back_forgets_nothing_of_what_small_objects_were(
+def test_restart_during_the_return_keeps_the_base_of_objects(
     is_restarted: bool,
 ) -> None:
     group = parted()
@@ -115,7 +115,7 @@ def test_a_restart_on_the_way_back_forgets_nothing_of_what_small_objects_were(
     assert (found["members"], found["small"]) == ({"ann"}, "xab")
 
 
-def test_what_yields_is_said_and_takes_nothing_else_with_it() -> None:
+def test_yielded_operation_is_logged_and_takes_no_other_along() -> None:
     group = parted()
     group.issue("a", ["l", "sequence", "insert_all", 0, list(range(150))])
     group.heal()
@@ -130,7 +130,7 @@ def test_what_yields_is_said_and_takes_nothing_else_with_it() -> None:
     assert group.shelves["c"].yielded == 1
 
 
-def test_an_element_of_somebody_else_who_comes_back_is_no_anchor_and_nothing_is_lost() -> None:
+def test_two_returning_members_lose_no_element() -> None:
     group = Shelves("abcde")
     large(group)
     group.run()
@@ -158,7 +158,7 @@ class NewNotes(Notes):
     VERSION = 2
 
 
-def test_what_is_for_an_object_of_a_newer_version_waits_for_the_upgrade() -> None:
+def test_resend_to_an_object_of_a_newer_version_waits() -> None:
     group = parted()
     for name, notes in (("a", NewNotes), ("b", NewNotes), ("c", Notes)):
         group.shelves[name].objects.learn(notes)
@@ -173,7 +173,7 @@ def test_what_is_for_an_object_of_a_newer_version_waits_for_the_upgrade() -> Non
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_is_added_to_large_objects_of_every_kind_is_there(is_restarted: bool) -> None:
+def test_additions_to_large_objects_of_every_kind_survive(is_restarted: bool) -> None:
     group = Shelves("abc")
     many = list(range(200))
     for kind in ("set_go", "set_aw", "set_rw", "set_2p"):
@@ -304,7 +304,7 @@ class Writer:
 
 @settings(max_examples=examples(60))
 @given(st.randoms(use_true_random=False))
-def test_nothing_that_anybody_has_inserted_is_lost_or_there_twice(random: Random) -> None:
+def test_insertions_are_never_lost_or_repeated(random: Random) -> None:
     cut, rest = random.choice([("c", "ab"), ("c", "ab"), ("cd", "abe")])
     group = Shelves(sorted(cut + rest))
     values = count(1)

@@ -52,7 +52,7 @@ class Alone:
 
 
 @given(st.lists(st.tuples(operations, st.lists(json_values, max_size=3)), max_size=6))
-def test_an_operation_is_done_or_refused_with_an_error_of_ours(
+def test_any_typed_operation_is_done_or_refused_cleanly(
     typed: list[tuple[tuple[str, str], list[Any]]],
 ) -> None:
     alone = Alone()
@@ -81,7 +81,7 @@ def test_an_operation_is_done_or_refused_with_an_error_of_ours(
 @given(
     st.lists(st.tuples(operations, st.lists(json_values, max_size=2)), max_size=12), st.randoms()
 )
-def test_a_state_whose_objects_are_kept_packed_is_that_of_objects_that_are_not(
+def test_state_of_packed_objects_equals_that_of_unpacked_ones(
     typed: list[tuple[tuple[str, str], list[Any]]], random: Random
 ) -> None:
     alone = Alone()
@@ -99,7 +99,7 @@ def test_a_state_whose_objects_are_kept_packed_is_that_of_objects_that_are_not(
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x93\x00\x90\x90", b"\x92\x05\x90", b"\x05"])
-def test_a_payload_that_is_none_of_ours_is_skipped_and_counted(payload: bytes) -> None:
+def test_foreign_payload_is_skipped_and_counted(payload: bytes) -> None:
     alone = Alone()
     alone.machine.tcdeliver(payload, Tag(Dot("b.1", 1), (), {}))
     assert alone.machine.unreadable == 1
@@ -130,21 +130,21 @@ def test_a_payload_of_millions_of_parts_is_one_line(
     }
 
 
-def test_who_is_no_member_yet_sends_nothing() -> None:
+def test_machine_outside_a_group_refuses_to_send() -> None:
     shelf = ObjectMachine("a", lambda: 0)
     with pytest.raises(LocalProtocolError, match="is not yet a member of its group"):
         shelf.send(shelf.packed([["x", None]]))
 
 
 @pytest.mark.parametrize("name", ["\udcff", 5, None])
-def test_what_could_not_travel_is_no_name(name: Any) -> None:
+def test_name_that_cannot_be_encoded_is_refused(name: Any) -> None:
     alone = Alone()
     with pytest.raises(CrdtcastError, match="invalid object name"):
         alone.perform(name, "set_aw", "add", ["x"])
     assert not alone.sent
 
 
-def test_a_type_that_fails_amid_an_operation_leaves_nothing_that_could_be_copied(
+def test_state_torn_by_a_failing_type_cannot_be_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     alone = Alone()

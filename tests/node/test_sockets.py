@@ -107,7 +107,7 @@ def test_a_handshake_that_never_goes_on_is_ended(caplog: pytest.LogCaptureFixtur
     assert "handshake not finished within 0.1 s" in caplog.text
 
 
-def test_a_flood_of_half_handshakes_keeps_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_flood_of_half_handshakes_does_not_block_a_member(caplog: pytest.LogCaptureFixture) -> None:
     """Each one says half a hello and then nothing; a member that comes last is linked all the same."""
     half = encode(Hello(group="default", name="c", incarnation="c.1", process=b"p"))[:-5]
 
@@ -226,7 +226,7 @@ def test_a_signal_ends_a_node_cleanly(number: signal.Signals) -> None:
     trio.run(free)
 
 
-def test_without_a_signal_the_result_is_none_and_errors_come_out_as_they_are() -> None:
+def test_run_until_signal_returns_none_or_raises_unchanged() -> None:
     async def fine() -> None:
         await trio.lowlevel.checkpoint()
 
@@ -240,7 +240,7 @@ def test_without_a_signal_the_result_is_none_and_errors_come_out_as_they_are() -
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_why_a_peer_cannot_be_reached_is_said(
+def test_log_says_why_a_peer_is_unreachable(
     named: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crdtcast.transport.link_table._STARTING", 0.0)

@@ -21,7 +21,7 @@ HELLO = Hello(group="default", name="b", incarnation=incarnation("b"), process=b
 @simulated
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("says", ["hello", "another group's hello", "nonsense"])
-async def test_a_thousand_strangers_silence_no_line_about_peers(
+async def test_thousand_strangers_suppress_no_log_line_about_peers(
     says: str, waits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with group("a", "b", node={"a": {"logger": logging.getLogger("a")}}) as (
@@ -52,7 +52,7 @@ async def test_a_thousand_strangers_silence_no_line_about_peers(
 
 
 @simulated
-async def test_a_contact_with_two_unheard_joiners_sends_the_next_to_another() -> None:
+async def test_contact_with_two_unheard_joiners_redirects_the_next() -> None:
     async with world("a", "b", "c") as present:
         a, b = present.up["a"], present.up["b"]
         await eventually(lambda: a.member.engine.unheard == b.member.engine.unheard == ())

@@ -126,7 +126,7 @@ async def _plain(stream: trio.abc.Stream) -> bytes:
         ("plain", "security", "node 'a' requires TLS: set certificate"),
     ],
 )
-async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
+async def test_stranger_is_refused_counted_and_logged_once(
     kind: str, reason: str, words: str, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     valid = {"expired": EXPIRED, "not yet": NOT_YET}.get(kind, (None, None))
@@ -168,7 +168,7 @@ def greeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
 
 @settings(max_examples=examples(30))
 @given(st.integers(0, 10**6), st.binary(max_size=40), st.integers(0, 600), st.booleans())
-def test_whatever_is_said_instead_of_a_tls_handshake_ends_that_connection_only(
+def test_invalid_tls_handshake_ends_only_that_connection(
     greeting: tuple[dict[str, Any], bytes], at: int, change: bytes, cut: int, hangs_up: bool
 ) -> None:
     """A greeting with some bytes changed, and an end where it should go on."""
@@ -202,7 +202,7 @@ def test_whatever_is_said_instead_of_a_tls_handshake_ends_that_connection_only(
 
 
 @simulated
-async def test_a_node_without_tls_is_told_by_both_sides(
+async def test_both_sides_report_a_node_without_tls(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     more = secured(authority, "a")
@@ -218,7 +218,7 @@ async def test_a_node_without_tls_is_told_by_both_sides(
 
 
 @simulated
-async def test_who_shows_nothing_is_not_believed_that_this_node_has_ended(
+async def test_peer_without_a_certificate_cannot_end_this_node(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The dialler's side: an impostor at a peer's address, who answers without or with false TLS."""
@@ -251,7 +251,7 @@ async def test_who_shows_nothing_is_not_believed_that_this_node_has_ended(
 
 
 @simulated
-async def test_an_expired_certificate_is_noticed_by_its_own_node_when_peers_close(
+async def test_node_notices_its_own_expired_certificate(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As peers of an older version do, and those whose alert is lost with the connection."""
@@ -287,7 +287,7 @@ async def test_an_expired_certificate_is_noticed_by_its_own_node_when_peers_clos
         ("another CA", "issue one signed by that CA", "use the same CA"),
     ],
 )
-async def test_both_sides_say_once_what_is_to_be_done_and_others_are_unaffected(
+async def test_both_sides_log_one_remedy_for_a_bad_certificate(
     kind: str,
     here: str,
     there: str,
@@ -331,7 +331,7 @@ async def test_both_sides_say_once_what_is_to_be_done_and_others_are_unaffected(
 
 
 @simulated
-async def test_a_certificate_that_ends_soon_is_told_once_a_day_until_it_is_renewed(
+async def test_expiring_certificate_is_logged_daily_until_renewed(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = datetime.datetime.now(datetime.UTC)
@@ -451,13 +451,13 @@ def test_files_that_cannot_be_used_are_refused_at_once(authority: Authority) -> 
             Tls("a", **{**good, **change})
 
 
-def test_half_of_the_options_is_refused(authority: Authority) -> None:
+def test_incomplete_tls_options_are_refused(authority: Authority) -> None:
     with pytest.raises(ConfigurationError, match="belong together"):
         NodeOptions(name="a", listen=("127.0.0.1", 0), ca=authority.ca)
 
 
 @simulated
-async def test_a_certificate_that_is_no_good_ends_run_before_anybody_is_dialled(
+async def test_invalid_own_certificate_ends_run_before_dialling(
     authority: Authority,
 ) -> None:
     async with group("a") as (network, _):

@@ -10,7 +10,7 @@ from tests.node.group_support import members_are, world
 
 
 @simulated
-async def test_each_member_says_who_has_joined_left_and_been_evicted(
+async def test_each_member_logs_joins_leaves_and_evictions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, "crdtcast"):

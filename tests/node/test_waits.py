@@ -43,7 +43,7 @@ class Notices:
         return done
 
 
-def test_a_member_that_is_away_holds_up_what_needs_it_and_nothing_else() -> None:
+def test_absent_member_delays_only_waits_that_need_it() -> None:
     async def main() -> None:
         async with (
             founded(*"abc", digest_interval=0.01) as (a, b, c),
@@ -72,7 +72,7 @@ def test_a_member_that_is_away_holds_up_what_needs_it_and_nothing_else() -> None
     trio.run(main)
 
 
-def test_taken_by_two_is_not_stable_over_two_while_something_concurrent_is_on_its_way() -> None:
+def test_quorum_stability_waits_for_concurrent_messages() -> None:
     async def main() -> None:
         async with (
             founded(*"abc", digest_interval=0.01) as (a, b, _),
@@ -93,7 +93,7 @@ def test_taken_by_two_is_not_stable_over_two_while_something_concurrent_is_on_it
     trio.run(main)
 
 
-def test_a_count_that_no_group_of_this_size_has_is_refused() -> None:
+def test_count_above_the_group_size_is_refused() -> None:
     async def main() -> None:
         async with open_member("a", found=True) as a:
             tag = a.tcbroadcast(b"x")

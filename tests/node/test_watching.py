@@ -14,7 +14,7 @@ from tests.node.group_support import members_are, world
 
 
 @simulated
-async def test_a_peer_that_is_out_of_reach_becomes_suspect_and_holds_stability_back() -> None:
+async def test_unreachable_peer_is_suspected_and_holds_back_stability() -> None:
     async with group("a", "b", "c") as (_, members):
         a = members["a"]
         await eventually(lambda: a.linked() == {"b", "c"})
@@ -32,7 +32,7 @@ async def test_a_peer_that_is_out_of_reach_becomes_suspect_and_holds_stability_b
 
 
 @simulated
-async def test_whoever_comes_back_is_trusted_and_both_are_logged() -> None:
+async def test_suspicion_and_return_of_a_peer_are_logged() -> None:
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -52,7 +52,7 @@ async def test_whoever_comes_back_is_trusted_and_both_are_logged() -> None:
 
 
 @simulated
-async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -> None:
+async def test_only_current_members_are_monitored() -> None:
     async with world("a", "b", "c") as present:
         a, b, c = present.up.values()
         present.crash(c.name)
@@ -65,7 +65,7 @@ async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -
 
 
 @simulated
-async def test_a_reader_that_has_stopped_reading_accuses_nobody() -> None:
+async def test_congested_reader_suspects_no_peer() -> None:
     async with group("a", "b", backlog_bytes=1000) as (_, members):
         a, b = members["a"], members["b"]
         await eventually(lambda: a.linked() == {"b"})
@@ -81,7 +81,7 @@ async def test_a_reader_that_has_stopped_reading_accuses_nobody() -> None:
 
 
 @simulated
-async def test_an_old_life_of_a_member_does_not_speak_for_it(
+async def test_old_incarnation_does_not_clear_the_suspicion(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """c went on from one journal, and is started again from an older one: that one is evicted, and kept out."""

@@ -46,7 +46,7 @@ def test_both_prove_the_secret_or_none_is_asked_for() -> None:
     assert trio.run(meet, (OTHER, SECRET), (SECRET, OTHER)) == (True, "eu")
 
 
-def test_a_wrong_secret_or_none_is_refused_with_what_to_do() -> None:
+def test_missing_or_wrong_secret_is_refused_with_a_remedy() -> None:
     trusted, error = trio.run(meet, (SECRET,), (OTHER,))
     assert trusted is False
     assert "wrong secret for node 'eu'" in str(error)
@@ -68,7 +68,7 @@ async def converse(say: Callable[[Lines], Awaitable[None]]) -> bool:
     return trusted[0]
 
 
-def test_a_replayed_proof_and_an_impostor_are_worth_nothing() -> None:
+def test_replayed_proof_and_impostor_are_refused() -> None:
     said: list[dict[str, Any]] = []
 
     async def record(lines: Lines) -> None:
@@ -117,7 +117,7 @@ def test_a_replayed_proof_and_an_impostor_are_worth_nothing() -> None:
         (b"\xff\n", "not valid JSON"),
     ],
 )
-def test_what_is_no_line_is_refused(sent: bytes, expected: str) -> None:
+def test_invalid_admin_line_is_refused(sent: bytes, expected: str) -> None:
     async def receive() -> None:
         near, far = trio.testing.memory_stream_pair()
         await near.send_all(sent)
@@ -128,7 +128,7 @@ def test_what_is_no_line_is_refused(sent: bytes, expected: str) -> None:
     trio.run(receive)
 
 
-def test_the_socket_is_the_users_own_and_one_left_behind_is_replaced(tmp_path: Path) -> None:
+def test_socket_is_private_and_a_stale_one_is_replaced(tmp_path: Path) -> None:
     place = tmp_path / "new" / "eu.sock"
 
     async def twice() -> None:
@@ -148,7 +148,7 @@ def test_the_socket_is_the_users_own_and_one_left_behind_is_replaced(tmp_path: P
     trio.run(twice)
 
 
-def test_what_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
+def test_path_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of the group")
     with pytest.raises(ConfigurationError, match="path exists and is not a socket"):
@@ -183,7 +183,7 @@ def test_a_node_is_found_by_name_or_alone(tmp_path: Path, monkeypatch: pytest.Mo
         assert find("blog.eu", None) == default_socket("blog", "eu")
 
 
-def test_whoever_listens_and_is_no_node_is_told_apart(tmp_path: Path) -> None:
+def test_listener_that_is_not_a_node_is_reported(tmp_path: Path) -> None:
     place = str(tmp_path / "x.sock")
 
     async def ask(say: bytes) -> None:

@@ -31,7 +31,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_the_command_line_is_before_the_environment_before_the_file(tmp_path: Path) -> None:
+def test_command_line_overrides_environment_overrides_file(tmp_path: Path) -> None:
     file = written(tmp_path, 'name = "file"\nheat = 1\nwait = 0.5\nplaces = ["a:1", "b:2"]')
     loaded = load(
         Oven,
@@ -50,7 +50,7 @@ def test_the_command_line_is_before_the_environment_before_the_file(tmp_path: Pa
     assert load(Oven, given={"name": "x"}, environment={}).sources["heat"] == "default"
 
 
-def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_configuration_errors_are_reported_at_once(tmp_path: Path) -> None:
     file = written(tmp_path, 'haet = 3\ncolour = "red"\nplaces = ["nowhere"]\nwait = true')
     loaded = load(Oven, file, given={"heat": "hot"}, environment={"CRDTCAST_GRILL": "perhaps"})
     assert loaded.settings is None
@@ -67,7 +67,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         loaded.get()
 
 
-def test_what_contradicts_itself_is_told_with_what_cannot_be_read() -> None:
+def test_contradictions_are_reported_with_unreadable_values() -> None:
     given = {"name": "eu", "found": "perhaps", "max_frame": "many", "event_logs": "/logs"}
     assert load(NodeSettings, given=given, environment={}).wrong == (
         "--found: 'perhaps' is not a flag: write true or false",
@@ -124,7 +124,7 @@ def test_sizes_and_durations_may_have_units(
 
 
 @given(st.integers(0, 2**50))
-def test_a_size_is_shown_as_it_may_be_given(number: int) -> None:
+def test_shown_size_can_be_given_back(number: int) -> None:
     assert size(size_text(number)) == number
 
 
@@ -149,19 +149,19 @@ def test_a_size_is_shown_as_it_may_be_given(number: int) -> None:
         10**400,
     ],
 )
-def test_what_is_no_quantity_is_told(value: object) -> None:
+def test_invalid_quantity_is_reported(value: object) -> None:
     for read in (seconds, size):
         with pytest.raises(ConfigurationError, match="is no"):
             read(value)
 
 
-def test_a_part_of_a_byte_is_no_size() -> None:
+def test_fraction_of_a_byte_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not a size"):
         size("1.5")
 
 
 @pytest.mark.parametrize("text", ["heat = nan", "heat = -1", "heat = 1.5", "wait = inf"])
-def test_numbers_that_are_none(tmp_path: Path, text: str) -> None:
+def test_invalid_number_is_one_line(tmp_path: Path, text: str) -> None:
     loaded = load(Oven, written(tmp_path, text), given={"name": "x"}, environment={})
     key = text.partition(" ")[0]
     assert len(loaded.wrong) == 1
@@ -173,7 +173,7 @@ def test_numbers_that_are_none(tmp_path: Path, text: str) -> None:
     [b"name = ", b"\xff\xfe", b"heat = " + b"9" * 5000, b"name = " + b"[" * 100_000],
     ids=["broken", "no text", "long number", "deep"],
 )
-def test_a_file_that_is_no_toml_or_is_not_there(tmp_path: Path, content: bytes) -> None:
+def test_invalid_or_missing_toml_file_is_one_line(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.toml"
     for kind in (Oven, NodeSettings):  # what is missing may be in it
         (wrong,) = load(kind, file, environment={}).wrong
@@ -198,7 +198,7 @@ def test_a_file_with_a_password_is_private(line: str, tmp_path: Path) -> None:
     assert load(GatewaySettings, file, environment={}).wrong == ()
 
 
-def test_a_slip_in_the_environment_is_noted_and_not_an_error() -> None:
+def test_unknown_environment_option_is_only_noted() -> None:
     environment = {"CRDTCAST_GRIL": "1", "CRDTCAST_SECRET": "x", "CRDTCAST_NAME": "x"}
     secret_of_servers = load(GatewaySettings, environment={"CRDTCAST_SECRET": "s" * 32})
     assert not secret_of_servers.notes
@@ -249,7 +249,7 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
         ({"join": ["127.0.0.1:7001"], "found": False}, "join names only this node itself"),
     ],
 )
-def test_what_no_node_can_have(given: dict[str, Any], expected: str) -> None:
+def test_invalid_node_option_is_one_line(given: dict[str, Any], expected: str) -> None:
     lines = checked(**{"found": True, **given})
     assert any(expected in line for line in lines), lines
     assert len(lines) == 1
@@ -262,7 +262,9 @@ def test_what_no_node_can_have(given: dict[str, Any], expected: str) -> None:
         ({"listen": "127.0.0.1:7380"}, "which 10.0.0.1:7380 cannot reach"),
     ],
 )
-def test_a_gateway_that_nobody_could_dial(given: dict[str, Any], expected: str) -> None:
+def test_gateway_without_a_dialable_address_is_refused(
+    given: dict[str, Any], expected: str
+) -> None:
     settings = GatewaySettings(name="eu", state_dir="/state", join=("10.0.0.1:7380",), **given)
     (line,) = settings.wrong()
     assert expected in line
@@ -271,7 +273,7 @@ def test_a_gateway_that_nobody_could_dial(given: dict[str, Any], expected: str) 
     assert not fixed.wrong()  # the others have its address
 
 
-def test_every_option_has_a_sentence_and_every_default_is_one_that_may_be_given() -> None:
+def test_every_option_has_a_description_and_a_valid_default() -> None:
     for each in options_of(NodeSettings):
         assert each.about.endswith("."), each
         if not each.required and each.default is not None:

@@ -10,7 +10,7 @@ from tests.operations.processes import Running, killed_at_the_end
 pytestmark = pytest.mark.process
 
 
-def test_what_was_acknowledged_survives_sigkill_of_all(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_sigkill_of_all(tmp_path: Path) -> None:
     def start(name: str, *more: str) -> Running:
         journal = str(tmp_path / f"{name}-journal")
         return Running(tmp_path, name, "--journal", journal, "--keepalive-interval", "0.5", *more)

@@ -12,7 +12,7 @@ from tests.operations.processes import Running, killed_at_the_end
 
 
 @pytest.mark.process
-def test_three_nodes_begin_together_and_one_comes_back_in_its_own_place(tmp_path: Path) -> None:
+def test_three_nodes_found_together_and_one_returns_to_its_place(tmp_path: Path) -> None:
     names = ("asia", "eu", "us")
     at = {
         name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)
@@ -64,7 +64,7 @@ def why_not(node: Running) -> str:
         (("--founders", "eu=127.0.0.1:1", "--found"), "founders and found exclude"),
     ],
 )
-def test_a_list_that_cannot_be_is_one_line(
+def test_invalid_founder_list_is_one_line(
     tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     node = Running(tmp_path, "eu", *arguments)

@@ -15,7 +15,7 @@ from tests.operations.test_supervisor import manager, told
 
 
 @pytest.mark.process
-def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(
+def test_gateway_has_the_status_probes_and_log_of_a_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = ["--metrics", "127.0.0.1:0", "--log-json", "--log-level", "info"]

@@ -35,7 +35,7 @@ def silent(**seconds: float) -> dict[str, Suspect]:
         (silent(b=61.0, c=13.0), {}),
     ],
 )
-def test_one_of_a_majority_asks_for_those_silent_for_long(
+def test_member_of_a_majority_requests_eviction_of_the_silent(
     suspects: dict[str, Suspect], asks: dict[str, str]
 ) -> None:
     town = Town("abc")
@@ -57,7 +57,7 @@ def test_one_of_a_majority_asks_for_those_silent_for_long(
     ]
     + [("abc", joiners, joiners, True) for joiners in ("p", "pq", "pqr", "pqrs")],
 )
-def test_what_an_eviction_that_waits_tells_an_operator_to_do_ends_it(
+def test_remedy_printed_by_a_waiting_eviction_completes_it(
     members: str, dead: str, joiners: str, can_be: bool
 ) -> None:
     town = Town(members)
@@ -93,7 +93,7 @@ def test_what_an_eviction_that_waits_tells_an_operator_to_do_ends_it(
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_a_forced_eviction_that_waits_for_another_dead_one_names_both(asked_before: bool) -> None:
+def test_waiting_forced_eviction_names_both_dead_members(asked_before: bool) -> None:
     town = Town("abc")
     town.run()
     a, b, c = (town.id(name) for name in "abc")
@@ -116,7 +116,7 @@ def in_a_row(incarnations: Sequence[str]) -> str:
     return ", ".join(map(name_of, incarnations))
 
 
-def test_a_witness_counts_and_does_not_ask_and_nobody_is_asked_for_twice() -> None:
+def test_witness_counts_but_never_requests_an_eviction() -> None:
     town = Town("zw", witnesses="w")
     town.run()
     assert to_evict(town.engines["w"], silent(z=99.0), AFTER) == []
@@ -155,7 +155,7 @@ async def test_a_dead_region_is_cut_off_after_that_time_and_not_before() -> None
 
 
 @simulated
-async def test_one_that_speaks_again_before_it_is_decided_is_evicted_no_more() -> None:
+async def test_member_heard_again_before_the_decision_is_not_evicted() -> None:
     """b and c are silent, but c for less long: what is asked for b waits for c. Then b is back, and after that c."""
     async with world("a", "b", "c", "d", "e") as group, trio.open_nursery() as nursery:
         a = group.up["a"].member
@@ -185,7 +185,7 @@ def reading(me: str, *, witness: str = "", **highest: int) -> GroupEngine:
     return GroupEngine(f"{me}.1", state, Span(1, highest[me]))
 
 
-def test_least_member_raises_the_level_when_all_have_read_more_for_a_while() -> None:
+def test_first_member_raises_the_level_after_all_read_it_a_while() -> None:
     policy = RaisePolicy(10.0)
     a = reading("a", a=3, b=2)
     assert [policy.look(a, now) for now in (100.0, 109.9)] == [None, None]
@@ -197,7 +197,7 @@ def test_least_member_raises_the_level_when_all_have_read_more_for_a_while() -> 
     assert [other.look(b, now) for now in (0.0, 99.0)] == [None, None]
 
 
-def test_witness_raises_nothing_and_the_time_begins_anew_after_a_step_back() -> None:
+def test_witness_never_raises_and_a_downgrade_restarts_the_wait() -> None:
     witnessed = RaisePolicy(0.0)
     assert witnessed.look(reading("a", witness="a", a=2, b=2), 0.0) is None
     policy = RaisePolicy(10.0)
@@ -222,6 +222,6 @@ def test_member_that_leaves_raises_nothing() -> None:
         ({"a": 1, "b": 2}, "nothing to raise: the group's format level is 1"),
     ],
 )
-def test_refused_raise_says_who_is_to_be_upgraded(highest: dict[str, int], said: str) -> None:
+def test_refused_raise_names_the_members_to_upgrade(highest: dict[str, int], said: str) -> None:
     with pytest.raises(LocalProtocolError, match=said):
         level_to_raise(reading("a", **highest))

@@ -86,7 +86,7 @@ def test_operators_see_change_and_compare_a_group(group: dict[str, Running]) -> 
     assert json.loads(crdtcast("top", "--rounds", "1", "--json", at=eu).stdout)["node"] == "eu"
 
 
-def test_what_cannot_be_done_is_one_line_that_says_what_to_do(group: dict[str, Running]) -> None:
+def test_failed_command_is_one_line_with_a_remedy(group: dict[str, Running]) -> None:
     eu, _, w = group.values()
     for words, at, expected in (
         (("object", "get", "nothing"), eu, "this node has no object 'nothing'"),
@@ -199,7 +199,7 @@ def test_a_node_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
         assert answer("status", at=taken)["ready"], "it was disturbed by those that did not start"
 
 
-def test_a_node_that_nobody_lets_in_yet_says_so_and_stops_at_a_signal(tmp_path: Path) -> None:
+def test_node_that_waits_to_join_says_so_and_stops_at_a_signal(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as nobody:
         # Taken, and not accepted from: a member that does not answer.
         taken = nobody.getsockname()[1]
@@ -218,7 +218,7 @@ def test_a_node_that_nobody_lets_in_yet_says_so_and_stops_at_a_signal(tmp_path: 
             assert joiner.stop() == 0
 
 
-def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
+def test_admin_port_requires_the_groups_secret(tmp_path: Path) -> None:
     secret, wrong = tmp_path / "secret", tmp_path / "wrong"
     secret.write_text("s" * 32)
     wrong.write_text("w" * 32)
@@ -235,7 +235,7 @@ def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
         assert "eu" in crdtcast(*asked, str(secret)).stdout
 
 
-def test_one_of_two_cannot_evict_the_other_if_dead_but_by_a_replacement_or_force(
+def test_dead_one_of_two_goes_only_by_replacement_or_force(
     tmp_path: Path,
 ) -> None:
     eu = Running(tmp_path, "eu", "--found")
@@ -296,7 +296,7 @@ def three(where: Path, *options: str) -> Iterator[tuple[Running, Running, Runnin
         yield a, b, c
 
 
-def test_eviction_waits_for_another_one_that_is_gone_and_names_it(tmp_path: Path) -> None:
+def test_eviction_that_waits_for_a_second_dead_member_names_it(tmp_path: Path) -> None:
     with three(tmp_path) as (a, b, c):
         for node in (b, c):
             node.process.kill()
@@ -326,7 +326,7 @@ def test_eviction_waits_for_another_one_that_is_gone_and_names_it(tmp_path: Path
             assert answer("object", "get", "cart", at=back)["value"] == ["milk"]
 
 
-def test_leave_that_waits_in_vain_says_for_whom_and_the_next_start_joins_anew(
+def test_timed_out_leave_names_its_blockers_and_restart_joins(
     tmp_path: Path,
 ) -> None:
     with three(tmp_path, "--leave-seconds", "2") as (a, b, c):
@@ -353,7 +353,7 @@ def test_leave_that_waits_in_vain_says_for_whom_and_the_next_start_joins_anew(
             until(lambda: names(b) == ["b", "c"])
 
 
-def test_policy_puts_all_that_are_silent_out_in_one_change(tmp_path: Path) -> None:
+def test_policy_evicts_all_silent_members_in_one_change(tmp_path: Path) -> None:
     with three(tmp_path, "--evict-after", "6") as (a, b, c), ExitStack() as stack:
         more = [
             Running(tmp_path, name, "--join", a.listen, "--keepalive-interval", "0.5")
@@ -370,7 +370,7 @@ def test_policy_puts_all_that_are_silent_out_in_one_change(tmp_path: Path) -> No
         assert view(a)["epoch"] == before + 1
 
 
-def test_joiners_that_die_as_soon_as_they_are_let_in_are_put_out_by_an_ordinary_evict(
+def test_joiners_that_die_at_once_need_only_an_ordinary_evict(
     tmp_path: Path,
 ) -> None:
     with three(tmp_path) as (a, b, c):
@@ -384,7 +384,7 @@ def test_joiners_that_die_as_soon_as_they_are_let_in_are_put_out_by_an_ordinary_
         until(lambda: names(b) == names(c) == ["a", "b", "c"])
 
 
-def test_both_sides_say_that_they_are_in_dispute_until_one_surrenders(tmp_path: Path) -> None:
+def test_both_sides_show_a_dispute_until_one_surrenders(tmp_path: Path) -> None:
     with three(tmp_path) as (a, b, c):
         for other in ("a", "b"):
             c.ask("cut", member=other)

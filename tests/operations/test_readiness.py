@@ -63,13 +63,13 @@ def test_a_member_is_not_ready_once_all_others_refuse_it(
     assert found is None if obstacle is None else obstacle in str(found)
 
 
-def test_nobody_waits_for_its_own_former_life() -> None:
+def test_readiness_ignores_the_former_incarnation() -> None:
     engine = GroupEngine.found("a.2", ["a.1", "a.2", "b.1"])
     assert Readiness().obstacle(engine, {"b": 1}, {}) is None
     assert "still catching up with b" in str(Readiness().obstacle(engine, {}, {}))
 
 
-def test_nobody_waits_for_whom_it_takes_nothing_from() -> None:
+def test_readiness_ignores_frozen_members() -> None:
     engine = GroupEngine.found("a.2", ["a.2", "b.1"])
     assert "still catching up with b" in str(Readiness().obstacle(engine, {}, {}))
     engine.evict("b.1")  # one of two concludes nothing
@@ -77,7 +77,7 @@ def test_nobody_waits_for_whom_it_takes_nothing_from() -> None:
 
 
 @simulated
-async def test_leave_waits_for_a_voter_that_has_not_all_of_it_and_says_for_whom() -> None:
+async def test_leave_names_the_voter_that_lacks_messages() -> None:
     async with world("a", "b", "c") as present:
         b = present.up["b"]
         present.network.cut("c")
@@ -89,7 +89,7 @@ async def test_leave_waits_for_a_voter_that_has_not_all_of_it_and_says_for_whom(
 
 
 @simulated
-async def test_leave_names_a_dead_member_and_is_done_when_that_is_evicted() -> None:
+async def test_leave_names_a_dead_member_and_ends_with_its_eviction() -> None:
     async with world("a", "b", "c", "d", "e") as present:
         a, b = present.up["a"], present.up["b"]
         present.crash("c")
@@ -101,7 +101,7 @@ async def test_leave_names_a_dead_member_and_is_done_when_that_is_evicted() -> N
         assert b.member.standing is Standing.LEFT and b.member.has_left
 
 
-def test_leave_that_is_decided_and_that_few_are_known_to_know_is_not_confirmed() -> None:
+def test_decided_leave_known_to_few_is_not_confirmed() -> None:
     town = Town("abc")
     town.run()
     b = town.engines["b"]
@@ -140,7 +140,7 @@ def test_leave_that_is_decided_and_that_few_are_known_to_know_is_not_confirmed()
         (Departure(False, False, ("c",)), "did not leave, waited 1.5 s for c: evict this"),
     ],
 )
-def test_what_the_log_says_of_a_leave(
+def test_log_reports_the_result_of_a_leave(
     departure: Departure, said: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def leave() -> Departure:
@@ -163,7 +163,7 @@ def test_what_the_log_says_of_a_leave(
 
 
 @simulated
-async def test_nobody_waits_for_what_a_liar_has_made_up() -> None:
+async def test_readiness_ignores_made_up_messages() -> None:
     async with world("a", "b", "c") as present:
         a, c = (present.up[name].member for name in "ac")
         await eventually(lambda: is_caught_up(a.engine, {}))
@@ -201,7 +201,7 @@ def crowded(status: Any) -> Probes:
 
 
 @simulated
-async def test_connections_that_say_nothing_keep_no_probe_out() -> None:
+async def test_silent_connections_do_not_block_probes() -> None:
     probes = crowded(lambda: None)
     silent = []
     async with trio.open_nursery() as nursery:

@@ -84,7 +84,7 @@ def node_with(talk: Callable[[NodeProcess, Asking], Awaitable[None]], **options:
 
 @settings(max_examples=examples(25))
 @given(st.lists(REQUESTS, min_size=1, max_size=12))
-def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str, Any]]) -> None:
+def test_any_admin_request_is_answered_and_the_node_continues(asked: list[dict[str, Any]]) -> None:
     async def talk(process: NodeProcess, ask: Asking) -> None:
         for request in asked:
             answer = await ask(json.dumps(request).encode())
@@ -109,7 +109,7 @@ def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str
         ("nonsense", "not valid JSON"),
     ],
 )
-def test_what_cannot_be_is_refused_with_one_line(line: str, expected: str) -> None:
+def test_invalid_admin_request_is_refused_with_one_line(line: str, expected: str) -> None:
     async def talk(process: NodeProcess, ask: Asking) -> None:
         answer = await ask(line.encode())
         assert answer["ok"] is False and expected in answer["error"]
@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused_with_one_line(line: str, expected: str) -> No
     node_with(talk)
 
 
-def test_a_comparison_that_cannot_be_asked_for_is_no_agreement(
+def test_comparison_that_cannot_start_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def talk(process: NodeProcess, ask: Asking) -> None:

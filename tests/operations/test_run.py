@@ -39,7 +39,7 @@ async def scraped(process: NodeProcess, path: str) -> str:
         return b"".join([piece async for piece in near]).decode()
 
 
-def test_a_joiner_tells_how_far_it_is_and_is_not_ready(
+def test_joiner_reports_its_progress_and_is_not_ready(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -70,7 +70,7 @@ def test_a_joiner_tells_how_far_it_is_and_is_not_ready(
     assert 2 <= len(told) <= 11
 
 
-def test_time_stamps_of_a_clock_that_is_far_ahead_are_refused_counted_and_logged(
+def test_timestamps_far_ahead_are_refused_counted_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:

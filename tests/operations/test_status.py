@@ -11,7 +11,7 @@ from tests.node.group_support import world
 
 
 @simulated
-async def test_a_group_tells_members_links_lag_and_who_holds_back() -> None:
+async def test_status_shows_members_links_lag_and_laggards() -> None:
     async with world("a", "b", "c") as present:
         a, b, c = present.up.values()
         tag = a.member.tcbroadcast(b"x")
@@ -48,7 +48,7 @@ async def test_a_group_tells_members_links_lag_and_who_holds_back() -> None:
 
 
 @simulated
-async def test_a_fixed_group_is_not_caught_up_before_it_has_heard_of_all() -> None:
+async def test_fixed_group_is_not_caught_up_before_it_hears_from_all() -> None:
     async with group("a", names={"a", "b"}) as (_, members):
         a = members["a"].node
         first = status(a)

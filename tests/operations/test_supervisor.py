@@ -40,7 +40,7 @@ def told(listening: socket.socket) -> list[str]:
             return found
 
 
-def test_a_node_tells_that_it_serves_lives_and_stops(
+def test_node_notifies_ready_watchdog_and_stopping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "notify"
@@ -78,7 +78,7 @@ def test_a_node_tells_that_it_serves_lives_and_stops(
         ({}, []),
     ],
 )
-def test_it_lives_is_said_twice_in_the_time_allowed(
+def test_watchdog_is_notified_twice_per_timeout(
     environment: dict[str, str], seconds: list[int]
 ) -> None:
     address = f"\0crdtcast-test-{os.getpid()}"
@@ -101,14 +101,16 @@ def test_it_lives_is_said_twice_in_the_time_allowed(
     assert [round(moment - heard[0]) for moment in heard] == seconds
 
 
-def test_nobody_to_tell_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_notify_socket_is_tolerated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     Supervisor({}).ready()
     assert not caplog.records
     Supervisor({"NOTIFY_SOCKET": os.fspath(tmp_path / "nobody")}).stopping()
     assert ": No such file" in caplog.text
 
 
-def test_the_unit_runs_commands_and_options_that_there_are() -> None:
+def test_systemd_unit_uses_existing_commands_and_options() -> None:
     unit = configparser.ConfigParser(interpolation=None, strict=True)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(UNIT)
@@ -126,7 +128,7 @@ def test_the_unit_runs_commands_and_options_that_there_are() -> None:
         assert all(option in help_text for option in options if option.startswith("--"))
 
 
-def test_the_unit_may_write_where_the_pages_say_and_keeps_the_other_member_s_socket() -> None:
+def test_systemd_unit_allows_documented_paths_and_keeps_sockets() -> None:
     service = configparser.ConfigParser(interpolation=None)
     service.optionxform = str  # type: ignore[assignment, method-assign]
     service.read(UNIT)

@@ -138,7 +138,7 @@ def test_every_figure_is_on_the_metrics_page() -> None:
     }
 
 
-def test_the_page_tells_of_the_program_and_its_process() -> None:
+def test_metrics_page_describes_program_and_process() -> None:
     text = page([]).decode()
     versions = (
         f'python="{platform.python_version()}",version="{importlib.metadata.version("crdtcast")}"'
@@ -147,7 +147,7 @@ def test_the_page_tells_of_the_program_and_its_process() -> None:
     assert "process_resident_memory_bytes " in text and "process_start_time_seconds " in text
 
 
-def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
+def test_readable_status_shows_remedies_and_disk_use() -> None:
     text = views.status({**as_json(STATUS), "ready": True, "standing": "disputed"})
     assert "901 B on disk, 47 % of the most" in text and "journal path j" in text
     assert "DISPUTED" in text and "`crdtcast surrender`" in text
@@ -156,7 +156,7 @@ def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
     assert "REFUSED us: 32 times, last: us.1 reports on itself" in text
 
 
-def test_members_say_who_votes_what_is_open_and_what_is_wanted() -> None:
+def test_members_view_shows_voters_open_changes_and_requests() -> None:
     found = as_json(STATUS)
     member = found["members"][0] | {"suspect": None, "holds_back_since": None}
     shown = {"standing": "disputed", "view": found["view"], "members": [member]}
@@ -185,7 +185,7 @@ def test_departure_says_left_or_left_and_not_confirmed() -> None:
     assert str(gone.warning(60)).startswith("did not leave, waited 60 s for us: ")
 
 
-def test_members_without_comparison_or_level_have_no_such_metrics() -> None:
+def test_member_without_comparison_or_level_omits_those_metrics() -> None:
     bare = page([replace(STATUS, comparison=None, format=None)]).decode()
     assert "crdtcast_compare_keys{" not in bare
     assert "crdtcast_format_level{" not in bare
@@ -207,7 +207,7 @@ def test_members_without_comparison_or_level_have_no_such_metrics() -> None:
         ),
     ],
 )
-def test_status_and_top_say_what_comparing_has_found(found: tuple[Any, ...], said: str) -> None:
+def test_status_and_top_show_the_result_of_comparisons(found: tuple[Any, ...], said: str) -> None:
     shown = as_json(replace(STATUS, comparison=ComparisonStatus(*found))) | {"ready": True}
     assert said in views.status(shown)
     screen = Console(file=io.StringIO(), width=200)
@@ -217,14 +217,14 @@ def test_status_and_top_say_what_comparing_has_found(found: tuple[Any, ...], sai
     assert said in text and "format level 1" in text
 
 
-def test_a_journal_is_told_with_what_it_has_grown_by() -> None:
+def test_status_shows_the_growth_of_the_journal() -> None:
     text = views.status({**as_json(STATUS), "ready": True, "journal": {"path": "j", "grown": 2048}})
     assert "journal path j, grown 2.0 KiB" in text
     bare = views.status({**as_json(STATUS), "ready": True, "journal": None})
     assert "journal none: in memory only" in bare
 
 
-def test_a_log_line_is_one_json_object_whatever_it_says() -> None:
+def test_any_log_line_is_one_json_object() -> None:
     stream = io.StringIO()
     root = logging.getLogger()
     before = root.handlers[:], root.level
@@ -276,7 +276,7 @@ def log_restored() -> Iterator[None]:
         ),
     ],
 )
-def test_where_logs_are_json_so_is_what_ends_a_process(words: list[str], said: str) -> None:
+def test_fatal_error_is_json_if_logs_are_json(words: list[str], said: str) -> None:
     ended = CliRunner().invoke(main, [*words, "--log-json"])
     line = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.exit_code, line["level"], line["node"]) == (2, "critical", "eu")
@@ -286,7 +286,7 @@ def test_where_logs_are_json_so_is_what_ends_a_process(words: list[str], said: s
 
 
 @pytest.mark.usefixtures("log_restored")
-def test_a_fault_of_ours_is_json_with_its_traceback_and_exit_code_1(
+def test_unexpected_error_is_json_with_traceback_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def run(*anything: object) -> None:
@@ -299,7 +299,7 @@ def test_a_fault_of_ours_is_json_with_its_traceback_and_exit_code_1(
     assert "ZeroDivisionError: a bug" in line["traceback"]
 
 
-def test_the_version_tells_program_formats_and_packages() -> None:
+def test_version_shows_program_formats_and_packages() -> None:
     told = CliRunner().invoke(main, ["version"]).stdout
     assert told.startswith(f"crdtcast {importlib.metadata.version('crdtcast')} (Python ")
     found = json.loads(CliRunner().invoke(main, ["version", "--json"]).stdout)
@@ -307,7 +307,7 @@ def test_the_version_tells_program_formats_and_packages() -> None:
     assert found["packages"]["trio"] == importlib.metadata.version("trio")
 
 
-def test_config_check_shows_what_would_be_used_and_from_where(
+def test_config_check_shows_values_and_their_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "eu.toml"
@@ -366,7 +366,7 @@ def test_durations_and_sizes_for_people() -> None:
         (FormatStatus(2, 2), {"eu": 2, "us": 2}, "format level 2"),
     ],
 )
-def test_format_level_says_who_is_to_be_upgraded(
+def test_format_level_line_names_the_members_to_upgrade(
     format_: FormatStatus, reads: dict[str, int], said: str
 ) -> None:
     members = tuple(

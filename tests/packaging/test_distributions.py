@@ -252,7 +252,7 @@ def test_the_core_alone_imports_and_needs_no_extra(core: Path, tmp_path: Path) -
     assert not Path(output.split()[0]).is_relative_to(ROOT)
 
 
-def test_the_command_of_the_core_alone_says_what_to_install(core: Path, tmp_path: Path) -> None:
+def test_command_without_its_extra_says_what_to_install(core: Path, tmp_path: Path) -> None:
     command = core.parent / "crdtcast"
     done = subprocess.run([command, "demo"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2

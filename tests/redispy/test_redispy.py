@@ -111,7 +111,7 @@ def test_a_list_that_differs_from_the_run_is_found(
 
 
 @pytest.mark.process
-def test_what_fails_of_redispy_is_documented(tmp_path: Path) -> None:
+def test_every_redispy_failure_is_documented(tmp_path: Path) -> None:
     try:
         suite.prepared()
     except suite.NotAvailableError as error:

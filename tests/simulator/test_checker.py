@@ -46,7 +46,7 @@ def test_each_violation_is_found_at_its_member_and_message(kind):
     assert kind.value in str(checker.findings[0])
 
 
-def test_what_is_concurrent_with_something_stable_is_found_on_delivery_too():
+def test_delivery_concurrent_to_a_stable_message_is_found():
     checker = run(*CASES[FailureKind.UNSAFE_STABLE])
     checker.delivered("b", A1)
     assert [(f.kind, f.member, f.dot, f.others) for f in checker.findings] == [
@@ -55,7 +55,7 @@ def test_what_is_concurrent_with_something_stable_is_found_on_delivery_too():
     ]
 
 
-def test_a_notice_is_wrong_while_a_member_has_not_delivered_that_message():
+def test_stability_before_all_have_delivered_is_unsafe():
     checker = run(("sent", "a", A1), ("delivered", "b", A1))
     checker.stable("a", A1, "ab")
     assert not checker.findings
@@ -65,7 +65,7 @@ def test_a_notice_is_wrong_while_a_member_has_not_delivered_that_message():
     ]
 
 
-def test_a_notice_may_come_before_what_is_later_or_void_or_was_never_sent():
+def test_stability_ignores_later_void_and_unsent_messages():
     checker = run(("sent", "a", A1), ("delivered", "b", A1), ("sent", "b", B1))
     checker.sent("c", C1)
     checker.ended("a", "c", 0)
@@ -81,7 +81,7 @@ def test_a_notice_may_come_before_what_is_later_or_void_or_was_never_sent():
     assert not checker.findings
 
 
-def test_what_is_lost_and_what_stalls_shows_at_quiescence():
+def test_loss_and_stall_are_found_at_quiescence():
     checker = run(("sent", "a", A1), ("delivered", "b", A1), ("stable", "a", A1), members="abc")
     assert not checker.findings
     assert [(f.kind, f.member) for f in checker.finish()] == [
@@ -90,7 +90,7 @@ def test_what_is_lost_and_what_stalls_shows_at_quiescence():
     ]
 
 
-def test_a_tag_must_say_exactly_what_was_delivered_or_sent_before():
+def test_tag_must_name_exactly_its_past():
     checker = run(("sent", "a", A1), ("sent", "b", B1), ("delivered", "c", A1))
     checker.sent("c", C1, Tag(C1, (A1,), {"a": 1, "b": 0}))
     assert not checker.findings
@@ -102,7 +102,7 @@ def test_a_tag_must_say_exactly_what_was_delivered_or_sent_before():
     ]
 
 
-def test_a_rolled_back_application_may_be_given_again_what_it_has_lost():
+def test_rolled_back_application_may_get_lost_messages_again():
     checker = run(("sent", "a", A1), ("delivered", "b", A1), ("stable", "b", A1))
     checker.rolled_back("b", 0)
     checker.delivered("b", A1)
@@ -111,7 +111,7 @@ def test_a_rolled_back_application_may_be_given_again_what_it_has_lost():
 
 
 @pytest.mark.parametrize("survive", [True, False])
-def test_a_send_that_was_rolled_back_is_a_ghost_unless_messages_may_leave_unsynced(survive):
+def test_rolled_back_send_is_a_ghost_unless_sent_unsynced(survive):
     checker = Checker("ab", unsynced_sends_survive=survive)
     checker.sent("a", A1)
     checker.rolled_back("a", 0)
@@ -122,14 +122,14 @@ def test_a_send_that_was_rolled_back_is_a_ghost_unless_messages_may_leave_unsync
         assert not checker.findings
 
 
-def test_what_nobody_knows_any_more_is_not_missed():
+def test_message_known_to_no_member_is_not_a_loss():
     checker = run(("sent", "a", A1), members="ab")
     checker.rolled_back("a", 0)
     assert checker.finish() == []
 
 
 @given(st.randoms(use_true_random=False))
-def test_a_reference_run_is_clean_and_any_swap_or_gap_in_it_is_found(chance):
+def test_reference_run_is_clean_and_any_swap_or_gap_is_found(chance):
     """Total order broadcast over a queue: correct by construction; then one delivery goes missing or too early."""
     members = "abc"
     events, queues, counters = [], {m: [] for m in members}, dict.fromkeys(members, 0)

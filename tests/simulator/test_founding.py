@@ -33,7 +33,7 @@ def hear_all(world: FoundingWorld) -> None:
         assert world.apply(("hear", *said[0]))
 
 
-def test_nobody_writes_before_its_group_has_begun() -> None:
+def test_no_machine_writes_before_its_group_has_begun() -> None:
     world = after(ONE_HAS_BEGUN)
     assert not world.apply(("send", "a")) and not world.apply(("join", "a", "b"))
     assert world.apply(("send", "b"))
@@ -42,7 +42,7 @@ def test_nobody_writes_before_its_group_has_begun() -> None:
     drain_and_judge(world)
 
 
-def test_a_founder_that_begins_and_crashes_before_its_first_sync_is_late() -> None:
+def test_founder_that_crashes_before_its_first_sync_is_late() -> None:
     world = after(f"{ONE_HAS_BEGUN} / hear b a / crash b / found b 0 / link a b")
     hear_all(world)
     assert world.counts["late"] == 1 and world.machines["b"].phase is MachinePhase.OUTSIDE
@@ -64,7 +64,7 @@ def test_a_founder_in_memory_comes_back_in_its_own_place() -> None:
     assert len(world.machines["a"].running.members) == 2
 
 
-def test_a_muted_link_keeps_what_is_said_and_a_cut_one_loses_it() -> None:
+def test_muted_link_keeps_frames_and_a_cut_one_loses_them() -> None:
     world = after("found a 0 / found b 0 / link a b / mute a b")
     assert not world.apply(("hear", "a", "b"))
     assert world.apply(("link", "a", "b")) and world.apply(("hear", "a", "b"))
@@ -82,7 +82,7 @@ class LetsInEarly(FoundingWorld):
 JOINS = "join d b / sync b / net b d 0 / sync d / send d / sync d"
 
 
-def test_without_a_journal_nobody_is_let_in_before_all_have_begun() -> None:
+def test_group_without_journals_admits_no_one_before_all_begin() -> None:
     begun = f"memory b / {ONE_HAS_BEGUN} / sync b"
     lost = "cut a d / crash b / cut b d / found b 0 / link a b"
     world = after(f"{begun} / {JOINS} / {lost}", LetsInEarly)
@@ -99,7 +99,7 @@ def test_without_a_journal_nobody_is_let_in_before_all_have_begun() -> None:
     assert {name for name, m in world.machines.items() if m.up} == {"a", "b", "d"}
 
 
-def test_a_run_replays_from_what_is_written_of_it(tmp_path: Path) -> None:
+def test_founding_run_replays_from_its_file(tmp_path: Path) -> None:
     for seed in seeds(10):
         outcome = run_group_seed(seed, CAMPAIGNS["founding"], range(3, 7))
         (tmp_path / "run.json").write_text(outcome.schedule.to_json())

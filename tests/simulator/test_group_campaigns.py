@@ -114,7 +114,7 @@ def test_seeds(name: str):
 
 
 @pytest.mark.parametrize("name", ["one-eviction", "two-evictions", "everything"])
-def test_what_a_campaign_of_evictions_must_have_seen(name: str):
+def test_eviction_campaign_requires_its_events(name: str):
     wanted = [
         "restarts",
         "cuts",
@@ -134,6 +134,6 @@ def test_schedule_that_failed_once_passes(path: Path):
     assert outcome.counts["views"] and not outcome.counts["second_forced"]
 
 
-def test_an_unknown_campaign():
+def test_unknown_campaign_is_refused():
     with pytest.raises(ConfigurationError, match="choose from static"):
         campaign("nonsense")

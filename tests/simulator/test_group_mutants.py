@@ -136,20 +136,20 @@ def test_each_mutant_is_caught_or_a_convenience():
     )
 
 
-def test_each_schedule_by_hand_is_there():
+def test_each_mutant_by_hand_has_its_schedule():
     page = Path(__file__).parents[1] / "engine" / "test_consensus.py"
     assert sorted(re.findall(r'\[OURS, "(\w+)"\]', page.read_text())) == sorted(BY_HAND)
 
 
-def test_each_lie_by_hand_is_there():
+def test_each_mutant_by_lie_has_its_test():
     assert sorted(NEEDED) == sorted(BY_LIE)
 
 
-def test_each_run_of_the_model_is_there():
+def test_each_mutant_by_model_has_its_run():
     assert set(BY_MODEL) <= FOUND.keys()
 
 
-def test_the_table_tells_campaign_and_seed_of_each_mutant():
+def test_table_names_campaign_and_seed_of_each_mutant():
     page = Path(__file__).parents[2] / "docs" / "simulator.md"
     rows = re.findall(r"^\| `(\w+)` \|.*\| `([a-z+-]+)` \| (\d+) \|", page.read_text(), re.M)
     assert {name: (campaign, int(seed)) for name, campaign, seed in rows} == CAUGHT | SLOWLY
@@ -182,7 +182,7 @@ def go_on(world: GroupWorld, rounds: int, silent: str = "") -> None:
             world.apply(("sync", name))
 
 
-def test_a_joiner_that_never_starts_is_known_to_all_by_the_row_of_its_contact():
+def test_joiner_that_never_starts_is_known_by_its_contacts_row():
     ours, without = (after(engine, "abc", "join d a / sync a") for engine in both("NewRowsBlank"))
     go_on(ours, 10, silent="d")
     go_on(without, 10, silent="d")

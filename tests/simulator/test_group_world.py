@@ -60,7 +60,7 @@ def settle(world, names):
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_the_actions_of_a_run_replay_it(seed):
+def test_recorded_actions_replay_the_same_run(seed):
     outcome = run_group_seed(seed, EVERYTHING, range(3, 7))
     again = run_schedule(outcome.schedule)
     for counts in (again.counts, outcome.counts):
@@ -86,7 +86,7 @@ def test_a_failure_is_shrunk_and_survives_a_file(tmp_path):
     assert (again.kind, again.failure) == (shrunk.kind, shrunk.failure)
 
 
-def test_what_is_impossible_does_nothing():
+def test_impossible_action_changes_nothing():
     world = GroupWorld(("a", "b"))
     before = {name: machine.running.state() for name, machine in world.machines.items()}
     for action in actions(
@@ -99,7 +99,7 @@ def test_what_is_impossible_does_nothing():
     drain_and_judge(world)
 
 
-def test_an_unknown_action_is_an_error():
+def test_unknown_action_is_an_error():
     with pytest.raises(Failure, match="unknown action 'dance'"):
         GroupWorld(("a", "b")).apply(("dance", "a"))
 
@@ -113,7 +113,7 @@ class TestJournals:
         world.apply(("sync", "a"))
         assert any(_is(parcel) for parcel in world.wires.flights["a", "b"])
 
-    def test_a_crash_loses_what_came_since_the_sync(self):
+    def test_crash_loses_everything_after_the_last_sync(self):
         world = world_after("ab", "send a / sync a / send a / crash a")
         machine = world.machines["a"]
         assert machine.running.vector[machine.me] == 1
@@ -130,12 +130,12 @@ class TestJournals:
         assert world.counts["reissued"] == 1
         assert sorted(world.machines["b"].application.applied) == [b"a:0"]
 
-    def test_what_a_torn_journal_had_lost_may_be_lost(self):
+    def test_message_lost_by_a_torn_journal_may_be_missing(self):
         world = world_after("abc", "mute a b / mute a c / send a / sync a / torn a 1")
         drain_and_judge(world)
         assert not world.machines["b"].application.applied
 
-    def test_a_backup_that_returns_when_all_was_settled_sends_nothing_again(self):
+    def test_backup_restored_after_settling_resends_nothing(self):
         world = world_after("abc", "mute a b / mute a c / send a / sync a / torn a 0")
         drain_and_judge(world)
         world.settling = False
@@ -145,7 +145,7 @@ class TestJournals:
         assert world.counts["reissued"] == 1
         assert sorted(world.machines["b"].application.applied) == [b"a:0"]
 
-    def test_a_crash_in_the_middle_of_sending_again_sends_nothing_twice(self):
+    def test_crash_during_the_resend_repeats_nothing(self):
         world = world_after("abc", "mute a b / mute a c / send a / send a / sync a / torn a 0")
         world.apply(("link", "a", "b"))
         world.apply(("join", "a", "b"))
@@ -213,7 +213,7 @@ class TestMembers:
                 world.apply(("sync", name))
         assert {m.phase for m in world.machines.values()} == {MachinePhase.LEFT}
 
-    def test_a_leaver_that_was_let_in_beyond_a_cut_and_never_heard_of_it_comes_back_and_sends_again(
+    def test_leaver_admitted_beyond_a_cut_returns_and_resends(
         self,
     ):
         world = world_after(
@@ -234,13 +234,13 @@ class TestMembers:
         assert world.counts["reissued"] == 1
         assert world.machines["d"].up
 
-    def test_one_that_was_evicted_comes_back_and_sends_again(self):
+    def test_evicted_member_returns_and_resends(self):
         world = world_after("abcd", "mute d a / mute d b / mute d c / send d / sync d / evict a d")
         drain_and_judge(world)
         assert world.counts["reissued"] == 1
         assert {len(machine.running.members) for machine in world.living()} == {4}
 
-    def test_a_dead_minority_is_evicted_and_a_dead_majority_brought_back(self):
+    def test_dead_minority_is_evicted_and_a_dead_majority_revived(self):
         world = world_after("abc", "die c")
         drain_and_judge(world)
         assert [m.name for m in world.living()] == ["a", "b"]
@@ -248,7 +248,7 @@ class TestMembers:
         drain_and_judge(world)
         assert world.counts["revived"] >= 1
 
-    def test_after_forced_evictions_of_each_other_the_operator_keeps_one_side(self):
+    def test_operator_keeps_one_side_after_mutual_forced_evictions(self):
         world = world_after("ab", "cut a b / force a b / force b a")
         for _ in range(20):
             for name in "ab":
@@ -259,12 +259,12 @@ class TestMembers:
         assert {m.running.standing for m in world.living()} == {Standing.MEMBER}
         assert len(world.living()[0].running.members) == 2
 
-    def test_a_ghost_is_told(self):
+    def test_ghost_is_told_of_its_end(self):
         world = world_after("abc", "leave c / sync c")
         drain_and_judge(world)
         assert world.counts["ghosts_told"] == 1
 
-    def test_a_copy_is_no_ghost_before_its_end_is_durable(self):
+    def test_copy_is_not_a_ghost_before_its_end_is_durable(self):
         world = world_after("bc", "torn c 1 / join c b")
         old, host = world.machines["c"].former[0][0], world.machines["b"]
         for _ in range(60):
@@ -282,7 +282,7 @@ def _is(parcel):
 
 
 @pytest.mark.parametrize("trace", load("schedule"), ids=str)
-def test_schedules_that_break_published_algorithms_do_not_break_ours(trace: Trace):
+def test_schedules_that_break_published_algorithms_pass(trace: Trace):
     world = replay_group(trace)
     assert not world.checker.findings
 
@@ -461,7 +461,7 @@ def failures():
 
 
 @pytest.mark.parametrize("name", failures())
-def test_regression(name):
+def test_schedule_of_a_fixed_failure_passes(name):
     founders, witnesses, text = failures()[name]
     outcome = play(founders, text, witnesses)
     assert outcome.kind is None, outcome.failure
@@ -521,7 +521,7 @@ class TestOperators:
             drain_and_judge(world)
         assert caught.value.kind == "split"
 
-    def test_two_groups_of_which_nobody_holds_data_are_a_failure(self, monkeypatch):
+    def test_two_groups_are_a_failure_even_without_data(self, monkeypatch):
         world = GroupWorld(("a", "b", "c", "d"), ("a", "b"))
         world.apply(("die", "c"))
         world.apply(("die", "d"))

@@ -58,13 +58,13 @@ class TestMutation:
     def test_the_same_seed_tells_the_same_lie(self):
         assert lies(lambda m: m.body(m.frame(A))) == lies(lambda m: m.body(m.frame(A)))
 
-    def test_every_kind_of_operation_and_of_frame_is_told(self):
+    def test_lies_cover_every_kind_of_operation_and_frame(self):
         assert len({type(lie) for lie in lies(Mutation.operation)}) == 4
         told = {type(lie).__name__ for lie in lies(lambda m: m.frame(A))}
         assert told == {"Digest", "Ended", "Message", "Admit", "Copy", "Views"}
         assert {kind for kind, _ in lies(Mutation.payload)} >= {*range(5), 77}
 
-    def test_the_codec_refuses_what_is_no_frame_and_nothing_else_happens(self):
+    def test_codec_refuses_damaged_frames_without_other_errors(self):
         refused = 0
         for body in lies(lambda m: m.body(m.frame(A)), 1000):
             try:
@@ -82,13 +82,13 @@ class TestMutation:
                 refused += 1
         assert 50 < refused < 500
 
-    def test_instead_of_an_operation_another_of_its_kind_is_said(self):
+    def test_lie_replaces_an_operation_by_one_of_its_kind(self):
         reads = Reads(Span(1, 1))
         assert set(lies(lambda m: m.instead_of(reads))) == {reads}
         sweep = Sweep(((B, Cut(1, How.EVICTED)),))
         assert len(set(lies(lambda m: m.instead_of(sweep)))) > 5
 
-    def test_every_field_of_a_record_and_of_a_frame_of_views_is_lied_about(self):
+    def test_lies_cover_every_field_of_views_and_records(self):
         told = lies(Mutation.views_anew, 2000)
         true = lies(lambda m: m._lore.views, 1)[0]
         for name in Views._fields:
@@ -110,7 +110,7 @@ class TestMutation:
         for name in ("cuts", "out", "votes", "level"):
             assert len({getattr(change, name) for change in changes}) > 1
 
-    def test_many_lies_about_views_are_refused_and_many_have_to_be_borne(self):
+    def test_some_lies_about_views_are_refused_and_some_accepted(self):
         refused = 0
         for lie in (told := lies(Mutation.views_anew, 1000)):
             try:
@@ -131,7 +131,7 @@ class TestSteps:
         assert caught.value.kind == "hang"
         assert sys.gettrace() is before
 
-    def test_what_ends_in_time_is_let_be(self):
+    def test_loop_that_ends_in_time_is_accepted(self):
         engine = GroupEngine.found(A, (A, B, C))
         with limited("ticks", lines=10_000):
             engine.evict(B)
@@ -152,12 +152,12 @@ class TestChecker:
     def checker(self):
         return HonestChecker([A, B])
 
-    def test_what_one_has_the_other_must_have(self):
+    def test_message_delivered_by_only_one_honest_member_is_a_loss(self):
         checker = self.checker()
         checker.delivered(A, Dot(C, 1), Tag(Dot(C, 1), (), {}))
         assert FailureKind.LOSS in [finding.kind for finding in checker.finish()]
 
-    def test_nothing_comes_twice_and_nothing_before_what_it_depends_on(self):
+    def test_duplicate_or_early_delivery_of_a_lie_is_found(self):
         checker = self.checker()
         checker.delivered(A, Dot(C, 1))
         checker.sent(A, Dot(A, 1), Tag(Dot(A, 1), (), {C: 1}))
@@ -165,7 +165,7 @@ class TestChecker:
         checker.delivered(A, Dot(C, 1))
         assert [f.kind for f in checker.findings] == [FailureKind.CAUSAL, FailureKind.DUPLICATE]
 
-    def test_it_becomes_stable_once_where_it_is_delivered(self):
+    def test_stability_of_a_lie_must_be_once_and_after_delivery(self):
         checker = self.checker()
         checker.stable(A, Dot(C, 1))
         checker.delivered(A, Dot(C, 1))
@@ -179,7 +179,7 @@ class TestChecker:
 
 class TestRuns:
     @pytest.mark.parametrize("seed", seeds(4))
-    def test_the_actions_of_a_run_replay_it(self, seed, tmp_path):
+    def test_recorded_actions_replay_the_same_run(self, seed, tmp_path):
         outcome = run_group_seed(seed, HOSTILE, range(3, 7))
         path = tmp_path / "run.json"
         path.write_text(outcome.schedule.to_json(), encoding="utf-8")
@@ -209,7 +209,7 @@ class TestRuns:
         stolen = world_after("frame c a 1500")
         assert stolen.void and stolen.counts["stolen"] == 1
 
-    def test_an_error_that_is_none_of_ours_is_a_failure_in_a_void_run_too(self):
+    def test_unexpected_error_fails_even_a_void_run(self):
         class Fragile(GroupEngine):
             def receive(self, sender, message):
                 raise KeyError(sender)
@@ -234,7 +234,7 @@ class TestWhatIsJudged:
         assert sorted(m.name for m in world.living()) == ["a", "b"]
         assert len(world.machines["b"].application.applied) == 1
 
-    def test_who_is_told_an_end_that_can_be_comes_back(self):
+    def test_member_told_a_plausible_end_returns(self):
         end = seed_of(lambda lie: lie == Ended(A, None))
         world = world_after(f"send a / sync a / frame c a {end}")
         while ("c", "a") in world.wires.flights:
@@ -244,7 +244,7 @@ class TestWhatIsJudged:
         assert not world.void
         assert {len(m.running.members) for m in world.living()} == {2}
 
-    def test_nobody_is_left_if_all_believe_that_they_have_ended(self):
+    def test_run_is_void_if_all_believe_they_have_ended(self):
         ends = [
             seed_of(lambda lie, who=who: lie == Ended(who, None), lambda m, who=who: m.frame(who))
             for who in (A, B)
@@ -253,7 +253,7 @@ class TestWhatIsJudged:
         world.judge()
         assert world.void
 
-    def test_what_a_leaver_hands_on_and_never_can_be_goes_with_it(self):
+    def test_impossible_message_of_a_leaver_goes_with_it(self):
         world = world_after("send a / sync a")
         world.liar.running.leave()
         world.apply(("sync", "c"))
@@ -267,7 +267,7 @@ class TestWhatIsJudged:
         world.judge()
         assert machine.running.counters().pending == 0
 
-    def test_nobody_settles_for_another_node(self):
+    def test_settling_for_another_node_is_refused(self):
         world = world_after("send a / sync a / evict b a")
         kind, payload = encode(Settled(A, 0))
         world.liar.running.lie(kind, payload, None)
@@ -275,7 +275,7 @@ class TestWhatIsJudged:
         assert world.counts["refused_frames"] >= 1
         assert b"a:0" in world.machines["b"].application.applied
 
-    def test_what_others_noted_or_decided_is_not_the_liars_to_say(self):
+    def test_liar_sends_no_records_of_other_members(self):
         world = world_after("send c / sync c")
         mutation = Mutation(random.Random(1), Lore.of(world.liar.running))
         assert all(record.member != world.liar.me for record in mutation.false_record().records)

@@ -85,6 +85,6 @@ def test_a_wrong_matrix_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("model", [FixedLatency, WeibullLatency, PoissonInterval, FixedInterval])
 @pytest.mark.parametrize("ms", [0, -1, math.nan, math.inf])
-def test_what_is_no_time_is_refused(model: type, ms: float) -> None:
+def test_invalid_duration_is_refused(model: type, ms: float) -> None:
     with pytest.raises(ConfigurationError, match="above 0"):
         model(ms)

@@ -19,7 +19,7 @@ def kinds(checker):
 
 
 class TestMembers:
-    def test_a_joiner_knows_what_the_copy_holds_and_owes_the_rest(self):
+    def test_joiner_must_deliver_exactly_what_its_copy_lacks(self):
         checker = Checker("ab")
         checker.sent("a", A1)
         checker.joined_from("c", checker.snapshot("a"))
@@ -58,7 +58,7 @@ class TestMembers:
         checker.reissued(A1, B1)
         assert (FailureKind.TWICE, B1) in [(f.kind, f.dot) for f in checker.finish(["b"])]
 
-    def test_what_was_told_of_an_end_is_rolled_back(self):
+    def test_rollback_undoes_a_reported_end(self):
         checker = Checker("ab")
         checker.sent("a", A1)
         checker.delivered("b", A1)
@@ -81,11 +81,11 @@ class TestTagsOfTheForgotten:
         checker.sent("b", B1, Tag(B1, (), {}))
         return kinds(checker)
 
-    def test_what_has_ended_and_is_stable_may_be_left_out(self):
+    def test_stable_message_of_an_ended_member_may_be_omitted(self):
         assert self.run(ended=True, stable=True) == []
 
     @pytest.mark.parametrize(("ended", "stable"), [(False, True), (True, False), (False, False)])
-    def test_nothing_else_may(self, ended, stable):
+    def test_other_messages_may_not_be_omitted(self, ended, stable):
         assert self.run(ended=ended, stable=stable) == [FailureKind.TAG]
 
 
@@ -96,24 +96,24 @@ class TestLedger:
         ledger.synced("a")
         return ledger
 
-    def test_what_was_acknowledged_must_be_everywhere(self):
+    def test_acknowledged_payload_must_be_everywhere(self):
         ledger = self.ledger()
         assert ledger.wrong({"a": [b"a:0"], "b": [b"a:0"]}, []) is None
         assert ledger.wrong({"a": [b"a:0"], "b": []}, [])[0] == "payload-differs"
         assert ledger.wrong({"a": [], "b": []}, [])[0] == "payload-loss"
 
-    def test_what_the_dead_had_may_be_lost_but_everywhere(self):
+    def test_payload_of_the_dead_must_be_lost_or_kept_by_all(self):
         ledger = self.ledger()
         assert ledger.wrong({"b": [], "c": []}, ["a"]) is None
         assert ledger.wrong({"b": [b"a:0"], "c": []}, ["a"])[0] == "payload-differs"
 
-    def test_what_was_never_synced_never_happened(self):
+    def test_unsynced_payload_is_a_ghost(self):
         ledger = self.ledger()
         ledger.issue("a", b"a:1")
         ledger.crashed("a")
         assert ledger.wrong({"b": [b"a:0", b"a:1"]}, [])[0] == "payload-ghost"
 
-    def test_a_torn_journal_loses_what_it_lacks(self):
+    def test_torn_journal_may_lose_only_its_missing_tail(self):
         ledger = self.ledger()
         ledger.issue("a", b"a:1")
         ledger.synced("a")
@@ -131,16 +131,16 @@ class TestApplication:
         )
         return sorted(application.beyond(vector))
 
-    def test_what_a_copy_lacks(self):
+    def test_resend_of_a_copy_is_what_the_group_lacks(self):
         assert self.beyond({self.A: 1}) == [b"2", b"3"]
         assert self.beyond({self.A: 2, self.C: 1}) == []
 
-    def test_an_origin_that_was_past_when_the_copy_was_made_is_complete(self):
+    def test_copy_of_an_ended_origin_is_complete(self):
         # Its join lies below the vector, which does not name it: swept. Beyond it: not yet met.
         assert self.beyond({self.A: 5}) == []
         assert self.beyond({self.A: 4}) == [b"3"]
 
-    def test_if_nobody_can_tell_it_is_sent(self):
+    def test_operation_of_unknown_fate_is_resent(self):
         assert self.beyond({"b.01": 1}) == [b"3"]
 
 
@@ -169,6 +169,6 @@ class TestExhaustive:
         assert found.failures
         assert run_schedule(found.failures[0].schedule).kind == found.failures[0].kind
 
-    def test_an_unknown_scope(self):
+    def test_unknown_scope_is_refused(self):
         with pytest.raises(ConfigurationError, match="choose from sends"):
             explore("nonsense")

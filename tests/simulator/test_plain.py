@@ -63,14 +63,14 @@ def plain() -> GroupEngine:
     ],
     ids=["lost its journal", "was told", "leaves"],
 )
-def test_one_that_ends_sends_nothing_more(end: Callable[[GroupEngine], None]) -> None:
+def test_ended_engine_sends_nothing_more(end: Callable[[GroupEngine], None]) -> None:
     engine = plain()
     end(engine)
     with pytest.raises(EndedError):
         engine.send(b"x")
 
 
-def test_one_that_lets_somebody_in_may_be_on_probation() -> None:
+def test_engine_that_admits_a_joiner_is_no_longer_plain() -> None:
     alone = GroupEngine("a.1", GroupEngine.found("a.1", []).state())  # it goes on from its disk
     alone._own.takes_nothing()
     assert alone._own.is_plain

@@ -31,7 +31,7 @@ def test_a_campaign_by_name():
     assert totals["stable"] > 0
 
 
-def test_what_operators_had_to_do_is_told():
+def test_summary_counts_the_steps_of_operators():
     arguments = ["--campaign", "one-eviction", "--seeds", "0:9"]
     totals = last(simulate(*arguments, "--json"))
     assert totals["evict_asked"] > 0
@@ -142,7 +142,7 @@ def test_a_configuration_file(tmp_path):
         ('[limits]\nevictions = "many"', r"\[limits\] holds numbers"),
     ],
 )
-def test_a_file_that_makes_no_sense(tmp_path, text, says):
+def test_invalid_configuration_file_is_refused(tmp_path, text, says):
     path = tmp_path / "campaign.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UnusableInputError, match=says):
@@ -175,7 +175,7 @@ def test_a_file_that_makes_no_sense(tmp_path, text, says):
         (["--jobs", "0"], "Invalid value"),
     ],
 )
-def test_options_that_make_no_sense(arguments, says):
+def test_invalid_options_exit_with_code_2(arguments, says):
     result = simulate(*arguments)
     assert result.exit_code == 2
     assert says in result.output

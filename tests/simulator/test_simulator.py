@@ -30,7 +30,7 @@ class TestCommandLine:
         assert main(["--replay", str(written[0])]) == 1
         assert "1 runs, 1 failures" in capsys.readouterr().out
 
-    def test_what_makes_no_sense(self, capsys, tmp_path):
+    def test_invalid_arguments_exit_with_code_2(self, capsys, tmp_path):
         assert main(["--faults", "gremlins"]) == 2
         assert "unknown fault 'gremlins'" in capsys.readouterr().err
         broken = tmp_path / "broken.json"

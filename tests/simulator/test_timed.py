@@ -99,7 +99,7 @@ def test_messages_of_one_link_do_not_overtake() -> None:
             assert list(own) == sorted(own)
 
 
-def test_what_waits_for_a_slow_link_is_delivered_when_it_can_be() -> None:
+def test_messages_that_depend_on_a_slow_link_wait_for_it() -> None:
     setup = replace(SETUP, latency=SlowLink(WeibullLatency(10), slow_ms=500))
     run = run_timed(setup, IDS, VectorEngine)
 
@@ -112,7 +112,7 @@ def test_what_waits_for_a_slow_link_is_delivered_when_it_can_be() -> None:
     assert 100 < max(waited(2)) <= 500  # member 2's messages depend on those
 
 
-def test_our_members_hand_on_what_a_slow_link_has_not_brought_yet() -> None:
+def test_members_forward_messages_that_a_slow_link_delays() -> None:
     setup = replace(SETUP, latency=SlowLink(WeibullLatency(10), slow_ms=2000))
     out: list[Sent] = []
     run = run_timed(setup, IDS, ours, transmitted=out.append)
@@ -123,7 +123,7 @@ def test_our_members_hand_on_what_a_slow_link_has_not_brought_yet() -> None:
     assert any(sent.relayed and type(sent.message) is Message for sent in out)
 
 
-def test_without_stability_nobody_ticks_and_the_run_ends_with_the_last_delivery() -> None:
+def test_run_without_stability_ends_with_the_last_delivery() -> None:
     out: list[Sent] = []
     run = run_timed(
         SETUP,
@@ -149,7 +149,7 @@ def test_a_run_that_cannot_end_is_cut_off() -> None:
     assert run.deliveries == 240
 
 
-def test_everything_that_goes_out_is_told() -> None:
+def test_every_transmission_is_reported() -> None:
     out: list[Sent] = []
     run_timed(SETUP, IDS, ours, transmitted=out.append)
     messages = [sent for sent in out if type(sent.message) is Message]
@@ -160,7 +160,7 @@ def test_everything_that_goes_out_is_told() -> None:
     assert len(messages) + len(digests) == len(out)
 
 
-def test_a_clock_measures_each_delivery_and_notice_and_changes_nothing() -> None:
+def test_clock_measures_deliveries_without_changing_the_run() -> None:
     ticks = iter(range(10**9))
     timed = run_timed(SETUP, IDS, ours, clock=lambda: next(ticks))
     plain = run_timed(SETUP, IDS, ours)
@@ -187,7 +187,7 @@ def test_our_metadata_shrinks_back_and_work_is_counted() -> None:
     assert work_of(run)["vector_entries"] > 0
 
 
-def test_a_replay_does_to_a_fresh_engine_what_the_run_did() -> None:
+def test_recorded_inputs_replay_on_a_fresh_engine() -> None:
     run = run_timed(SETUP, IDS, VectorEngine, recorded=2)
     engine = VectorEngine(IDS[2], IDS)
     assert replay(engine, run.inputs, SETUP.payload) == 48
@@ -203,7 +203,7 @@ def test_a_setup_that_makes_no_run_is_refused(wrong: dict[str, float]) -> None:
         replace(SETUP, **wrong)  # type: ignore[arg-type]
 
 
-def test_there_must_be_an_id_for_each_member() -> None:
+def test_too_few_ids_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="4 ids for 5 members"):
         run_timed(SETUP, IDS[:4], ours)
 

@@ -26,7 +26,7 @@ from crdtcast.testing import (
 from crdtcast.testing.schedules import Deliver, Issue, Restart, Schedule, Stabilise, schedules
 
 
-def test_a_message_is_deliverable_after_all_that_its_sender_had_delivered() -> None:
+def test_message_is_deliverable_after_its_causal_past() -> None:
     group = Group(AWSet, 3)
     a, b, c = group.members
     first = group.issue(a, [Call("add", "x")])
@@ -39,7 +39,7 @@ def test_a_message_is_deliverable_after_all_that_its_sender_had_delivered() -> N
     assert group.deliverable(b) == []
 
 
-def test_stable_means_that_nothing_concurrent_can_arrive_here_any_more() -> None:
+def test_stable_means_no_concurrent_message_can_arrive() -> None:
     group = Group(AWSet, 3)
     a, b, c = group.members
     first = group.issue(a, [Call("add", "x")])
@@ -188,14 +188,14 @@ def test_the_kit_needs_hypothesis_only_for_what_uses_it() -> None:
         ("add", "'a' was refused each of the .* set_aw has no operation 'a'"),
     ],
 )
-def test_operations_that_are_never_accepted_prove_nothing(call: Any, reason: str) -> None:
+def test_check_fails_if_no_operation_is_ever_accepted(call: Any, reason: str) -> None:
     with pytest.raises(AssertionError, match=reason):
         check_crdt(AWSet, st.just(call), add_wins, examples=5)
     with pytest.raises(AssertionError, match=reason):
         check_every_order(AWSet, [call], add_wins, operations=1)
 
 
-def test_an_operation_that_is_never_accepted_is_found_beside_others() -> None:
+def test_never_accepted_operation_is_found_among_others() -> None:
     wrong = st.one_of(operations, st.just(("reset", "x")))
     with pytest.raises(AssertionError, match="'reset' was refused each"):
         check_crdt(AWSet, wrong, add_wins, examples=60)
@@ -207,7 +207,7 @@ class GivesItsStateAway(AWSet):
         return self._stable if not self.log else super().value
 
 
-def test_a_value_that_is_no_copy_is_found() -> None:
+def test_value_that_exposes_the_state_is_found() -> None:
     with pytest.raises(AssertionError, match="must return a copy"):
         check_crdt(GivesItsStateAway, operations, add_wins)
 

@@ -38,7 +38,7 @@ def _no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @simulated
-async def test_a_group_is_parted_and_agrees_again() -> None:
+async def test_partitioned_group_agrees_again() -> None:
     eu_seen, us_seen = Seen(), Seen()
     with Network() as network:
         async with open_member("eu", found=True, machine=eu_seen) as eu:
@@ -60,7 +60,7 @@ async def test_a_group_is_parted_and_agrees_again() -> None:
 
 
 @pytest.mark.parametrize("order", [*permutations(range(3))])
-def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple[int, ...]) -> None:
+def test_frames_in_any_order_take_effect_in_causal_order(order: tuple[int, ...]) -> None:
     @simulated
     async def run() -> None:
         seen = Seen()
@@ -93,7 +93,7 @@ def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple
 
 
 @simulated
-async def test_half_a_link_is_noticed_by_both_and_comes_back() -> None:
+async def test_one_way_link_is_noticed_by_both_and_restored() -> None:
     with Network() as network:
         async with (
             open_replica("a", founders=FOUNDERS) as a,
@@ -121,7 +121,7 @@ async def test_an_address_is_used_once_and_is_free_again() -> None:
 
 
 @simulated
-async def test_slow_line_takes_its_time_and_a_full_buffer_makes_its_writer_wait() -> None:
+async def test_slow_line_and_full_buffer_make_the_writer_wait() -> None:
     with Network(buffer_bytes=10_000) as network:
         network.line("a", "b").bytes_per_second = 1000.0
         _, (listener,) = await network.listen("b", ("b", 1))

@@ -43,7 +43,7 @@ def vector_file(request: pytest.FixtureRequest) -> Iterator[Path]:
     yield path
 
 
-def test_every_vector_of_a_type_of_ours_passes_in_every_order(vector_file: Path) -> None:
+def test_every_vector_of_our_types_passes_in_every_order(vector_file: Path) -> None:
     listed = yaml.load(vector_file.read_bytes(), LOADER)["vectors"]
     executed = {
         vector["id"]: vector["peers"]["orders_checked"]
@@ -148,7 +148,7 @@ def test_an_unknown_operation_of_a_known_type_is_not_supported() -> None:
     assert run_vector(vector).outcome is VectorOutcome.UNSUPPORTED
 
 
-def test_orders_beyond_the_bound_are_left_out_and_said_to_be(
+def test_orders_beyond_the_bound_are_omitted_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("crdtcast.testing.vectors.run.MAX_ORDERS", factorial(4))
@@ -248,7 +248,7 @@ def test_command_exits_2_with_one_message(tmp_path: Path, content: bytes | None)
     assert str(path) in lines[0]
 
 
-def test_command_refuses_an_id_that_is_not_there() -> None:
+def test_command_refuses_an_unknown_id() -> None:
     code, lines = run(str(OURS), "--only", "aws-5")
     assert (code, len(lines)) == (2, 1)
     assert "has no vector aws-5" in lines[0]

@@ -56,7 +56,7 @@ SEEN = frozenset({b"x", b"y"})
     ids=" ".join,
 )
 @pytest.mark.parametrize("names", [("eu", "us"), ("eu", "us", "ap")], ids=len)
-def test_change_past_a_gateway_is_put_right(
+def test_direct_change_in_the_server_is_repaired(
     tmp_path: Path, names: tuple[str, ...], words: list[str], expected: dict[str, list[Any]]
 ) -> None:
     with regions(tmp_path, *names) as town:
@@ -73,7 +73,7 @@ def test_change_past_a_gateway_is_put_right(
         assert sum(town.status(name)["changed_past_the_gateway"] for name in names) >= 1
 
 
-def test_different_numbers_of_two_are_refused_until_repaired(tmp_path: Path) -> None:
+def test_two_different_numbers_are_refused_until_repaired(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us") as town:
         town.call("eu", "INCRBY", "n", "5")
         town.settle()
@@ -107,7 +107,7 @@ def test_three_different_numbers_are_settled_from_one_member(tmp_path: Path) -> 
         until(lambda: town.agree("n", b"5"))
 
 
-def test_what_was_put_right_elsewhere_differs_no_more_once_that_is_seen(tmp_path: Path) -> None:
+def test_key_repaired_elsewhere_no_longer_counts_as_differing(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         town.call("eu", "SADD", "s", "x")
         town.settle()
@@ -119,7 +119,7 @@ def test_what_was_put_right_elsewhere_differs_no_more_once_that_is_seen(tmp_path
         assert town.status("eu")["differing"]["keys"] == 0
 
 
-def test_value_that_no_gateway_has_written_is_not_taken(tmp_path: Path) -> None:
+def test_value_written_by_no_gateway_is_not_adopted(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         town.call("eu", "SADD", "s", "x")
         town.settle()
@@ -135,7 +135,7 @@ def test_value_that_no_gateway_has_written_is_not_taken(tmp_path: Path) -> None:
         assert isinstance(asked, ErrorReply) and "no linked member is called" in asked.text
 
 
-def test_disputed_key_stays_refused_behind_a_restart(tmp_path: Path) -> None:
+def test_disputed_key_stays_refused_after_a_restart(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us") as town:
         town.call("eu", "INCRBY", "n", "5")
         town.settle()
@@ -164,7 +164,7 @@ def test_type_that_is_not_replicated_is_named_and_kept(tmp_path: Path) -> None:
         assert town.status("eu")["put_right"] == 0
 
 
-def test_what_is_not_replicated_is_counted_alike_wherever_it_is_asked_for(tmp_path: Path) -> None:
+def test_unreplicated_keys_have_the_same_counts_in_every_report(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         town.call("us", "INCR", "n")
         town.call("us", "SADD", "s", "x")
@@ -214,7 +214,7 @@ def test_long_texts_are_examined_a_few_at_a_time(
         assert len(town.digests()) == 1
 
 
-def test_deadline_that_was_changed_past_a_gateway_is_put_right(tmp_path: Path) -> None:
+def test_deadline_changed_in_the_server_is_repaired(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         town.call("us", "SET", "k", "5", "EX", "1000")
         town.call("us", "SADD", "s", "x")
@@ -267,7 +267,7 @@ def test_flushed_region_is_repaired_on_request(tmp_path: Path) -> None:
         assert again == {"keys": 1800, "found": {}, "left": [], "not_replicated": nothing}
 
 
-def test_fixed_members_find_and_repair_what_was_changed(tmp_path: Path) -> None:
+def test_fixed_members_find_and_repair_direct_changes(tmp_path: Path) -> None:
     with LocalCluster(
         tmp_path, ("a", "b", "c"), group="g", arguments=("--compare-seconds", "0.3")
     ) as cluster:
@@ -287,7 +287,7 @@ def test_fixed_members_find_and_repair_what_was_changed(tmp_path: Path) -> None:
             assert told["keys"] == 2 and told["left"] == []
 
 
-def test_page_that_fails_keeps_no_other_from_being_compared(
+def test_failed_page_does_not_stop_the_comparison_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = KeyComparison.answer
@@ -323,7 +323,7 @@ def test_number_waits_while_a_member_that_decides_is_away(tmp_path: Path) -> Non
         until(lambda: town.agree("n", b"5"))
 
 
-def test_nothing_is_put_right_where_there_is_no_room(tmp_path: Path) -> None:
+def test_full_server_repairs_nothing(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", "ap", compare_seconds=0, own_servers="always") as town:
         town.call("us", "SADD", "s", "x", "y")
         town.settle()
@@ -417,7 +417,7 @@ def test_key_of_a_large_set_comes_in_pages(tmp_path: Path) -> None:
         assert len(town.digests()) == 1
 
 
-def test_hidden_set_is_put_right_with_its_number(tmp_path: Path) -> None:
+def test_hidden_set_is_repaired_with_its_number(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us") as town:
         town.call("us", "CRDTCAST", "CUT", "eu")
         town.call("eu", "CRDTCAST", "CUT", "us")

@@ -68,7 +68,7 @@ def test_another_protocols_request_is_not_carried_out(
     assert [record for record in caplog.records if record.name == "front"]
 
 
-def test_nothing_behind_another_protocols_request_is_done() -> None:
+def test_commands_after_a_foreign_request_are_not_executed() -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             assert wire.call("INCRBY", "n", 5) == 5

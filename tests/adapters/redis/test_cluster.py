@@ -29,13 +29,15 @@ def state(vector: dict[str, int], **others: Any) -> dict[str, Any]:
         ([state({}), {"committing": False}], False, False),
     ],
 )
-def test_holding_the_same(states: list[dict[str, Any]], same: bool, quiet: bool) -> None:
+def test_regions_are_equal_only_if_contents_agree(
+    states: list[dict[str, Any]], same: bool, quiet: bool
+) -> None:
     assert holds_same(states, quiet=False) is same
     assert holds_same(states, quiet=True) is quiet
 
 
 @pytest.mark.process
-def test_a_gateway_that_does_not_start_says_why_and_everything_ends(tmp_path: Path) -> None:
+def test_failed_gateway_start_says_why_and_stops_the_cluster(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, ["a"], group="g", arguments=["--metadata-db", "zero"])
     with pytest.raises(ServerError, match=r"gateway a ended with code 2.*zero"):
         cluster.__enter__()
@@ -63,7 +65,7 @@ def test_a_killed_gateway_is_reported_and_can_be_started_again(tmp_path: Path) -
 
 
 @pytest.mark.process
-def test_replies_come_as_they_are(server: EmbeddedServer) -> None:
+def test_raw_client_returns_replies_undecoded(server: EmbeddedServer) -> None:
     with RawClient(server.port) as client:
         assert client.call("SADD", "s", b"\xff") == 1
         assert client.pipeline([("SMEMBERS", "s"), ("GET", "none"), ("GET", "s"), ("PING",)]) == [

@@ -53,7 +53,7 @@ def test_every_command_has_a_row_and_the_page_is_up_to_date(listed: ServerList) 
         assert text == page(listed), f"it would be made otherwise now: {PROGRAM}"
 
 
-def test_a_row_says_what_works_what_differs_and_what_is_refused() -> None:
+def test_row_names_working_differing_and_refused_commands() -> None:
     lines = page(SMALL).splitlines()
     assert "| `GET` | works | |" in lines
     (counted,) = (line for line in lines if "`INCR`" in line)

@@ -209,7 +209,7 @@ def test_conversation(name: str, at_once: bool) -> None:
     serve(lambda gate: talk(gate, exchange, at_once=at_once))
 
 
-def test_what_a_client_may_watch_is_bounded() -> None:
+def test_number_of_watched_keys_is_bounded() -> None:
     exchange: list[tuple[str, object]] = [
         ("WATCH " + " ".join(map(str, range(MAX_WATCHED))), b"OK"),
         ("WATCH 0 1 2", b"OK"),
@@ -248,7 +248,7 @@ def test_errors_of_the_session_are_elements_of_exec() -> None:
     serve(body)
 
 
-def test_a_protocol_changed_inside_counts_from_there_on() -> None:
+def test_hello_inside_multi_changes_the_replies_after_it() -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             wire.send(b"MULTI\r\nSMEMBERS s\r\nHELLO 3\r\nSMEMBERS s\r\nEXEC\r\nSMEMBERS s\r\n")
@@ -300,7 +300,7 @@ def test_replies_that_are_not_wanted_are_not_sent(
     serve(body)
 
 
-def test_a_reply_that_is_wanted_again_waits_for_what_is_before_it() -> None:
+def test_client_reply_on_waits_for_earlier_writes() -> None:
     """CLIENT REPLY ON is how a client waits for writes whose replies it did not want."""
 
     def body(gate: RunningFront) -> None:
@@ -319,7 +319,7 @@ def test_a_reply_that_is_wanted_again_waits_for_what_is_before_it() -> None:
     serve(body)
 
 
-def test_a_violation_of_the_protocol_is_not_told_to_a_client_that_wants_no_replies() -> None:
+def test_protocol_error_is_not_sent_under_client_reply_off() -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             wire.send(b"CLIENT REPLY OFF\r\n*1\r\n$x\r\n")
@@ -328,7 +328,7 @@ def test_a_violation_of_the_protocol_is_not_told_to_a_client_that_wants_no_repli
     serve(body)
 
 
-def test_what_exec_changed_of_the_connection_is_taken_back_if_it_is_refused() -> None:
+def test_refused_exec_restores_the_connection_settings() -> None:
     def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
@@ -350,7 +350,7 @@ def test_what_exec_changed_of_the_connection_is_taken_back_if_it_is_refused() ->
     serve(body)
 
 
-def test_a_client_that_hangs_up_inside_a_transaction_leaves_nothing() -> None:
+def test_client_disconnect_inside_multi_applies_nothing() -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             for command in ("MULTI", "INCRBY n 1"):
@@ -415,7 +415,7 @@ def test_all_transactions_together_are_bounded() -> None:
     serve(body, limits=ClientLimits(queued_bytes=1000))
 
 
-def test_client_list_tells_who_is_in_a_transaction() -> None:
+def test_client_list_shows_clients_in_a_transaction() -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as one, gate.connection() as other:
             for words in (("MULTI",), ("PING",), ("PING",)):

@@ -51,7 +51,7 @@ PASSES = {
 """How often each point on the way of a write is passed before the gateway dies there."""
 
 
-def test_every_point_in_the_code_is_one_that_is_tested() -> None:
+def test_every_crash_point_in_the_code_is_tested() -> None:
     folder = Path(crash_points.__file__).parent
     code = "".join(file.read_text() for file in folder.rglob("*.py"))
     points = re.findall(r"\bcrash_point\(\s*\"([^\"]+)\"", code)
@@ -82,7 +82,7 @@ def dying_at(
     gateway.wait_ready()
 
 
-def test_a_gateway_killed_at_each_named_point_loses_and_doubles_nothing(
+def test_gateway_killed_at_each_point_neither_loses_nor_repeats(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = cluster["b"].gateway
@@ -98,7 +98,7 @@ def test_a_gateway_killed_at_each_named_point_loses_and_doubles_nothing(
     check_cluster(cluster, [running])
 
 
-def test_a_gateway_killed_at_random_moments_loses_and_doubles_nothing(
+def test_gateway_killed_at_random_neither_loses_nor_repeats(
     cluster: LocalCluster,
 ) -> None:
     rng = Random(first_seed())
@@ -127,7 +127,7 @@ def test_all_gateways_killed_at_once(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_second_gateway_takes_the_server_over_and_the_first_one_stops(
+def test_second_gateway_takes_over_and_the_first_one_stops(
     cluster: LocalCluster, tmp_path: Path, hangs: bool
 ) -> None:
     """The first one still serves, or hangs in the middle of its writes; both write to one directory of logs."""
@@ -185,7 +185,7 @@ def lose_the_end_of_the_file(region: Region, synced: int) -> None:
         stream.truncate((synced + file.stat().st_size) // 2)
 
 
-def test_a_server_that_lost_its_last_writes_gets_them_back_from_its_gateway(
+def test_server_without_its_last_writes_gets_them_from_gateway(
     tmp_path: Path,
 ) -> None:
     with LocalCluster(tmp_path, NAMES, group="tail", log_directory=tmp_path / "logs") as cluster:
@@ -221,7 +221,7 @@ def test_server_and_gateway_killed_together_under_everysec(tmp_path: Path) -> No
         check_cluster(cluster, [running])
 
 
-def test_what_gateway_and_server_lost_together_comes_back_from_a_peer(tmp_path: Path) -> None:
+def test_writes_lost_by_gateway_and_server_return_from_a_peer(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, NAMES, group="lost", log_directory=tmp_path / "logs") as cluster:
         region = cluster["b"]
         cluster.wait_equal(NAMES, quiet=True, timeout=PATIENCE)

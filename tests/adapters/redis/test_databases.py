@@ -51,7 +51,7 @@ def test_names_tell_keys_of_all_databases_apart(
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"\xff\x00k", b"\xff\x00"])
-def test_what_no_key_is_called_is_refused(name: bytes) -> None:
+def test_invalid_key_name_is_refused(name: bytes) -> None:
     with pytest.raises(ValueError, match="is not the name of a key"):
         check_name(name)
 
@@ -178,7 +178,7 @@ def test_commands_of_very_many_words_are_as_the_plain_servers(
     assert pair.running.gateway.committer.changed_behind == 0
 
 
-def test_ours_is_refused_and_then_all_but_a_select(pair: Both) -> None:
+def test_metadata_database_is_refused_until_another_select(pair: Both) -> None:
     emptied(pair.running.port)
     with pair.running.client() as client:
         words = ["SELECT 15", "SET k v", "GET k", "SELECT 3", "DBSIZE"]

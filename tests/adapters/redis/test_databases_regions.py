@@ -72,9 +72,7 @@ def batch(random: Random) -> list[list[bytes | str]]:
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_what_regions_write_at_the_same_time_ends_up_equal_in_every_database(
-    tmp_path: Path, seed: int
-) -> None:
+def test_concurrent_writes_converge_in_every_database(tmp_path: Path, seed: int) -> None:
     """Concurrent in all kinds: links are cut now and then. A third region copies it all in the middle."""
     print("seed", seed)
     random = Random(seed)
@@ -97,7 +95,7 @@ def test_what_regions_write_at_the_same_time_ends_up_equal_in_every_database(
         assert found[0] == found[1] == found[2]
 
 
-def test_a_flush_takes_its_database_and_what_others_write_meanwhile_stays(tmp_path: Path) -> None:
+def test_flushdb_spares_other_databases_and_concurrent_writes(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
@@ -145,7 +143,7 @@ def test_a_copy_has_all_databases(tmp_path: Path) -> None:
         assert contents(town.servers["a"].port) == contents(town.servers["b"].port)
 
 
-def test_a_hidden_type_comes_out_in_its_database(tmp_path: Path) -> None:
+def test_hidden_value_reappears_in_its_database(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
@@ -222,7 +220,7 @@ def test_an_aborted_transaction_selects_nothing(tmp_path: Path) -> None:
                 made.call("SELECT", "0")
 
 
-def test_what_an_evicted_region_wrote_comes_back_into_its_databases(tmp_path: Path) -> None:
+def test_writes_of_an_evicted_region_return_to_their_databases(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
@@ -248,7 +246,7 @@ def test_what_an_evicted_region_wrote_comes_back_into_its_databases(tmp_path: Pa
         assert at(town, "b", "7", "GET", "text") is None
 
 
-def test_a_gateway_started_again_goes_on_in_all_databases(tmp_path: Path) -> None:
+def test_restarted_gateway_continues_in_all_databases(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         town.start("a")
         town.start("b", "a")
@@ -266,7 +264,7 @@ def test_a_gateway_started_again_goes_on_in_all_databases(tmp_path: Path) -> Non
         assert contents(town.servers["a"].port) == contents(town.servers["b"].port)
 
 
-def test_a_key_changed_past_the_gateway_is_found_and_named_with_its_database(
+def test_key_changed_in_the_server_is_named_with_its_database(
     tmp_path: Path,
 ) -> None:
     with regions(tmp_path, "eu", "us") as town:
@@ -334,7 +332,7 @@ def test_fixed_members_with_other_metadata_databases_do_not_link(
             a.stop()
 
 
-def test_a_group_that_reads_no_names_has_database_0_alone(tmp_path: Path) -> None:
+def test_group_below_the_level_of_names_has_only_database_0(tmp_path: Path) -> None:
     with start_server(tmp_path / "server") as server:
         low = options(tmp_path, server.port)
         running = RunningGateway(replace(low, node=replace(low.node, level=1))).wait_ready()

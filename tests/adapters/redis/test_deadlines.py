@@ -61,7 +61,7 @@ def verified(cluster: OpenCluster) -> dict[str, Any]:
     return found
 
 
-def test_all_regions_have_one_deadline_and_lose_the_key_at_it(cluster: OpenCluster) -> None:
+def test_all_regions_drop_a_key_at_the_same_deadline(cluster: OpenCluster) -> None:
     assert call(cluster["a"], "SADD", "gone", "x") == 1
     assert call(cluster["a"], "PEXPIRE", "gone", "900") == 1
     cluster.wait_equal(cluster.names, quiet=False, timeout=PATIENCE)
@@ -76,9 +76,7 @@ def test_all_regions_have_one_deadline_and_lose_the_key_at_it(cluster: OpenClust
 
 
 @pytest.mark.parametrize("base", ["0", "3"])
-def test_many_keys_that_expire_together_go_everywhere_and_from_the_index(
-    cluster: OpenCluster, base: str
-) -> None:
+def test_keys_that_expire_together_leave_regions_and_index(cluster: OpenCluster, base: str) -> None:
     """More than one look finds, and one commit tells; some are written again while the others go."""
     with RawClient(cluster["a"].gateway.port, PATIENCE) as client:
         client.call("SELECT", base)
@@ -109,9 +107,7 @@ def test_many_keys_that_expire_together_go_everywhere_and_from_the_index(
         ["SET", "pinned", "x"],
     ],
 )
-def test_an_index_that_somebody_has_damaged_costs_no_write(
-    cluster: OpenCluster, damage: list[str]
-) -> None:
+def test_damaged_deadline_index_loses_no_write(cluster: OpenCluster, damage: list[str]) -> None:
     region = cluster["a"]
     assert call(region, "SET", "dated", "x", "PX", "2500") == b"OK"
     at = natively(region, "PEXPIRETIME", "dated") // 1000
@@ -151,7 +147,7 @@ def test_a_deadline_that_was_extended_in_time_keeps_the_contents(
         assert 90 < call(region, "TTL", "session") <= 100
 
 
-def test_a_deadline_that_was_taken_away_in_time_leaves_nothing_in_the_index(
+def test_persist_in_time_leaves_nothing_in_the_index(
     cluster: OpenCluster,
 ) -> None:
     a, b = cluster["a"], cluster["b"]
@@ -172,7 +168,7 @@ def test_a_deadline_that_was_taken_away_in_time_leaves_nothing_in_the_index(
     settled(cluster)
 
 
-def test_a_key_that_is_asked_for_what_it_hides_keeps_its_deadline(cluster: OpenCluster) -> None:
+def test_access_to_a_hidden_type_keeps_the_deadline(cluster: OpenCluster) -> None:
     a, b = cluster["a"], cluster["b"]
     cluster.isolate("b")
     call(a, "SADD", "two", "x")
@@ -193,7 +189,7 @@ def test_a_key_that_is_asked_for_what_it_hides_keeps_its_deadline(cluster: OpenC
         settled(cluster)
 
 
-def test_what_only_the_server_decides_has_the_same_deadline_everywhere(
+def test_server_decided_deadlines_are_equal_in_all_regions(
     cluster: OpenCluster,
 ) -> None:
     a = cluster["a"]
@@ -255,7 +251,7 @@ def test_a_deadline_that_is_renewed_has_one_entry() -> None:
         stage.close()
 
 
-def test_a_look_passes_over_what_others_tell_of() -> None:
+def test_scan_skips_deadlines_owned_by_other_members() -> None:
     over, also_over = b"1000", b"1001"
     long = 1_000_000_000_000_000
     with servers.borrowed() as server:
@@ -274,7 +270,7 @@ def test_a_look_passes_over_what_others_tell_of() -> None:
         direct.close()
 
 
-def test_a_round_of_looks_tells_up_to_where_nothing_is_ones_own() -> None:
+def test_scan_round_reports_how_far_no_own_deadline_exists() -> None:
     dates, page = Dates(), index.DeadlinePlace(b"7", b"3")
     mine, others = (index.Due(b"k", owner, b"8") for owner in (index.MINE, index.OTHER))
     dates.looked(10_500, page, [others])
@@ -289,7 +285,7 @@ def test_a_round_of_looks_tells_up_to_where_nothing_is_ones_own() -> None:
     assert dates.none_of_mine == 0
 
 
-def test_a_deadline_that_is_set_and_taken_along_at_once_has_one_entry() -> None:
+def test_deadline_set_and_renamed_in_one_message_has_one_entry() -> None:
     with servers.borrowed() as one, servers.borrowed() as other:
         stage = Stage([one.port, other.port], [0, 0])
         site = stage.sites["a"]
@@ -300,7 +296,7 @@ def test_a_deadline_that_is_set_and_taken_along_at_once_has_one_entry() -> None:
         stage.close()
 
 
-def test_deadlines_without_data_are_forgotten_when_it_is_quiet(
+def test_deadlines_without_data_are_forgotten_once_quiet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("crdtcast.adapters.redis.deadlines.dates._FORGOTTEN_AT_ONCE", 2)
@@ -322,7 +318,7 @@ def test_deadlines_without_data_are_forgotten_when_it_is_quiet(
         stage.close()
 
 
-def test_a_deadline_without_data_takes_the_place_of_one_that_goes_in_the_same_commit() -> None:
+def test_new_orphan_deadline_replaces_the_one_removed_with_it() -> None:
     with servers.borrowed() as one, servers.borrowed() as other:
         stage = Stage([one.port, other.port], [0, 0])
         a, b = stage.sites["a"], stage.sites["b"]
@@ -355,7 +351,7 @@ def deliver(stage: Stage, sender: str, receiver: str) -> None:
     stage.sites[receiver].run()
 
 
-def test_a_process_that_ends_before_its_commit_puts_nothing_off(tmp_path: Path) -> None:
+def test_process_ending_before_its_commit_postpones_nothing(tmp_path: Path) -> None:
     """A look puts off a deadline that is near, until the commit sets it again."""
     with servers.borrowed() as one, servers.borrowed() as other:
         stage = Stage([one.port, other.port], [0, 0])

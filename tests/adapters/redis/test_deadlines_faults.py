@@ -266,7 +266,7 @@ def deleted_while_a_deadline_moves(ports: list[int]) -> None:
         stage.close()
 
 
-def test_a_deadline_without_data_is_kept_as_long_as_it_is_needed(ports: list[int]) -> None:
+def test_deadline_without_data_is_kept_while_needed(ports: list[int]) -> None:
     deleted_while_a_deadline_moves(ports)
 
 

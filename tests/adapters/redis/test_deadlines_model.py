@@ -339,7 +339,7 @@ FOUND = (70, 75, 85, 200, 408, 639)
 
 
 @pytest.mark.parametrize("seed", sorted({*seeds(60), *FOUND}))
-def test_keys_are_what_their_history_says(ports: list[int], seed: int) -> None:
+def test_keys_match_the_model_after_random_schedules(ports: list[int], seed: int) -> None:
     schedule = Schedule(ports, seed)
     try:
         schedule.run()

@@ -92,7 +92,7 @@ DELTAS = st.one_of(PLAIN, st.sampled_from(["0.1", "-0.1", "5.0e3", "1e400", "1e-
 
 
 @given(TEXTS)
-def test_a_number_is_written_canonically_once_it_has_been_counted_in(text: str) -> None:
+def test_incremented_number_is_written_canonically(text: str) -> None:
     number = number_of(raw := text.encode())
     if number is None:
         assert increased(raw, 1) == raw
@@ -247,7 +247,7 @@ LONG = "1234567890123456789012345678901234567890"
 
 
 @pytest.mark.parametrize("behind", [(), (("SPOP", "nothing"),)], ids=["plain", "recorded"])
-def test_where_the_plain_server_rounds_or_takes_more_the_answer_is_another(
+def test_decimals_stay_exact_where_the_plain_server_rounds(
     pair: Both, behind: tuple[tuple[str, ...], ...]
 ) -> None:
     with pair.running.client() as client:

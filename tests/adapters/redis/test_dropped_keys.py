@@ -112,7 +112,7 @@ def shown(town: Two, name: str, key: str) -> object:
 @pytest.mark.parametrize("writer", ["a", "b"], ids=["own", "from the other region"])
 @pytest.mark.parametrize("is_put_off", [True, False])
 @pytest.mark.parametrize(("command", "outcomes"), CASES, ids=[command for command, _ in CASES])
-def test_a_write_is_before_the_deadline_or_behind_it(
+def test_write_falls_before_or_after_the_deadline(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
@@ -165,7 +165,7 @@ def test_a_write_is_before_the_deadline_or_behind_it(
 @pytest.mark.parametrize(
     "loses", [False, True], ids=["gateway dies", "server loses its last second"]
 )
-def test_a_key_expires_although_its_gateway_dies_behind_the_look(
+def test_key_expires_if_its_gateway_dies_after_postponing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses: bool
 ) -> None:
     """Its deadline was put off, and nobody has set it again."""

@@ -40,7 +40,7 @@ def exchange(stage: Stage) -> None:
         stage.collect()
 
 
-def test_what_it_had_not_seen_stays_and_all_else_goes(stage: Stage) -> None:
+def test_flush_removes_only_what_it_has_seen(stage: Stage) -> None:
     a, b = stage.sites.values()
     a.call((b"SET", b"t", b"old"), (b"SADD", b"s", b"old"), (b"HSET", b"h", b"f", b"1"))
     a.call((b"SET", b"due", b"1", b"EX", b"1000"), (b"EXPIRE", b"h", b"1000"))
@@ -65,7 +65,7 @@ def test_what_it_had_not_seen_stays_and_all_else_goes(stage: Stage) -> None:
         assert not site.committer.keyspace.hidden
 
 
-def test_writes_of_its_own_message_come_behind_it(stage: Stage) -> None:
+def test_writes_in_the_message_of_a_flush_apply_after_it(stage: Stage) -> None:
     a, b = stage.sites.values()
     a.call((b"SET", b"s", b"old"))
     exchange(stage)
@@ -88,7 +88,7 @@ def test_writes_of_its_own_message_come_behind_it(stage: Stage) -> None:
         assert sorted(ask(b"SMEMBERS", b"s2")) == [b"unseen", b"x"]
 
 
-def test_it_is_one_small_step_however_many_keys_there_are(stage: Stage) -> None:
+def test_flush_of_many_keys_is_one_small_step(stage: Stage) -> None:
     a, b = stage.sites.values()
     for some in range(10):
         a.call(*((b"SET", b"key %d" % (1000 * some + n), b"v") for n in range(1000)))
@@ -108,7 +108,7 @@ def test_it_is_one_small_step_however_many_keys_there_are(stage: Stage) -> None:
     assert max(sizes) < 20_000  # most of which is a script
 
 
-def test_keys_that_were_refused_are_in_order_again(stage: Stage) -> None:
+def test_flush_makes_refused_keys_usable_again(stage: Stage) -> None:
     a, b = stage.sites.values()
     a.call((b"SADD", b"s", b"x"), (b"SADD", b"t", b"x"))
     exchange(stage)
@@ -130,7 +130,7 @@ def test_keys_that_were_refused_are_in_order_again(stage: Stage) -> None:
         exchange(stage)
 
 
-def test_a_restart_between_its_step_and_its_message_loses_neither(stage: Stage) -> None:
+def test_restart_between_flush_and_its_message_loses_neither(stage: Stage) -> None:
     a, b = stage.sites.values()
     a.call((b"SADD", b"s", b"x"), (b"EXPIRE", b"s", b"1000"))
     exchange(stage)
@@ -163,7 +163,7 @@ def test_watched_keys_count_as_written(running: RunningGateway) -> None:
         assert one.pipeline([("MULTI",), ("SET", "k", "2"), ("EXEC",)])[-1] == [b"OK"]
 
 
-def test_in_a_transaction_each_command_finds_what_is_left(running: RunningGateway) -> None:
+def test_commands_after_a_flush_in_multi_see_its_effect(running: RunningGateway) -> None:
     with running.client() as client:
         client.call("SADD", "s", "x")
         assert client.pipeline(
@@ -234,7 +234,7 @@ def test_regions_agree_and_the_log_says_so(tmp_path: Path) -> None:
     assert checked.counts["values"] > 0
 
 
-def test_who_copies_the_keys_meanwhile_begins_again(
+def test_flush_during_a_copy_restarts_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[int] = []

@@ -230,7 +230,7 @@ def wants(cluster: LocalCluster, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.process
-def test_older_program_that_meets_a_raise_holds_it_back_and_goes_on(three: OpenCluster) -> None:
+def test_older_program_delays_a_level_raise_and_keeps_writing(three: OpenCluster) -> None:
     cluster = three
     for name in "abc":
         restart(cluster[name], LATER)
@@ -380,7 +380,7 @@ def test_level_that_rises_in_the_middle_of_a_copy(
 
 
 @pytest.mark.process
-def test_level_that_rises_while_the_giver_of_a_page_is_away(
+def test_level_raise_while_the_source_of_a_page_is_away(
     later: LaterCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies behind its second page, and the raise is decided before it is back."""
@@ -514,7 +514,7 @@ def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> Non
 
 
 @pytest.mark.process
-def test_strings_and_hashes_wait_for_the_level_that_has_brought_them_in(tmp_path: Path) -> None:
+def test_strings_and_hashes_need_the_level_that_added_them(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with OpenCluster(tmp_path, (), group="g", appendfsync="always", log_directory=logs) as cluster:
         cluster.add("a", arguments=("--format-level", "1"))

@@ -55,7 +55,7 @@ def test_systems_without_epoll_are_served_through_selectors(
     serve(body, limits=ClientLimits(unanswered=10, output=10**9))
 
 
-def test_replies_come_in_the_order_of_the_requests_whatever_the_core_does() -> None:
+def test_replies_keep_the_order_of_their_requests() -> None:
     def body(gate: RunningFront) -> None:
         gate.core.reverse = True
         with gate.connection() as wire:
@@ -67,7 +67,7 @@ def test_replies_come_in_the_order_of_the_requests_whatever_the_core_does() -> N
     serve(body)
 
 
-def test_an_answer_waits_for_the_one_before_it_and_counts_once() -> None:
+def test_reply_waits_for_the_earlier_one_and_counts_once() -> None:
     def body(gate: RunningFront) -> None:
         gate.core.hold = True
         with gate.connection() as wire, gate.connection() as other:
@@ -102,7 +102,7 @@ def test_single_bytes_and_odd_cuts() -> None:
     serve(body)
 
 
-def test_hello_in_a_pipeline_changes_the_replies_behind_it_only() -> None:
+def test_hello_in_a_pipeline_changes_only_later_replies() -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             gate.core.hold = True
@@ -133,7 +133,7 @@ def test_hello_in_a_pipeline_changes_the_replies_behind_it_only() -> None:
         (b"\x16\x03\x01\x05\xa8\x01\n", "expected '\\*' or an inline command"),
     ],
 )
-def test_a_bad_request_gets_one_clear_error_behind_the_replies_and_the_end(
+def test_bad_request_gets_one_error_after_replies_then_a_close(
     received: bytes, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def body(gate: RunningFront) -> None:
@@ -194,7 +194,7 @@ def test_a_byte_limit_pauses_too_but_never_a_request_in_progress() -> None:
     serve(body, limits=ClientLimits(unanswered_bytes=100_000, total_bytes=200_000))
 
 
-def test_the_soft_limit_closes_those_who_stay_above_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_that_stays_above_the_soft_limit_is_closed(caplog: pytest.LogCaptureFixture) -> None:
     def body(gate: RunningFront) -> None:
         gate.core.sets[b"s"] = {b"%0100d" % number for number in range(20_000)}
         request, size = hiredis.pack_command(("SMEMBERS", "s")), 20_000 * 108 + 8
@@ -258,7 +258,7 @@ def test_large_replies_reach_a_client_that_reads_late() -> None:
     serve(body)
 
 
-def test_more_clients_than_allowed_are_told_so() -> None:
+def test_client_beyond_the_limit_gets_an_error() -> None:
     def body(gate: RunningFront) -> None:
         with contextlib.ExitStack() as stack:
             wires = [stack.enter_context(gate.connection()) for _ in range(3)]

@@ -117,7 +117,7 @@ def test_two_types_under_one_key(cluster: LocalCluster, clients: list[redis.Redi
         assert client.smembers("k") == {"fresh"}
 
 
-def test_a_hidden_set_comes_back_when_a_delete_has_not_seen_it(
+def test_hidden_set_unseen_by_a_delete_comes_back(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
     a, b, c = clients
@@ -215,7 +215,7 @@ def test_refused_commands_change_nothing(cluster: LocalCluster, clients: list[re
     assert client.dbsize() == 0
 
 
-def test_a_quiet_group_holds_no_metadata_per_element(
+def test_idle_group_holds_no_metadata_per_element(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
     for number in range(200):
@@ -248,7 +248,7 @@ def test_a_quiet_group_sends_keep_alives_only(
     until(unchanged, timeout=0.2)
 
 
-def test_a_number_changed_past_the_gateway_is_put_right(
+def test_number_changed_in_the_server_is_repaired(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
     a, b, _ = clients
@@ -267,7 +267,7 @@ def test_a_number_changed_past_the_gateway_is_put_right(
     assert "was changed directly in the server" in cluster["a"].gateway.log.read_text()
 
 
-def test_set_overwritten_past_the_gateway_is_restored(
+def test_set_overwritten_in_the_server_is_restored(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
     a = clients[0]
@@ -292,7 +292,7 @@ def test_set_overwritten_past_the_gateway_is_restored(
         metadata.delete("foreign:past:s")
 
 
-def test_garbage_at_both_ports_harms_nobody(
+def test_garbage_at_both_ports_affects_no_other_client(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
     region = cluster["b"]
@@ -313,7 +313,7 @@ def test_garbage_at_both_ports_harms_nobody(
     assert clients[0].get("alive") == "1"
 
 
-def test_the_server_dies_for_a_while(tmp_path: Path) -> None:
+def test_writes_continue_after_the_server_was_down(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, NAMES, group="away", appendfsync="always") as cluster:
         with client_of(cluster["a"]) as a, client_of(cluster["b"]) as b:
             assert a.incr("n") == 1
@@ -348,7 +348,7 @@ def test_a_gateway_starts_before_its_server(tmp_path: Path) -> None:
             assert client.incr("n") == 1
 
 
-def test_a_server_that_lost_everything_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_emptied_server_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, ("a", "b"), group="wiped") as cluster:
         region = cluster["a"]
         with client_of(region) as client:

@@ -159,7 +159,7 @@ def test_a_hidden_value_comes_out_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("words", [("GETSET", "k", "w"), ("SET", "k", "w", "KEEPTTL", "GET")])
-def test_what_is_hidden_ends_with_its_key_when_the_server_dies(
+def test_hidden_value_goes_with_its_key_when_the_server_dies(
     fragile: LocalCluster, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     """Another incarnation stores what this one has recorded."""

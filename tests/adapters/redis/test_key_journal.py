@@ -49,14 +49,14 @@ async def read_beside(journal: KeyJournal, other: Callable[[], object]) -> None:
         nursery.cancel_scope.cancel()
 
 
-def test_others_are_served_while_what_is_unstable_is_read() -> None:
+def test_other_tasks_run_while_unstable_messages_are_read() -> None:
     turns: list[None] = []
     journal = KeyJournal([b"k7"], Unstable())  # type: ignore[arg-type]
     trio.run(read_beside, journal, lambda: turns.append(None))
     assert len(turns) >= MESSAGES // 2
 
 
-def test_what_is_committed_during_the_reading_comes_behind_what_was_unstable() -> None:
+def test_commit_during_the_read_comes_after_unstable_messages() -> None:
     unstable = Unstable()
     journal = KeyJournal([b"k7"], unstable)  # type: ignore[arg-type]
     added = [Inc(b"k7", RedisType.STRING, WHOLE, 100)]

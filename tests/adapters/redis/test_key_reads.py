@@ -140,7 +140,7 @@ def test_reads_are_answered_as_by_the_plain_server(
     assert pair.running.gateway.committer.changed_behind == 0
 
 
-def test_a_random_key_is_one_that_is_there(pair: Both) -> None:
+def test_randomkey_returns_an_existing_key(pair: Both) -> None:
     with pair.running.client() as client:
         client.call("FLUSHALL")
         assert client.call("RANDOMKEY") is None
@@ -152,7 +152,7 @@ def test_a_random_key_is_one_that_is_there(pair: Both) -> None:
         assert client.call("OBJECT", "IDLETIME", "none") is None
 
 
-def test_what_is_not_about_this_server_s_keys_is_refused_with_a_reason(pair: Both) -> None:
+def test_object_help_is_refused_with_a_reason(pair: Both) -> None:
     with pair.running.client() as client:
         reply = client.call("OBJECT", "HELP")
         assert isinstance(reply, ErrorReply) and "concerns one server" in reply.text

@@ -169,7 +169,7 @@ def wrong(seed: int, *, waits: bool = True, applies: bool = True) -> int:
     return count
 
 
-def test_state_of_a_peer_becomes_what_the_history_says(seeds_of_states: list[int]) -> None:
+def test_state_of_a_peer_converges_to_the_history(seeds_of_states: list[int]) -> None:
     assert sum(wrong(seed) for seed in seeds_of_states) == 0
 
 
@@ -193,22 +193,22 @@ def wrong_slots(seed: int, *, of_the_log: bool = True) -> int:
     return count
 
 
-def test_state_of_some_slots_becomes_what_the_history_says_of_them(
+def test_state_of_some_slots_converges_to_their_history(
     seeds_of_states: list[int],
 ) -> None:
     assert sum(wrong_slots(seed) for seed in seeds_of_states) == 0
     assert sum(wrong_slots(seed, of_the_log=False) for seed in seeds_of_states) > 0
 
 
-def test_state_taken_before_its_vector_is_covered_is_found(seeds_of_states: list[int]) -> None:
+def test_state_read_before_its_vector_is_covered_is_detected(seeds_of_states: list[int]) -> None:
     assert sum(wrong(seed, waits=False) for seed in seeds_of_states) > 0
 
 
-def test_state_without_later_effects_is_found(seeds_of_states: list[int]) -> None:
+def test_state_without_later_effects_is_detected(seeds_of_states: list[int]) -> None:
     assert sum(wrong(seed, applies=False) for seed in seeds_of_states) > 0
 
 
-def test_state_without_what_is_unstable_is_found(
+def test_state_without_unstable_effects_is_detected(
     seeds_of_states: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(UnstableLog, "take", lambda *args: None)
@@ -223,7 +223,7 @@ def seeds_of_states() -> list[int]:
 
 
 @given(st.binary(max_size=40))
-def test_anything_else_is_no_state(raw: bytes) -> None:
+def test_invalid_bytes_are_refused_as_a_state(raw: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         States.decode(raw)
 
@@ -240,7 +240,7 @@ def test_anything_else_is_no_state(raw: bytes) -> None:
     ],
     ids=repr,
 )
-def test_what_ends_a_key_ends_all_that_it_had_seen(effect: Effect) -> None:
+def test_removal_of_a_key_removes_all_it_had_seen(effect: Effect) -> None:
     row = Row(KEY, worth(7, MEMBERS).contents)
     tag = Tag(Dot("a", 2), (), {"a": 1})
     later = [Later(effect, tag, 5, 0)]
@@ -268,7 +268,7 @@ X, Y = worth(None, {b"x"}), worth(None, {b"y"})
         ({"b": A}, 2, True, A),
     ],
 )
-def test_who_is_right(
+def test_votes_decide_which_state_is_right(
     votes: dict[str, Value], members: int, complete: bool, expected: Value | None
 ) -> None:
     assert decide(votes, members, complete=complete).value == expected

@@ -365,7 +365,7 @@ def replicas() -> Iterator[list[Replica]]:
 
 
 @pytest.mark.parametrize("is_large", [False, True], ids=["indexed", "large"])
-def test_native_values_are_the_models(
+def test_native_values_match_the_model(
     replicas: list[Replica], is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """is_large: an add or kill of a member counts as one of very many, which no index has."""

@@ -99,7 +99,7 @@ SIZES = (1, MANY_ARGUMENTS, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE)
 
 
 @pytest.mark.parametrize("count", SIZES)
-def test_many_slots_of_a_request_come_back_out_of_a_payload(count: int) -> None:
+def test_many_slots_of_a_request_survive_encoding(count: int) -> None:
     words = members(count)
     args = LargeArgs()
     args += [b"sadd", b"a key", *words]
@@ -125,7 +125,7 @@ def test_many_slots_of_a_request_come_back_out_of_a_payload(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", SIZES)
-def test_slots_of_any_number_come_back_out_of_a_payload(count: int) -> None:
+def test_any_number_of_slots_survives_encoding(count: int) -> None:
     words = tuple(members(count))
     timestamp, (effect,) = decode(encode(7, [One(b"k", RedisType.SET, words)]))
     assert timestamp == 7
@@ -149,7 +149,7 @@ def test_slots_of_any_number_come_back_out_of_a_payload(count: int) -> None:
     ],
     ids=lambda encoded: encoded[:6].hex() or "nothing",
 )
-def test_many_slots_that_are_none_are_refused(encoded: bytes) -> None:
+def test_invalid_slots_in_a_large_payload_are_refused(encoded: bytes) -> None:
     payload = msgpack.packb([1, 7, [[1, b"k", RedisType.SET, encoded]]])
     with pytest.raises(UnreadableError, match="invalid payload"):
         decode(payload)
@@ -178,7 +178,7 @@ def test_too_many_slots_in_one_list_are_refused() -> None:
     ],
     ids=str,
 )
-def test_what_no_command_makes_is_refused(row: list[Any]) -> None:
+def test_payload_that_no_command_produces_is_refused(row: list[Any]) -> None:
     with pytest.raises(UnreadableError):
         decode(msgpack.packb([2, 7, [row]]))
 
@@ -230,7 +230,7 @@ def test_large_adds_and_removals_of_both_regions_meet_exactly(cluster: LocalClus
     assert held(a, "met") == held(b, "met") == set(names[:40_000]) | set(names[80_000:])
 
 
-def test_a_large_transaction_is_exact_and_behind_it_pipelines_go_on(cluster: LocalCluster) -> None:
+def test_large_transaction_is_exact_and_later_commands_follow(cluster: LocalCluster) -> None:
     a, b = cluster["a"], cluster["b"]
     names = members(100_000)
     with RawClient(a.gateway.port, PATIENCE) as client:
@@ -280,7 +280,7 @@ def test_large_removals_where_members_come_and_go(open_cluster: OpenCluster) -> 
         assert held(region, "other") == set(members(100_000))
 
 
-def test_a_removal_of_many_keys_lets_others_be_answered_between_its_pieces(
+def test_removal_of_many_keys_lets_other_clients_get_replies(
     cluster: LocalCluster,
 ) -> None:
     names = [b"key-%d" % number for number in range(10 * MOST_KEYS + 1)]
@@ -342,7 +342,7 @@ LOST = ReplyError("ERR crdtcast: this was applied, but its reply is lost")
         ([ERROR, 5, 2], "7 are known to be removed, then: the server went away; send it again"),
     ],
 )
-def test_what_the_pieces_of_a_removal_come_to(
+def test_replies_to_the_parts_of_a_removal_are_summed(
     answers: list[int | ReplyError], expected: int | str
 ) -> None:
     args = [b"DEL", *(b"%d" % number for number in range(2 * MOST_KEYS + 1))]
@@ -359,7 +359,7 @@ def test_what_the_pieces_of_a_removal_come_to(
         assert str(request.value).endswith(expected)
 
 
-def test_1000_clients_that_pipeline_100_increments_each_are_exact(cluster: LocalCluster) -> None:
+def test_100_pipelined_increments_of_1000_clients_are_exact(cluster: LocalCluster) -> None:
     clients, each = 1000, 100
     port = cluster["a"].gateway.port
     request = packed([b"INCR", b"all"]) * each

@@ -112,7 +112,7 @@ class HotWriter:
         pytest.param(0, STRANGE, marks=pytest.mark.slow),
     ],
 )
-def test_large_keys_are_copied_in_pages_while_they_are_written_all_the_time(
+def test_large_keys_are_copied_in_pages_under_constant_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: int, hash_: str | bytes
 ) -> None:
     sizes: list[int] = []
@@ -147,7 +147,7 @@ def test_large_keys_are_copied_in_pages_while_they_are_written_all_the_time(
                 assert isinstance(left, int) and left > 900_000
 
 
-def test_a_large_key_that_is_replaced_all_the_time_is_copied_too(tmp_path: Path) -> None:
+def test_large_key_replaced_constantly_is_copied(tmp_path: Path) -> None:
     stopping = threading.Event()
 
     def replace(port: int) -> None:
@@ -197,7 +197,7 @@ def died(region: Region) -> None:
         pytest.param("joiner", True, id="joiner-last-second-lost", marks=pytest.mark.slow),
     ],
 )
-def test_who_dies_at_a_page_of_a_copy_leaves_nothing_half(
+def test_crash_at_a_page_of_a_copy_leaves_no_partial_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, loses: bool
 ) -> None:
     """With its server, which may come back without its last second."""

@@ -66,7 +66,7 @@ def repair(town: Gateways, name: str, *words: str) -> Any:
 
 
 @pytest.mark.parametrize(("db", "hash_"), [(0, "hash"), (3, STRANGE)])
-def test_large_keys_that_one_server_has_lost_come_back_in_pages_while_all_write(
+def test_lost_large_keys_return_in_pages_under_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: int, hash_: str | bytes
 ) -> None:
     sizes: list[int] = []
@@ -110,7 +110,7 @@ def test_large_keys_that_one_server_has_lost_come_back_in_pages_while_all_write(
         assert all(each < SLOTS * 3 // 8 or each > SLOTS // 2 for each in cards)
 
 
-def test_few_slots_of_a_large_key_are_put_right_at_once_and_kept_aside(tmp_path: Path) -> None:
+def test_few_wrong_slots_are_repaired_at_once_and_kept_aside(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         fill(town.running["us"].port)
         town.call("us", "PEXPIRE", "hash", "1000000")
@@ -167,7 +167,7 @@ def test_large_key_that_another_type_has_replaced_is_restored(
         until(lambda: len(town.digests()) == 1)
 
 
-def test_two_members_that_have_lost_a_part_each_have_all_again(tmp_path: Path) -> None:
+def test_two_members_restore_the_parts_that_each_has_lost(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0.3) as town:
         fill(town.running["us"].port)
         town.settle()
@@ -180,7 +180,7 @@ def test_two_members_that_have_lost_a_part_each_have_all_again(tmp_path: Path) -
         until(lambda: len(town.digests()) == 1)
 
 
-def test_key_that_is_not_whole_is_not_given_to_a_joiner_and_ends_when_it_is_equal(
+def test_incomplete_key_is_withheld_from_a_joiner_until_repaired(
     tmp_path: Path,
 ) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
@@ -211,7 +211,7 @@ def test_key_that_is_not_whole_is_not_given_to_a_joiner_and_ends_when_it_is_equa
         pytest.param(True, id="gateway-and-server"),
     ],
 )
-def test_gateway_that_dies_while_a_large_key_is_put_right_goes_on(
+def test_gateway_killed_during_a_large_repair_resumes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_server: bool
 ) -> None:
     arguments = ("--admin-commands", "--compare-seconds", "0")

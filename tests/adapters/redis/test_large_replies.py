@@ -56,7 +56,7 @@ LIMIT = 400_000
 
 @pytest.mark.parametrize("sign", [b"*", b"~"], ids=["RESP2", "RESP3"])
 @pytest.mark.parametrize("other", [(), ("LRANGE", "list", "0", "-1")], ids=["sets", "other types"])
-def test_reads_of_a_transaction_are_held_as_bytes_up_to_the_limit(
+def test_transaction_reads_are_held_as_bytes_up_to_the_limit(
     server: RawClient, tmp_path: Path, sign: bytes, other: tuple[str, ...]
 ) -> None:
     given = options(tmp_path, server.port)  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ def test_reads_of_a_transaction_are_held_as_bytes_up_to_the_limit(
 
 @pytest.mark.parametrize("hello", ["2", "3"], ids=["RESP2", "RESP3"])
 @pytest.mark.parametrize("frame", [("PING", "PING"), ("MULTI", "EXEC")], ids=["plain", "MULTI"])
-def test_reads_that_go_with_a_commit_are_the_servers_byte_for_byte(
+def test_reads_sent_with_a_commit_equal_the_servers_bytes(
     server: RawClient, running: RunningGateway, hello: str, frame: tuple[str, str]
 ) -> None:
     server.call("SET", "text", "x" * 300_000)
@@ -174,7 +174,7 @@ def test_large_replies_are_the_servers_byte_for_byte(
     assert through == plain
 
 
-def test_session_commands_between_relayed_reads_keep_their_places(
+def test_session_commands_keep_their_order_among_relayed_reads(
     server: RawClient, running: RunningGateway
 ) -> None:
     server.call("HSET", "hash", "f", "v", "large", b"x" * 3_000_000)
@@ -217,7 +217,7 @@ def test_a_client_that_does_not_read_holds_back_no_one_else(
             assert slow.recv(100) == b"+PONG\r\n"
 
 
-def test_a_slow_clients_own_writes_wait_until_it_has_read(
+def test_writes_of_a_slow_client_wait_until_it_has_read(
     server: RawClient, running: RunningGateway
 ) -> None:
     with running.client() as client, running.client() as other:

@@ -56,7 +56,7 @@ def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> No
         assert "start this gateway with --leave-out stream" in error
 
 
-def test_what_the_operator_leaves_out_is_told_in_status(tmp_path: Path) -> None:
+def test_status_shows_the_keys_that_the_operator_left_out(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         founded(town, PAST_THE_GATEWAY)
         b = town.start("b", "a", leave_out=ALL)
@@ -73,7 +73,7 @@ def test_what_the_operator_leaves_out_is_told_in_status(tmp_path: Path) -> None:
         assert a["with_deadlines"]["keys"] == b_["with_deadlines"]["keys"] == 1
 
 
-def test_a_join_that_leaves_nothing_out_needs_no_word(tmp_path: Path) -> None:
+def test_join_that_leaves_nothing_out_needs_no_option(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         founded(town, [["SET", "text", "abc"], ["SETEX", "gone", "100", "1"], ["DEL", "gone"]])
         town.start("b", "a")
@@ -98,7 +98,7 @@ def test_a_member_that_comes_back_is_not_kept_out(tmp_path: Path) -> None:
         assert town.call("b", "SMEMBERS", "s") == [b"1"]
 
 
-def test_a_refused_join_does_not_go_on_by_another_member(tmp_path: Path) -> None:
+def test_refused_join_does_not_try_another_member(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         founded(town, [])
         town.start("c", "a")
@@ -108,7 +108,7 @@ def test_a_refused_join_does_not_go_on_by_another_member(tmp_path: Path) -> None
         assert sorted(town.members("a")) == ["a", "c"]
 
 
-def test_a_later_start_asks_the_contact_that_has_refused_first(tmp_path: Path) -> None:
+def test_next_start_first_asks_the_contact_that_refused(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         founded(town, [])
         town.start("c", "a")
@@ -124,7 +124,7 @@ def test_a_later_start_asks_the_contact_that_has_refused_first(tmp_path: Path) -
         assert not list((tmp_path / "state-b").glob("*.refused"))
 
 
-def test_a_contact_that_has_refused_and_is_gone_keeps_nobody_out(
+def test_vanished_contact_that_refused_does_not_block_a_join(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crdtcast.group.join_client._WAIT_FOR_SOURCE", 0.0)

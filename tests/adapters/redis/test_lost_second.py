@@ -40,7 +40,7 @@ FEW = MANY // 4
         pytest.param(3, LocalCluster, marks=pytest.mark.slow),
     ],
 )
-def test_a_large_key_is_put_right_though_pages_of_it_are_lost(
+def test_large_key_is_repaired_although_its_pages_were_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int, kind: type[LocalCluster]
 ) -> None:
     arguments = ("--admin-commands", "--compare-seconds", "0")
@@ -90,7 +90,7 @@ def test_a_large_key_is_put_right_though_pages_of_it_are_lost(
 
 @pytest.mark.parametrize("in_force_already", [False, True], ids=["pending", "in force"])
 @pytest.mark.parametrize("name", ["a", "b"], ids=["raiser", "another"])
-def test_a_level_that_was_raised_holds_though_a_server_has_lost_it(
+def test_raised_level_holds_although_a_server_lost_it(
     tmp_path: Path, name: str, in_force_already: bool
 ) -> None:
     """It had said that it was synced, so it joins again; its own file may know of the level."""
@@ -122,7 +122,7 @@ def test_a_level_that_was_raised_holds_though_a_server_has_lost_it(
         assert call(cluster["c"], "GET", "n") == b"1"
 
 
-def test_a_level_is_raised_while_a_member_is_away_that_loses_its_last_second(
+def test_level_rises_after_an_absent_member_lost_its_last_second(
     tmp_path: Path,
 ) -> None:
     with LaterCluster(tmp_path, "abc", group="g") as cluster:

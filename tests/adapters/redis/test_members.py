@@ -33,7 +33,7 @@ from tests.servers import borrowed
 pytestmark = pytest.mark.process
 
 
-def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> None:
+def test_regions_join_under_writes_and_leave_again(tmp_path: Path) -> None:
     seed = first_seed()
     with Gateways(tmp_path) as town:
         a = town.start("a")
@@ -67,7 +67,7 @@ def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> 
         assert town.call("c", "GET", "total") is None
 
 
-def test_one_that_had_left_unconfirmed_asks_first_and_joins_again_then(tmp_path: Path) -> None:
+def test_unconfirmed_leaver_asks_first_then_joins_again(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
@@ -119,7 +119,7 @@ def test_all_regions_restart_at_once_as_the_same_incarnations(tmp_path: Path) ->
         assert town.call("c", "GET", "n") == b"4"
 
 
-def test_a_region_is_lost_evicted_and_replaced_and_a_server_is_filled_again(tmp_path: Path) -> None:
+def test_lost_region_is_evicted_replaced_and_its_server_refilled(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
@@ -151,7 +151,7 @@ def test_a_region_is_lost_evicted_and_replaced_and_a_server_is_filled_again(tmp_
         assert town.members("a") == ["a", "d"]
 
 
-def test_half_of_a_copy_is_made_anew(tmp_path: Path) -> None:
+def test_partial_copy_is_copied_again(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         town.start("a")
         town.call("a", "SADD", "s", "1")
@@ -207,7 +207,7 @@ def test_a_copy_goes_on_where_the_link_broke(
         assert town.call("b", "GET", "meanwhile") == b"2"
 
 
-def test_no_slice_of_a_copy_is_large_and_a_text_that_changes_meanwhile_is_whole(
+def test_copy_slices_stay_small_and_a_changing_text_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = 1 << 16
@@ -247,7 +247,7 @@ def test_no_slice_of_a_copy_is_large_and_a_text_that_changes_meanwhile_is_whole(
         assert town.call("b", "GET", "changing") == b"y" * 5 * page
 
 
-def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:
+def test_region_that_cannot_join_is_told_why(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         town.start("a")
         with RawClient(town.server("b").port) as client:
@@ -323,7 +323,7 @@ def parked(town: Gateways, name: str) -> object:
         return client.call("EXISTS", "parked")
 
 
-def test_an_evicted_region_comes_back_and_what_only_it_had_is_in_the_group_once(
+def test_evicted_region_returns_and_its_own_writes_count_once(
     tmp_path: Path,
 ) -> None:
     with Gateways(tmp_path) as town:
@@ -374,7 +374,7 @@ def evicted_with(town: Gateways, name: str, *others: str) -> None:
     until(lambda: all(town.members(other) == sorted(others) for other in others))
 
 
-def test_the_removals_of_an_evicted_region_remove_what_they_had_seen_and_nothing_newer(
+def test_removals_of_an_evicted_region_spare_newer_values(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Gateways(tmp_path) as town:
@@ -424,7 +424,7 @@ def test_the_removals_of_an_evicted_region_remove_what_they_had_seen_and_nothing
             assert isinstance(keys, list) and set(keys) == {b"fence", b"state"}
 
 
-def test_the_values_of_an_evicted_region_hold_where_nobody_has_written_later(
+def test_values_of_an_evicted_region_hold_without_later_writes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Gateways(tmp_path) as town:
@@ -502,7 +502,7 @@ def lose_the_end(town: Gateways, name: str, kept: int) -> None:
 
 
 @pytest.mark.parametrize("gateway_dies", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_server_that_lost_its_last_two_seconds_goes_on_as_another_incarnation(
+def test_server_that_lost_two_seconds_gets_a_new_incarnation(
     tmp_path: Path, gateway_dies: bool
 ) -> None:
     """Though the disk had said that they were synced, and the others have a part of them."""
@@ -541,7 +541,7 @@ def test_a_server_that_lost_its_last_two_seconds_goes_on_as_another_incarnation(
     assert town.checked is not None and town.checked.counts["messages"] > 100
 
 
-def test_what_a_server_lost_and_nobody_had_heard_of_is_no_end(tmp_path: Path) -> None:
+def test_loss_unknown_to_peers_keeps_the_incarnation(tmp_path: Path) -> None:
     with Gateways(tmp_path, own_servers="everysec") as town:
         town.start("a")
         b = town.start("b", "a")
@@ -589,7 +589,7 @@ def test_a_split_by_force_ends_when_one_side_surrenders(tmp_path: Path) -> None:
         assert town.call("b", "GET", "n") == b"1"
 
 
-def test_a_group_of_fixed_members_becomes_one_whose_members_come_and_go(tmp_path: Path) -> None:
+def test_fixed_group_is_converted_to_a_changing_group(tmp_path: Path) -> None:
     ports = dict(zip("ab", free_ports(2), strict=True))
     with Gateways(tmp_path) as town:
 
@@ -642,7 +642,7 @@ def test_a_group_of_fixed_members_becomes_one_whose_members_come_and_go(tmp_path
 
 @pytest.mark.parametrize("taken", ["state directory", "clients' port", "peers' port"])
 @pytest.mark.parametrize("members", ["changing", "fixed"])
-def test_what_this_machine_refuses_is_found_before_the_server_is_written_to(
+def test_local_start_error_is_found_before_any_server_write(
     tmp_path: Path, members: str, taken: str
 ) -> None:
     with borrowed("always") as server, socket.create_server(("127.0.0.1", 0)) as other:

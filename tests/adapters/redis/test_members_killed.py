@@ -19,7 +19,7 @@ KEYS = 5_000
 
 
 @pytest.mark.parametrize("appendfsync", ["always", "everysec"])
-def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
+def test_acknowledged_writes_count_once_if_a_join_is_killed(
     tmp_path: Path, appendfsync: str
 ) -> None:
     seed = first_seed()
@@ -58,7 +58,7 @@ def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
     assert not check_logs([logs]).violations
 
 
-def test_an_evicted_region_sends_everything_again_once_however_often_it_is_killed(
+def test_killed_evicted_region_resends_everything_exactly_once(
     tmp_path: Path,
 ) -> None:
     seed = first_seed()
@@ -95,7 +95,7 @@ def test_an_evicted_region_sends_everything_again_once_however_often_it_is_kille
     assert not check_logs([logs]).violations
 
 
-def test_a_killed_gateway_tells_its_event_log_of_all_that_its_server_has_forgotten(
+def test_event_log_of_a_killed_gateway_misses_no_stable_message(
     tmp_path: Path,
 ) -> None:
     """What is stable is gone from the server within moments; a line waits until the server's disk has its commit."""

@@ -84,7 +84,7 @@ def test_many_increments_of_a_key_are_one_incrby(running: RunningGateway) -> Non
         assert added == [told[-1] + 10 * i if told[0] == 2 else 1 + 10 * i for i in range(1, 17)]
 
 
-def test_a_read_between_increments_sees_those_before_it(running: RunningGateway) -> None:
+def test_read_between_increments_sees_only_earlier_ones(running: RunningGateway) -> None:
     with running.client() as client:
         client.call("DEL", "n")
         words = [["INCR", "n"], ["INCR", "n"], ["GET", "n"], ["INCR", "n"], ["EXISTS", "n"]]
@@ -107,7 +107,7 @@ def test_only_the_increment_that_overflows_is_an_error(running: RunningGateway) 
         assert replies[3:] == [most - 1, -1, -most - 1, b"%d" % (-most - 1)]
 
 
-def test_a_number_changed_behind_is_put_right_once(running: RunningGateway) -> None:
+def test_number_changed_in_the_server_is_repaired_once(running: RunningGateway) -> None:
     with running.client() as client, server_of(running) as direct:
         client.pipeline([["DEL", "n"], ["INCR", "n"]])
         before = running.gateway.committer.changed_behind
@@ -125,7 +125,7 @@ WORTH = (b"11", 1, [b"11", None], 2)
 
 @pytest.mark.parametrize("past", [["DEL", "n"], ["SET", "n", "98"], ["SET", "n", "x"]], ids=str)
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["pipeline", "transaction"])
-def test_no_read_gives_what_was_put_there_once_the_gateway_knows(
+def test_reads_never_return_a_detected_direct_change(
     running: RunningGateway, past: list[str], in_transaction: bool
 ) -> None:
     with running.client() as client, server_of(running) as direct:
@@ -143,7 +143,7 @@ def test_no_read_gives_what_was_put_there_once_the_gateway_knows(
         assert client.pipeline([*READS]) == [*WORTH]
 
 
-def test_no_read_counts_what_stands_in_the_place_of_a_set(running: RunningGateway) -> None:
+def test_read_refuses_a_number_that_replaced_a_set(running: RunningGateway) -> None:
     with running.client() as client, server_of(running) as direct:
         client.pipeline([["DEL", "t"], ["SADD", "t", "x"]])
         direct.call("SET", "t", "7")

@@ -50,7 +50,7 @@ class Batch(LocalBatch):
         return event.effects
 
 
-def test_fields_of_one_hash_are_one_effect_each_with_its_last_value() -> None:
+def test_writes_to_one_hash_become_one_effect_of_last_values() -> None:
     batch = Batch()
     places = [batch.write(b"h", HASH, [field, b"1"]) for field in (b"f", b"g")]
     places.append(batch.write(b"h", HASH, [b"f", b"2", b"e", b"3"]))
@@ -58,7 +58,7 @@ def test_fields_of_one_hash_are_one_effect_each_with_its_last_value() -> None:
     assert batch.effects() == [Reg(b"h", HASH, (b"f", b"2", b"g", b"1", b"e", b"3"))]
 
 
-def test_a_string_that_is_set_several_times_is_one_effect_with_the_last_value() -> None:
+def test_repeated_set_of_a_string_is_one_effect_with_last_value() -> None:
     batch = Batch()
     for value in (b"1", b"2", b"3"):
         batch.assign(b"k", value)
@@ -67,7 +67,7 @@ def test_a_string_that_is_set_several_times_is_one_effect_with_the_last_value() 
     assert sum(b"SET" in piece for piece in batch.plan.pieces) == 3
 
 
-def test_what_comes_between_keeps_its_place() -> None:
+def test_increment_between_two_sets_keeps_its_place() -> None:
     batch = Batch()
     batch.assign(b"k", b"5")
     batch.increment(b"k", 2)
@@ -92,7 +92,7 @@ def test_what_comes_between_keeps_its_place() -> None:
     ]
 
 
-def test_another_type_comes_between_too() -> None:
+def test_write_of_another_type_separates_two_sets() -> None:
     batch = Batch()
     batch.assign(b"s", b"text")
     batch.add(b"s", SET, [b"x"])
@@ -108,7 +108,7 @@ def test_another_type_comes_between_too() -> None:
     ]
 
 
-def test_only_what_was_there_before_the_effect_is_put_aside() -> None:
+def test_only_the_value_before_the_effect_is_kept_aside() -> None:
     batch = Batch()
     batch.space.aside = Aside(15)
     for field in (b"f", b"f", b"g"):

@@ -24,7 +24,7 @@ def test_leave_refused_by_fixed_members_stops_no_gateway(tmp_path: Path) -> None
         assert cluster["a"].gateway.running
 
 
-def test_questions_during_a_leave_do_not_cut_it_short(tmp_path: Path) -> None:
+def test_admin_requests_do_not_interrupt_a_leave(tmp_path: Path) -> None:
     with OpenCluster(tmp_path, ["a", "b"], group="shop") as cluster:
         cluster.cut("a", "b")
         with RawClient(cluster["a"].gateway.port) as client:

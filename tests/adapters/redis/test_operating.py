@@ -25,7 +25,7 @@ def operator(place: Path, *words: str, code: int = 0) -> str:
 
 
 @pytest.mark.process
-def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Path) -> None:
+def test_admin_socket_allows_what_clients_may_not_do(tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     file.write_text('group = "shop"\nadmin_commands = false\nleave_seconds = 20\n')
     more = ("--no-admin-commands", "--config", str(file))
@@ -66,7 +66,7 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
 
 
 @pytest.mark.process
-def test_operators_are_told_whom_an_eviction_waits_for_and_take_it_back(tmp_path: Path) -> None:
+def test_waiting_eviction_names_its_blocker_and_is_withdrawn(tmp_path: Path) -> None:
     with OpenCluster(tmp_path, ["a", "b", "c"], group="shop", appendfsync="always") as cluster:
         socket = cluster.socket_of("a")
         until(lambda: json.loads(operator(socket, "members", "--json"))["view"]["learners"] == [])
@@ -150,7 +150,7 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({**JOINS, "leave_out": ("string",)}, "strings, hashes and sets are always copied"),
     ],
 )
-def test_what_no_gateway_can_have(given: dict[str, object], expected: str) -> None:
+def test_invalid_gateway_option_is_one_clear_line(given: dict[str, object], expected: str) -> None:
     lines = load(GatewaySettings, given={**HERE, **given}, environment={}).wrong
     assert len(lines) == 1 and expected in lines[0], lines
 

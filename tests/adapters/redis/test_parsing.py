@@ -93,7 +93,7 @@ def test_damaged_bytes_are_judged_alike_by_both_ways(
         ),
     ],
 )
-def test_what_is_refused_is_refused_at_its_header(received: bytes, error: str) -> None:
+def test_oversized_request_is_refused_at_its_header(received: bytes, error: str) -> None:
     good = b"*1\r\n$4\r\nPING\r\n"
     for chunks in ([good + received], [good, received], [good, *pieces(received, [1, 5, 9])]):
         assert parse(chunks) == ([[b"PING"]], f"ERR Protocol error: {error}")
@@ -115,7 +115,7 @@ def test_a_stranger_may_send_little_until_trusted() -> None:
     )
 
 
-def test_who_is_a_stranger_again_is_limited_with_the_next_chunk() -> None:
+def test_client_that_loses_trust_is_limited_from_the_next_chunk() -> None:
     big = hiredis.pack_command((b"SADD", b"k", *[b"m"] * 20))
     parser = RequestParser(FastReader(), LIMITS)
     assert len(parser.feed(big + big)) == 2
@@ -128,7 +128,7 @@ def test_who_is_a_stranger_again_is_limited_with_the_next_chunk() -> None:
 @pytest.mark.parametrize(
     "end", [b"*0\r\n", b"*1\r\n$4\r\nPI", b"*2\r\n$4\r\nECHO\r\n$9\r\n", b"$", b"\r\n"]
 )
-def test_what_is_whole_comes_out_whatever_the_chunk_ends_in(end: bytes) -> None:
+def test_complete_commands_come_out_of_a_cut_chunk(end: bytes) -> None:
     whole = [[b"SADD", b"k", b"m"], [b"", b""], [b"*1\r\n", b"$0\r\n\r\n"]]
     received = b"".join(hiredis.pack_command(tuple(words)) for words in whole)
     for count in range(4):
@@ -175,7 +175,7 @@ REPLIES = st.recursive(
 
 
 @given(st.lists(REPLIES, max_size=6), CUTS, st.sampled_from([2, 3]))
-def test_replies_are_split_where_they_end(
+def test_replies_are_split_at_their_ends(
     values: list[object], cuts: list[int], protocol: int
 ) -> None:
     replies = [encode(value, protocol) for value in values]

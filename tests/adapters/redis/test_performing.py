@@ -65,7 +65,7 @@ def written(batch: Batch, timestamp: int, value: bytes = b"theirs") -> None:
         (None, None, None, False),
     ],
 )
-def test_a_value_goes_out_over_what_it_had_written_over_or_over_an_older_one(
+def test_value_is_resent_only_over_the_same_or_an_older_value(
     taken: dict[bytes, bytes] | None, theirs: bytes | None, unstable_at: int | None, goes: bool
 ) -> None:
     batch = Batch()
@@ -79,7 +79,7 @@ def test_a_value_goes_out_over_what_it_had_written_over_or_over_an_older_one(
     assert found[b"h", HASH, b"f"] == (b"mine" if goes else theirs)
 
 
-def test_a_number_that_goes_out_over_a_text_is_counted_with() -> None:
+def test_number_resent_over_a_text_counts() -> None:
     batch = Batch()
     batch.space.types[b"t"] = String.here
     part = Write(b"t", RedisType.STRING, {WHOLE: b"7"}, {WHOLE: b"text"})
@@ -87,7 +87,7 @@ def test_a_number_that_goes_out_over_a_text_is_counted_with() -> None:
     assert batch.space.known(b"t") == 7
 
 
-def test_of_a_write_some_fields_go_out_and_the_others_yield() -> None:
+def test_fields_of_a_resent_write_are_decided_one_by_one() -> None:
     batch = Batch()
     part = Write(b"h", HASH, {b"f": b"1", b"g": b"2"}, {b"f": b"0", b"g": b"0"})
     theirs: Theirs = {(b"h", HASH, b"f"): b"0", (b"h", HASH, b"g"): b"theirs"}
@@ -97,7 +97,7 @@ def test_of_a_write_some_fields_go_out_and_the_others_yield() -> None:
     assert batch.effects == [Reg(b"h", HASH, (b"f", b"1"))]
 
 
-def test_a_removal_takes_the_values_that_it_had_taken() -> None:
+def test_resent_removal_takes_only_the_values_it_had_seen() -> None:
     batch = Batch()
     taken = {HASH: {b"f": b"0", b"g": b"0", b"gone": b"0"}}
     part = Removal(b"h", HASH, (b"f", b"g", b"gone", b"never"), taken)
@@ -111,7 +111,7 @@ def test_a_removal_takes_the_values_that_it_had_taken() -> None:
     assert batch.effects == [KillSlots(b"h", HASH, (b"f",))]
 
 
-def test_a_removal_of_members_takes_those_of_which_it_has_seen_all_adds() -> None:
+def test_resent_removal_takes_members_whose_adds_it_has_all_seen() -> None:
     batch = Batch()
     batch.space.log.one(b"s", SET, (b"x", b"y"), Tag(OTHER, (), {}), 0)
     batch.space.log.one(b"s", SET, (b"y",), Tag(Dot("b.1", 8), (), {"b.1": 7}), 0)
@@ -132,7 +132,7 @@ def test_a_number_that_hides_something_is_not_removed() -> None:
     assert theirs[b"n", RedisType.STRING, WHOLE] is None
 
 
-def test_presences_and_increments_always_go_out() -> None:
+def test_adds_and_increments_are_always_resent() -> None:
     batch = Batch()
     batch.space.will_count(b"h", HASH, b"f")
     batch.space.learn_number(b"h", HASH, b"f", b"7")

@@ -91,7 +91,7 @@ def test_long_answer_is_fetched_in_parts_a_few_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("lost", range(12))
-def test_a_part_that_is_lost_is_asked_for_again_and_a_lost_question_fails(lost: int) -> None:
+def test_lost_part_is_requested_again_and_a_lost_question_fails(lost: int) -> None:
     frames: list[Asking] = []
 
     def drop(frame: Asking) -> bool:
@@ -105,12 +105,12 @@ def test_a_part_that_is_lost_is_asked_for_again_and_a_lost_question_fails(lost: 
 
 
 @pytest.mark.parametrize("lost", [Ask, Offer, Part])
-def test_peer_that_does_not_answer_is_waited_for_a_while(lost: type[Asking]) -> None:
+def test_question_to_a_silent_peer_times_out(lost: type[Asking]) -> None:
     found, _ = run([b"long"], lambda frame: isinstance(frame, lost))
     assert isinstance(found[0], NotReadyError) and "b did not answer" in str(found[0])
 
 
-def test_question_that_is_refused_there_is_not_waited_for_and_says_why() -> None:
+def test_refused_question_fails_at_once_with_the_reason() -> None:
     async def main() -> None:
         found, _ = await talk([b"bad"])
         assert isinstance(found[0], NotReadyError) and str(found[0]) == "what is that"
@@ -167,7 +167,7 @@ def test_question_over_a_link_that_is_gone_is_not_waited_for() -> None:
     assert said[0][0] == said[1][0], "time has passed"
 
 
-def test_what_a_peer_was_offered_goes_with_its_link() -> None:
+def test_offered_answers_are_dropped_with_the_link() -> None:
     """Its next process may have begun to number its requests anew."""
     said: list[Asking] = []
 
@@ -192,7 +192,7 @@ def test_what_a_peer_was_offered_goes_with_its_link() -> None:
     trio.run(main)
 
 
-def test_questions_that_are_overtaken_are_not_answered() -> None:
+def test_superseded_questions_are_not_answered() -> None:
     """A peer asks one at a time: one that sends many at once has one of them answered at a time, and the last one."""
     answered: list[bytes] = []
     tasks: list[Callable[[], Awaitable[None]]] = []

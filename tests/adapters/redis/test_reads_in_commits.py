@@ -56,7 +56,7 @@ def exchange(port: int, commands: list[tuple[str, ...]]) -> bytes:
 
 
 @pytest.mark.parametrize("hello", ["2", "3"], ids=["RESP2", "RESP3"])
-def test_reads_of_any_type_behind_a_write_are_the_servers_bytes(
+def test_reads_after_a_write_equal_the_servers_bytes(
     port: int, running: RunningGateway, relayed: list[bytes], hello: str
 ) -> None:
     with RawClient(port) as server:

@@ -52,7 +52,7 @@ def mine(*parts: tuple[Effect, Contents | None]) -> Mine:
     return Mine.decode(Mine.of([effect for effect, _ in parts], taken, {"a.1": 3}).encode())
 
 
-def test_what_is_parked_is_read_again_as_it_was() -> None:
+def test_parked_message_survives_encoding() -> None:
     parked = mine(
         (add(b"x"), None),
         (remove(b"x", b"y"), members(b"y")),
@@ -83,7 +83,7 @@ def test_what_is_parked_is_read_again_as_it_was() -> None:
             Mine.decode(raw)
 
 
-def test_a_removal_takes_back_what_only_mine_had_and_keeps_what_was_of_the_group() -> None:
+def test_own_removal_undoes_own_writes_and_keeps_the_groups() -> None:
     found, yielding = rebased(
         [
             mine((add(b"own", b"both"), None), (inc(5), None)),
@@ -105,7 +105,7 @@ def test_a_removal_takes_back_what_only_mine_had_and_keeps_what_was_of_the_group
     assert rebased(found) == (found, [])
 
 
-def test_all_keys_removed_yields_and_takes_back_what_mine_had_put_there() -> None:
+def test_flush_yields_and_undoes_own_earlier_writes() -> None:
     found, yielding = rebased(
         [
             mine((add(b"own"), None), (inc(5), None), (KillKey(b"gone"), number(7))),
@@ -122,7 +122,7 @@ def test_all_keys_removed_yields_and_takes_back_what_mine_had_put_there() -> Non
     assert rebased(found) == (found, [])
 
 
-def test_of_values_of_mine_the_last_compares_with_what_was_there_before_all_of_them() -> None:
+def test_last_own_value_compares_with_the_one_before_all_own() -> None:
     def hset(*words: bytes) -> Reg:
         return Reg(KEY, RedisType.HASH, words)
 
@@ -151,7 +151,7 @@ def test_of_values_of_mine_the_last_compares_with_what_was_there_before_all_of_t
     assert rebased(found) == (found, [])
 
 
-def test_what_others_wrote_between_two_of_mine_is_what_the_second_compares_with() -> None:
+def test_second_own_write_compares_with_a_foreign_write_between() -> None:
     set_ = Reg(KEY, RedisType.STRING, (WHOLE, b"mine"))
     found, _ = rebased(
         [
@@ -168,7 +168,7 @@ def test_what_others_wrote_between_two_of_mine_is_what_the_second_compares_with(
     ]
 
 
-def test_a_removal_of_what_others_have_put_back_is_none_but_of_what_mine_count_in_is() -> None:
+def test_removal_of_a_restored_value_stays_only_for_own_counts() -> None:
     parked = [
         Mine.of([KillKey(KEY)], {0: number(5)}, {}, 1, {0: frozenset({(RedisType.STRING, WHOLE)})})
     ]
@@ -265,7 +265,7 @@ def a_write(choice: random.Random) -> Effect:
 
 
 @pytest.mark.parametrize("seed", seeds(400))
-def test_in_an_untouched_group_all_values_are_as_they_were_at_home(seed: int) -> None:
+def test_unchanged_group_gets_all_own_values_back(seed: int) -> None:
     """Cut anywhere: the rest may be compared a second time. Numbers may count to nothing, as one that was not there."""
     choice = random.Random(seed)
     base = Region({})
@@ -299,7 +299,7 @@ def test_in_an_untouched_group_all_values_are_as_they_were_at_home(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", seeds(100))
-def test_in_an_untouched_group_all_is_as_it_was_at_home(seed: int) -> None:
+def test_unchanged_group_gets_own_sets_and_number_back(seed: int) -> None:
     """Sets and a number; what was covered is base. Cut anywhere: the rest may be compared a second time."""
     choice = random.Random(seed)
     names = [b"%d" % number for number in range(4)]

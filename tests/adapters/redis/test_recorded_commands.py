@@ -171,7 +171,7 @@ def test_many_words_are_answered_as_by_the_plain_server(pair: Both, behind: bool
         assert isinstance(refused, ErrorReply) and "20002 words" in refused.text
 
 
-def test_100000_members_behind_a_pop_are_one_command(client: RawClient) -> None:
+def test_100000_members_after_spop_are_one_command(client: RawClient) -> None:
     members = [f"m{number}" for number in range(100_000)]
     replies = client.pipeline(
         [("SPOP", "nothing"), ("SADD", "s", *members), ("SREM", "s", *members[1:]), ("SCARD", "s")]
@@ -179,7 +179,7 @@ def test_100000_members_behind_a_pop_are_one_command(client: RawClient) -> None:
     assert replies == [None, 100_000, 99_999, 1]
 
 
-def test_numbers_are_exact_behind_a_pop(client: RawClient) -> None:
+def test_numbers_are_exact_after_spop(client: RawClient) -> None:
     assert client.pipeline(
         [("SPOP", "nothing"), ("INCRBY", "n", str(2**63 - 2)), ("INCR", "n"), ("INCR", "n")]
     ) == [
@@ -208,7 +208,7 @@ def sent(running: RunningGateway) -> int:
     return engine.vector[engine.me]
 
 
-def test_what_was_popped_is_removed_and_nothing_else(pair: Both, client: RawClient) -> None:
+def test_spop_removes_only_the_popped_member(pair: Both, client: RawClient) -> None:
     client.call("SADD", "s", "a", "b", "c")
     before = sent(pair.running)
     popped = client.call("SPOP", "s")
@@ -216,7 +216,9 @@ def test_what_was_popped_is_removed_and_nothing_else(pair: Both, client: RawClie
     assert effects_since(pair.running, before) == [KillSlots(b"s", RedisType.SET, (popped,))]
 
 
-def test_what_found_nothing_sends_nothing_and_uses_no_dot(pair: Both, client: RawClient) -> None:
+def test_command_without_effect_sends_nothing_and_uses_no_dot(
+    pair: Both, client: RawClient
+) -> None:
     before = sent(pair.running)
     client.pipeline([("SPOP", "nothing"), ("SREM", "nothing", "x"), ("DEL", "nothing")])
     assert sent(pair.running) == before
@@ -225,7 +227,7 @@ def test_what_found_nothing_sends_nothing_and_uses_no_dot(pair: Both, client: Ra
         assert server.call("EXISTS", "record") == 0
 
 
-def test_a_key_that_begins_anew_is_killed_first(pair: Both, client: RawClient) -> None:
+def test_recreated_key_is_killed_first(pair: Both, client: RawClient) -> None:
     before = sent(pair.running)
     client.pipeline([("SPOP", "nothing"), ("SADD", "s", "a"), ("SADD", "s", "b")])
     assert effects_since(pair.running, before) == [
@@ -290,9 +292,7 @@ WORDS = st.one_of(
         *("RENAME k q", "COPY k q", "GET k", "SETNX k 1", "GETDEL k", "SET k w KEEPTTL"),
     ],
 )
-def test_a_text_whose_deadline_is_over_is_gone_for_the_next_command(
-    pair: Both, behind: str
-) -> None:
+def test_text_with_a_past_deadline_is_gone_for_the_next_command(pair: Both, behind: str) -> None:
     told = []
     for port in (pair.plain.port, pair.running.port):
         with RawClient(port) as client:
@@ -306,7 +306,7 @@ def test_a_text_whose_deadline_is_over_is_gone_for_the_next_command(
 
 @settings(max_examples=settings().max_examples * 2)
 @given(st.lists(WORDS, min_size=1, max_size=8), st.booleans())
-def test_whatever_a_command_answers_is_recorded_with_what_it_wrote(
+def test_record_holds_each_reply_with_its_effects(
     server: EmbeddedServer, commands: list[list[str]], whole: bool
 ) -> None:
     with RawClient(server.port) as direct:
@@ -351,7 +351,7 @@ def test_a_damaged_or_later_record_is_refused_in_one_line() -> None:
         derived(unknown)
 
 
-def test_what_a_command_has_ended_is_hidden_no_more_before_it_is_removed() -> None:
+def test_key_ended_by_a_command_is_unhidden_before_its_removal() -> None:
     """A look in between would take what is there still for what other regions count on."""
     engine, keyspace, work = Group("ab")["a"], Keyspace(DB), RecordedWork()
     keyspace.hidden[b"k"] = {RedisType.HASH}
@@ -364,7 +364,7 @@ def test_what_a_command_has_ended_is_hidden_no_more_before_it_is_removed() -> No
     assert any(b"hidden:hash:k" in piece for piece in plan.pieces)
 
 
-def test_what_a_member_had_recorded_that_was_put_out_is_parked_after_a_restart() -> None:
+def test_record_of_an_evicted_member_is_parked_after_a_restart() -> None:
     """It sends nothing any more, though others may not know yet that it is out."""
     me, *others = (f"{name}.00000000000010000" for name in "abc")
     founder = GroupEngine.found(me, others)
@@ -419,9 +419,7 @@ def test_a_pop_whose_answer_is_lost_is_done_once(tmp_path: Path, behind: str) ->
 
 
 @pytest.mark.parametrize("held", ["the request", "the answer", "the next request"])
-def test_another_gateway_takes_the_server_and_the_first_one_writes_nothing_after_it(
-    tmp_path: Path, held: str
-) -> None:
+def test_replaced_gateway_writes_nothing_after_the_takeover(tmp_path: Path, held: str) -> None:
     """held: reserved, not sent; executed, not answered; derived, not stored."""
     with (
         start_server(tmp_path / "server", appendfsync="no") as server,

@@ -60,14 +60,14 @@ def kill_at_each_point(
     check_cluster(cluster, [running])
 
 
-def test_a_gateway_killed_at_each_point_loses_and_doubles_nothing(
+def test_gateway_killed_at_each_point_loses_and_repeats_nothing(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_at_each_point(cluster, monkeypatch)
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_what_the_server_loses_besides_is_lost_whole_and_nothing_else(
+def test_server_that_loses_its_tail_loses_whole_messages_only(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     """told: the other regions have been sent what the server loses."""
@@ -111,14 +111,14 @@ def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenClust
         yield running
 
 
-def test_a_member_killed_at_each_point_loses_and_doubles_nothing(
+def test_member_killed_at_each_point_loses_and_repeats_nothing(
     open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At three of the points; in a release at each."""
     kill_at_each_point(open_cluster, monkeypatch, POINTS if EFFORT.runs_slow else TELLING)
 
 
-def test_a_member_whose_server_loses_what_it_had_promised_joins_again(
+def test_member_whose_server_loses_a_promise_joins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its event logs tell of what is lost, too: they are not looked at."""

@@ -104,11 +104,11 @@ def what_only_the_record_has_goes_out(
         check_once(cluster)
 
 
-def test_what_is_recorded_as_its_member_is_evicted_goes_out(tmp_path: Path) -> None:
+def test_record_made_during_an_eviction_is_resent(tmp_path: Path) -> None:
     evicted_before_the_answer(tmp_path)
 
 
-def test_a_record_that_is_dropped_as_its_member_ends_is_missed(
+def test_dropping_a_record_of_an_ended_member_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ParkedRecord, "of", lambda record: None)

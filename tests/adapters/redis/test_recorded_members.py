@@ -118,7 +118,7 @@ def test_regions_that_write_at_once_are_equal_in_the_end(tmp_path: Path, seed: i
                 assert server.call("EXISTS", "record") == 0
 
 
-def test_what_an_evicted_region_has_decided_goes_out_once(tmp_path: Path) -> None:
+def test_decision_of_an_evicted_region_is_resent_once(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)
@@ -150,7 +150,7 @@ def test_what_an_evicted_region_has_decided_goes_out_once(tmp_path: Path) -> Non
             assert town.call(name, "SMEMBERS", "from") == [b"left"]
 
 
-def test_operators_wait_for_what_is_recorded(tmp_path: Path) -> None:
+def test_view_changes_wait_for_recorded_commands(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         for name, through in (("a", None), ("b", "a"), ("c", "a")):
             town.start(name, through)

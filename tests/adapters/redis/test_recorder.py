@@ -58,7 +58,7 @@ def reads_of_a_quiet_set(log: Told) -> tuple[Recorder, list[Read]]:
         ([-1, WRONG_TYPE, WRONG_TYPE, WRONG_TYPE], None),
     ],
 )
-def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: Any) -> None:
+def test_unread_value_is_not_logged(replies: Sequence[object], told: Any) -> None:
     log = Told()
     _, reads = reads_of_a_quiet_set(log)
     names = [command[0] for command, _ in reads]
@@ -68,7 +68,7 @@ def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: 
     assert log.states == ([] if told is None else [(b"s", key_digest(b"s", told))])
 
 
-def test_a_key_that_hides_a_type_since_its_reads_were_made_is_told_later() -> None:
+def test_key_that_hides_a_type_since_its_reads_is_logged_later() -> None:
     log = Told()
     recorder, reads = reads_of_a_quiet_set(log)
     recorder.keyspace.hidden[b"s"] = {RedisType.SET}  # a string has come with the same commit
@@ -84,7 +84,7 @@ def test_a_key_that_hides_a_type_since_its_reads_were_made_is_told_later() -> No
     assert log.states == [(b"s", key_digest(b"s", both))]
 
 
-def test_the_server_keeps_what_is_stable_until_its_lines_are_written(tmp_path: Path) -> None:
+def test_stable_messages_are_kept_until_their_lines_are_synced(tmp_path: Path) -> None:
     first, second = Dot("a.1", 1), Dot("a.1", 2)
     log = HeldLog(tmp_path, group="g", replica="a", incarnation="a.1", clock_us=lambda: 0)
     with closing(log):

@@ -69,7 +69,7 @@ def test_a_first_start_on_an_empty_server_is_fresh() -> None:
     assert decide("g", "a", None, EMPTY) is Identity.FRESH
 
 
-def test_a_restarted_gateway_beside_the_same_server_is_the_same() -> None:
+def test_gateway_restarted_with_its_server_keeps_its_incarnation() -> None:
     assert decide("g", "a", file(), found()) is Identity.SAME
 
 
@@ -106,14 +106,14 @@ def test_a_lost_or_older_local_file_means_a_new_incarnation() -> None:
         (None, found(state=None, metadata_keys=0), "10 keys that the other regions do not have"),
     ],
 )
-def test_what_is_not_safe_is_refused_with_the_way_out(
+def test_unsafe_start_is_refused_with_a_remedy(
     given_file: LocalFile | None, given_found: FoundState, said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         decide("g", "a", given_file, given_found)
 
 
-def test_stored_state_comes_back_as_it_was() -> None:
+def test_stored_state_survives_encoding() -> None:
     assert StoredState.decode(state().encode()) == state()
 
 
@@ -126,7 +126,7 @@ def test_a_foreign_or_earlier_state_is_refused(raw: bytes) -> None:
 MEMBER = state(founding="a.1", membership=[])
 
 
-def test_a_member_founds_joins_or_goes_on() -> None:
+def test_start_founds_joins_or_resumes() -> None:
     assert decide_member("g", "a", None, EMPTY, founds=True) is Way.FOUND
     assert decide_member("g", "a", None, EMPTY, founds=False) is Way.JOIN
     for founds in (True, False):
@@ -137,7 +137,7 @@ def test_a_member_founds_joins_or_goes_on() -> None:
         assert decide_member("g", "a", file(), elsewhere, founds=founds) is Way.SAME
 
 
-def test_a_member_whose_server_is_empty_is_filled_again_and_half_a_copy_is_made_anew() -> None:
+def test_empty_or_half_copied_server_is_filled_by_a_join() -> None:
     assert decide_member("g", "a", file(), EMPTY, founds=False) is Way.JOIN
     half = found(state=None, keys=7, metadata_keys=2, joining=frozenset({"a.2"}))
     assert decide_member("g", "a", None, half, founds=False) is Way.JOIN
@@ -158,13 +158,13 @@ def test_a_member_whose_server_is_empty_is_filled_again_and_half_a_copy_is_made_
         (None, False, None, Way.JOIN),
     ],
 )
-def test_an_emptied_server_is_filled_from_whom_it_was_known(
+def test_emptied_server_is_refilled_from_known_members(
     left: LocalFile | None, founds: bool, others: bool | None, way: Way
 ) -> None:
     assert decide_member("g", "a", left, EMPTY, founds=founds, others=others) is way
 
 
-def test_keys_of_a_server_that_lost_our_metadata_are_the_groups() -> None:
+def test_keys_without_metadata_are_taken_from_the_group() -> None:
     lost = found(state=None, metadata_keys=0)
     assert decide_member("g", "a", file(), lost, founds=True, others=True) is Way.JOIN
     with pytest.raises(ConfigurationError, match="10 keys that the other regions"):
@@ -193,7 +193,7 @@ def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
         (file(), found(state=state(founding="b.1", name="b")), False, "belongs to node 'b'"),
     ],
 )
-def test_what_a_member_must_not_go_on_from_is_refused(
+def test_member_refuses_to_resume_from_an_unsafe_state(
     left: LocalFile | None, seen: FoundState, founds: bool, said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
@@ -205,7 +205,7 @@ def test_a_member_does_not_go_on_in_a_group_of_fixed_members() -> None:
         decide("g", "a", file(), found(state=MEMBER))
 
 
-def test_the_state_of_a_member_is_stored_as_it_is() -> None:
+def test_state_of_a_member_survives_storing() -> None:
     engine = GroupEngine.found("a.0000000000001aaaa", [])
     engine.admit("b.0000000000002bbbb")
     outline = engine.outline()
@@ -228,7 +228,7 @@ def test_the_state_of_a_member_is_stored_as_it_is() -> None:
     assert read.group_state(engine.state().unstable) == engine.state()
 
 
-def test_a_state_directory_that_is_none_is_not_called_damaged(tmp_path: Path) -> None:
+def test_unusable_state_directory_is_not_called_damaged(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="another --state-dir"):
         LocalFile.read(tmp_path / "file", "a")

@@ -30,7 +30,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_pages, "LARGE_SLOT", 12)
 
 
-def test_a_copy_is_what_the_giver_holds_however_much_is_written_meanwhile() -> None:
+def test_copy_equals_its_source_under_writes() -> None:
     counts: Counter[str] = Counter()
     for seed in seeds(300):
         counts.update(run(seed))
@@ -38,7 +38,7 @@ def test_a_copy_is_what_the_giver_holds_however_much_is_written_meanwhile() -> N
         assert counts[what], counts
 
 
-def test_slots_written_to_a_key_that_had_one_large_slot_are_read_again_in_whole_pages(
+def test_slots_added_to_a_key_of_one_large_slot_come_in_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(key_pages, "MOST_SLOTS", 1_000)

@@ -33,7 +33,7 @@ def vector_of(running: RunningGateway) -> int:
     return engine.vector.get(engine.me, 0)
 
 
-def test_a_take_over_under_load_keeps_what_the_first_gateway_answered(
+def test_takeover_under_load_keeps_acknowledged_writes(
     tmp_path: Path, server: EmbeddedServer
 ) -> None:
     with (
@@ -92,7 +92,7 @@ def test_an_exec_that_arrives_late_is_not_forgotten(tmp_path: Path, server: Embe
         assert vector_of(running) == 2
 
 
-def test_a_server_that_lost_the_last_claim_is_not_another_gateways(
+def test_server_that_lost_the_last_claim_still_belongs_to_us(
     tmp_path: Path, own_server: EmbeddedServer
 ) -> None:
     with gateway(tmp_path, own_server.port) as running, RawClient(own_server.port) as direct:
@@ -196,7 +196,7 @@ def test_room_that_came_while_the_server_was_away_is_seen(
         until(lambda: not isinstance(client.call("INCR", "n"), ErrorReply))
 
 
-def test_a_relay_lost_right_behind_its_greeting_is_answered(
+def test_relay_lost_right_after_its_greeting_is_answered(
     tmp_path: Path, server: EmbeddedServer
 ) -> None:
     with (
@@ -232,7 +232,7 @@ def test_a_number_of_five_thousand_digits_is_text(tmp_path: Path, server: Embedd
         assert isinstance(reply, ErrorReply) and "not an integer" in reply.text
 
 
-def test_an_error_in_a_callback_of_the_connection_is_a_lost_connection(
+def test_callback_error_counts_as_a_lost_connection(
     tmp_path: Path, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -351,7 +351,7 @@ def test_a_gateway_that_was_taken_over_writes_no_line_more(
         ),
     ],
 )
-def test_damaged_metadata_is_refused_in_words(
+def test_damaged_metadata_is_refused_with_a_clear_message(
     tmp_path: Path, server: EmbeddedServer, damage: list[str]
 ) -> None:
     with gateway(tmp_path, server.port):
@@ -370,7 +370,7 @@ def test_skipped_syncs_are_not_called_always() -> None:
     assert durability({"aof_enabled": "1"}, config, (7, 2)) is Durability.EVERYSEC
 
 
-def test_a_clock_is_not_moved_to_where_no_time_stamp_is(
+def test_clock_does_not_advance_beyond_valid_timestamps(
     tmp_path: Path, server: EmbeddedServer
 ) -> None:
     with gateway(tmp_path, server.port) as running, running.client() as client:
@@ -380,7 +380,7 @@ def test_a_clock_is_not_moved_to_where_no_time_stamp_is(
         assert client.call("INCR", "n") == 1
 
 
-def test_a_log_directory_that_cannot_be_used_is_found_before_the_server_is_asked(
+def test_unusable_log_directory_is_found_before_any_server_use(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()

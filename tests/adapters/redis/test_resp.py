@@ -82,7 +82,7 @@ def as_hiredis_gives(value: object, protocol: int) -> object:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 @given(value=VALUES)
-def test_what_is_encoded_comes_back(protocol: int, value: object) -> None:
+def test_encoded_reply_decodes_to_the_same_value(protocol: int, value: object) -> None:
     expected = as_hiredis_gives(value, protocol)
     assert as_hiredis_gives(parsed(encode(value, protocol)), 3) == expected
 
@@ -115,7 +115,7 @@ def test_a_printed_double_is_the_same_double(value: float) -> None:
         (math.nan, b"nan"),
     ],
 )
-def test_doubles_look_as_the_server_prints_them(value: float, text: bytes) -> None:
+def test_doubles_are_printed_as_the_server_does(value: float, text: bytes) -> None:
     assert double_text(value) == text
     assert encode(value, 3) == b",%b\r\n" % text
     assert encode(value, 2) == b"$%d\r\n%b\r\n" % (len(text), text)
@@ -150,6 +150,6 @@ def test_an_error_is_one_line_and_keeps_its_text() -> None:
     assert not Raw(b"*1\r\n-ERR x\r\n").is_error
 
 
-def test_a_value_that_is_no_reply_is_a_type_error() -> None:
+def test_unencodable_value_raises_type_error() -> None:
     with pytest.raises(TypeError, match="object"):
         encode(object(), 2)

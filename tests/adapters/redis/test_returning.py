@@ -90,13 +90,13 @@ def removal(members: int) -> Removal:
         ([[Inc(b"k", RedisType.STRING, WHOLE, 1)]] * 70, 64),
     ],
 )
-def test_so_much_is_sent_again_in_one_commit(messages: list[list[Part]], sent: int) -> None:
+def test_resend_is_bounded_per_commit(messages: list[list[Part]], sent: int) -> None:
     commits, _ = returning(messages)
     assert len(commits.keys) == sent * (len(messages[0]) + 1)  # each key is looked up, too
     assert len(commits.ends) == 1
 
 
-def test_the_comparison_takes_many_turns_and_ends_as_at_one_go() -> None:
+def test_comparison_in_many_turns_equals_one_turn() -> None:
     messages = [[Inc(b"k", RedisType.STRING, WHOLE, n), removal(n)] for n in range(1, 60)]
     commits, back = returning(messages, rebased=False)
     turns = 0
@@ -113,7 +113,7 @@ def test_the_comparison_takes_many_turns_and_ends_as_at_one_go() -> None:
     assert found == rebased([Mine(tuple(parts), {}) for parts in messages])[0]
 
 
-def test_a_comparison_is_worth_nothing_behind_another_look_at_the_server() -> None:
+def test_resumed_gateway_discards_an_unfinished_comparison() -> None:
     commits, back = returning([[removal(3)]] * 60, rebased=False)
     back.resume(None)
     commits.turns.popleft()()
@@ -143,7 +143,7 @@ def bytes_of(reply: Any) -> int:
 
 @pytest.mark.parametrize(("slots", "size", "is_kept"), [(40, 100, True), (40, 600, False)])
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_was_taken_away_is_read_in_pages_and_only_as_much_as_a_message_may_say(
+def test_removed_values_are_read_in_pages_up_to_a_message(
     monkeypatch: pytest.MonkeyPatch, slots: int, size: int, is_kept: bool, whole: bool
 ) -> None:
     monkeypatch.setattr(returning_module, "MAX_BYTES", 6_000)

@@ -81,9 +81,7 @@ def test_pipelines_of_both_kinds_are_answered_in_order(tmp_path: Path, seed: int
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])
-def test_missing_or_wrong_password_says_where_to_give_it(
-    tmp_path: Path, password: str | None
-) -> None:
+def test_missing_or_wrong_password_names_the_option(tmp_path: Path, password: str | None) -> None:
     async def main(port: int) -> None:
         poller = Poller()
         async with trio.open_nursery() as nursery:
@@ -131,7 +129,7 @@ def test_replies_are_cut_alike_in_any_pieces(seed: int) -> None:
     assert found == whole
 
 
-def test_elements_of_an_array_stay_as_they_are() -> None:
+def test_splitter_returns_array_elements_unparsed() -> None:
     splitter = ReplySplitter()
     splitter.feed(b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n_\r\n%1\r\n+k\r\n,1.5\r\n*0\r\n*-1\r\n+a\r\n*")
     assert splitter.enter() == 3
@@ -146,7 +144,7 @@ def test_elements_of_an_array_stay_as_they_are() -> None:
     assert splitter.enter() is None
 
 
-def test_a_connection_that_is_reset_while_nothing_is_sent_is_lost_with_the_reason() -> None:
+def test_reset_of_an_idle_connection_reports_the_reason() -> None:
     """Its socket is readable and writable then, and there is nothing to write."""
 
     async def main() -> None:

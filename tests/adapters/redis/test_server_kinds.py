@@ -149,7 +149,7 @@ def test_a_server_at_a_unix_socket_is_used_like_any_other(tmp_path: Path) -> Non
         assert str(place) in str(client.call("CRDTCAST", "STATUS"))
 
 
-def test_a_unix_socket_that_is_not_there_is_one_clear_line(
+def test_missing_unix_socket_is_one_clear_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = RunningGateway(at(tmp_path, parse_server(f"unix://{tmp_path}/nothing")))
@@ -369,7 +369,7 @@ def test_certificates_are_renewed_while_clients_are_served(tmp_path: Path, files
 # Sentinel
 
 
-def test_the_primary_that_sentinel_names_is_used_after_a_failover(tmp_path: Path) -> None:
+def test_primary_named_by_sentinel_is_used_after_a_failover(tmp_path: Path) -> None:
     with (
         primary_and_replica(tmp_path) as (one, two),
         sentinel(tmp_path / "sentinel", one.port) as port,
@@ -466,12 +466,12 @@ def test_addresses_of_servers_are_understood(url: str, expected: object) -> None
         "",
     ],
 )
-def test_a_wrong_address_names_what_is_wrong_and_no_password(url: str) -> None:
+def test_invalid_address_error_shows_no_password(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"write it as|serves all databases") as raised:
         parse_server(url)
     assert "hidden" not in str(raised.value)
 
 
-def test_a_database_in_the_address_is_refused_since_all_are_served() -> None:
+def test_database_in_the_server_address_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="serves all databases"):
         parse_server("redis://db/3")

@@ -18,7 +18,7 @@ Reached = set[tuple[ServerPhase, ServerEvent]]
 
 @pytest.mark.parametrize("event", ServerEvent)
 @pytest.mark.parametrize("phase", ServerPhase)
-def test_an_event_does_what_the_table_says_or_nothing(
+def test_each_event_follows_the_transition_table_or_is_refused(
     phase: ServerPhase, event: ServerEvent
 ) -> None:
     life = Lifecycle(TRANSITIONS, phase)
@@ -47,7 +47,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> Reached:
 
 
 @pytest.mark.process
-def test_gateways_come_to_every_transition_of_the_table(
+def test_gateways_visit_every_transition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: Reached
 ) -> None:
     monkeypatch.setattr(gateway_module, "_CLIENTS_WAIT_SECONDS", 60.0)

@@ -71,7 +71,7 @@ def test_replies_of_the_session() -> None:
         ("NOSUCH a", "ERR unknown command 'NOSUCH', with args beginning with: 'a'"),
     ],
 )
-def test_what_is_refused_leaves_the_connection_usable(command: str, text: str) -> None:
+def test_refused_command_leaves_the_connection_usable(command: str, text: str) -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             reply = wire.call(*command.split())
@@ -82,7 +82,7 @@ def test_what_is_refused_leaves_the_connection_usable(command: str, text: str) -
     serve(body)
 
 
-def test_hello_tells_who_we_are_in_the_protocol_asked_for() -> None:
+def test_hello_replies_in_the_requested_protocol() -> None:
     def body(gate: RunningFront) -> None:
         with gate.connection() as wire:
             flat = wire.call("HELLO")
@@ -106,7 +106,7 @@ def test_hello_tells_who_we_are_in_the_protocol_asked_for() -> None:
     serve(body)
 
 
-def test_a_password_is_asked_for_and_strangers_may_do_little() -> None:
+def test_unauthenticated_client_may_do_little() -> None:
     noauth = "NOAUTH Authentication required."
     wrong = "WRONGPASS invalid username-password pair or user is disabled."
 
@@ -145,7 +145,7 @@ def test_a_password_is_asked_for_and_strangers_may_do_little() -> None:
     serve(body, password="secret")
 
 
-def test_info_has_what_clients_look_for_and_a_section_of_ours() -> None:
+def test_info_has_the_fields_of_clients_and_our_section() -> None:
     def body(gate: RunningFront) -> None:
         gate.front.session.server = ServerIdentity("valkey", "9.1.2", "7.2.4")  # type: ignore[attr-defined]
         with redis.Redis(port=gate.port, protocol=3, client_name="me") as client:
@@ -164,7 +164,7 @@ def test_info_has_what_clients_look_for_and_a_section_of_ours() -> None:
     serve(body)
 
 
-def test_command_lists_only_what_the_gateway_does() -> None:
+def test_command_lists_only_supported_commands() -> None:
     def body(gate: RunningFront) -> None:
         with redis.Redis(port=gate.port) as client:
             commands = client.command()

@@ -45,13 +45,13 @@ async def all_of(found: SlotLooks) -> list[Any]:
     ],
     ids=str,
 )
-def test_an_answer_that_no_gateway_gives_ends_the_comparison(answers: list[object]) -> None:
+def test_invalid_answer_ends_the_comparison(answers: list[object]) -> None:
     with pytest.raises(CrdtcastError):
         trio.run(all_of, looks(*answers))
 
 
 @pytest.mark.parametrize("start", [b"x", b"-1", b"", b"1" * 40])
 @pytest.mark.parametrize("type_", [RedisType.STRING, RedisType.HASH, RedisType.SET])
-def test_a_question_for_no_place_is_refused(start: bytes, type_: RedisType) -> None:
+def test_question_for_an_invalid_place_is_refused(start: bytes, type_: RedisType) -> None:
     with pytest.raises(RemoteProtocolError, match="is not a position in a value"):
         trio.run(looks([]).answer, ["slots", b"k", int(type_), start])

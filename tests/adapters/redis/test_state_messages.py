@@ -90,7 +90,7 @@ MESSAGES = st.one_of(
 
 
 @given(MESSAGES)
-def test_rows_travel_as_they_are(message: Slice | Ending | States) -> None:
+def test_state_messages_survive_encoding(message: Slice | Ending | States) -> None:
     assert type(message).decode(message.encode()) == message
 
 
@@ -154,7 +154,7 @@ def test_damaged_bytes_are_a_message_or_refused(
 
 
 @given(st.binary(max_size=40))
-def test_anything_else_is_refused(raw: bytes) -> None:
+def test_invalid_message_is_refused(raw: bytes) -> None:
     for kind in (Slice, Ending, States):
         with pytest.raises(RemoteProtocolError):
             kind.decode(raw)
@@ -175,7 +175,7 @@ def test_anything_else_is_refused(raw: bytes) -> None:
     ],
     ids=repr,
 )
-def test_a_row_that_no_gateway_has_is_refused(row: Row) -> None:
+def test_impossible_row_is_refused(row: Row) -> None:
     """A name of no key, a part of a value that has none, a slot of a type that has one, a deadline that is none."""
     with pytest.raises(RemoteProtocolError):
         States.decode(States({}, [row]).encode())
@@ -189,13 +189,13 @@ def test_a_joiner_takes_no_row_that_is_for_members_only() -> None:
             Slice.decode(Slice(0, 1, True, [row], {}).encode())
 
 
-def test_of_another_version_nothing_is_taken() -> None:
+def test_message_of_another_version_is_refused() -> None:
     good = Slice(0, 1, True, [Row(b"k", {STRING: {WHOLE: b"1"}})], {}).encode()
     with pytest.raises(RemoteProtocolError, match="keys' of format level 2"):
         Slice.decode(good.replace(b"crdtcast keys\x01", b"crdtcast keys\x02"))
 
 
-def test_values_replace_what_was_there_hidden_ones_too() -> None:
+def test_copied_values_replace_old_and_hidden_ones() -> None:
     hiding: dict[bytes, set[RedisType]] = {}
     first = list(
         commands_for(
@@ -224,7 +224,7 @@ def test_values_replace_what_was_there_hidden_ones_too() -> None:
     assert not hiding
 
 
-def test_pages_of_a_large_key_are_written_beside_each_other() -> None:
+def test_pages_of_a_large_key_add_up() -> None:
     rows = [
         Row(b"k", {}),
         Row(b"k", {STRING: {WHOLE: b"abc"}}, RowsPart()),
@@ -255,7 +255,7 @@ def effect(name: str) -> Transmit:
     return Transmit(name, Digest(DigestKind.NEWS, {}, {}, 0))
 
 
-def test_what_rests_on_a_commit_waits_until_that_is_synced() -> None:
+def test_messages_wait_until_their_commit_is_synced() -> None:
     sent: list[str | None] = []
 
     def transmit(effects: Iterable[Transmit]) -> None:

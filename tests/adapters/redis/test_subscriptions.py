@@ -318,7 +318,7 @@ def test_a_client_that_hangs_up_is_forgotten(running: RunningGateway, beside: in
         until(lambda: direct.call("PUBSUB", "NUMSUB", "gone") == [b"gone", 0])
 
 
-def test_client_list_tells_who_listens(running: RunningGateway) -> None:
+def test_client_list_shows_subscribers(running: RunningGateway) -> None:
     with clients(running.port, "2", "3") as (listener, other):
         listener.pipeline([("SUBSCRIBE", "a"), ("PSUBSCRIBE", "b")])
         line = other.call("CLIENT", "LIST", "TYPE", "pubsub")
@@ -344,7 +344,7 @@ def test_a_pattern_of_many_stars_takes_no_time() -> None:
     assert glob(b"*a" * 30 + b"*b").fullmatch(b"a" * 5000 + b"b") is not None
 
 
-def test_subscribing_inside_a_transaction_that_is_aborted_is_taken_back(
+def test_aborted_exec_undoes_its_subscribe(
     running: RunningGateway,
 ) -> None:
     with clients(running.port, "2", "2") as (watcher, other):
@@ -356,7 +356,7 @@ def test_subscribing_inside_a_transaction_that_is_aborted_is_taken_back(
         until(lambda: other.call("PUBSUB", "NUMSUB", "aborted") == [b"aborted", 0])
 
 
-def test_what_all_subscribe_to_is_bounded(tmp_path: Path) -> None:
+def test_total_of_subscriptions_is_bounded(tmp_path: Path) -> None:
     with servers.borrowed("no") as lent:
         given = options(tmp_path, lent.port)
         limits = ClientLimits(queued_bytes=300_000)

@@ -19,7 +19,7 @@ def refusals(running: RunningGateway) -> dict[str, int]:
     return belonging.peers.shared.refusals()
 
 
-def test_a_superseded_gateway_is_refused_counted_logged_once_and_others_are_unaffected(
+def test_superseded_gateway_is_refused_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Gateways(tmp_path) as town:
@@ -52,7 +52,7 @@ def test_a_superseded_gateway_is_refused_counted_logged_once_and_others_are_unaf
         assert len({line.name for line in lines()}) == len(lines()), "one line at each peer"
 
 
-def test_whoever_comes_back_to_a_server_that_was_emptied_is_not_superseded(tmp_path: Path) -> None:
+def test_gateway_of_an_emptied_server_is_not_superseded(tmp_path: Path) -> None:
     """The fence goes with the rest, and the others remember how high it was."""
     with Gateways(tmp_path) as town:
         town.start("a")

@@ -82,7 +82,7 @@ def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
         ([b"copy", b"a", b"b"], "command 'COPY' is not replicated"),
     ],
 )
-def test_a_refusal_names_the_command_and_what_to_use(
+def test_refusal_names_the_command_and_an_alternative(
     table: Table, args: list[bytes], text: str
 ) -> None:
     error = table.refusal_of(resolved(table, *args))
@@ -109,7 +109,7 @@ def test_errors_are_the_servers_own(table: Table, args: list[bytes], text: str) 
     assert str(table.resolve(args)) == text
 
 
-def test_a_write_is_what_its_row_says(table: Table) -> None:
+def test_write_command_matches_its_row(table: Table) -> None:
     for row in WRITES.values():
         command = table.by_name[row.name.lower().encode()]
         assert (command.kind, command.arity, command.keys) == (

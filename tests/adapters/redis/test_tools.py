@@ -63,7 +63,7 @@ def fields(text: str) -> dict[str, str]:
     return dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
 
 
-def test_info_has_what_tools_ask_for(region: Region) -> None:
+def test_info_has_the_fields_of_tools(region: Region) -> None:
     with RawClient(region.gateway.port) as client, RawClient(region.server.port) as direct:
 
         def info(*sections: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ def part(line: str, name: str) -> str:
     return dict(each.split("=") for each in line.split(","))[name]
 
 
-def test_keys_of_refused_commands_are_told_as_natively(region: Region) -> None:
+def test_command_getkeys_of_refused_commands_equals_the_servers(region: Region) -> None:
     commands = (
         "SET k v",
         "EVAL return 2 a b c",

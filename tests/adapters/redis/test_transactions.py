@@ -263,7 +263,7 @@ DATED = st.one_of(
 
 
 @given(begun=st.lists(DATED, max_size=4), inside=st.lists(DATED, min_size=2, max_size=9))
-def test_deadlines_inside_find_what_may_have_become_empty(
+def test_expire_in_multi_sees_keys_emptied_before(
     pair: Both, begun: list[str], inside: list[str]
 ) -> None:
     with RawClient(pair.plain.port) as plain, pair.running.client() as ours:
@@ -369,7 +369,7 @@ def test_an_error_inside_is_an_element_and_the_rest_is_applied(client: RawClient
 
 
 @pytest.mark.parametrize("members", ["x", "x y"])
-def test_a_count_behind_a_removal_finds_what_is_left(client: RawClient, members: str) -> None:
+def test_incr_after_srem_in_multi_sees_what_is_left(client: RawClient, members: str) -> None:
     client.call("SADD", "s", "x", "y")
     left = 2 - len(members.split())
     expected = ErrorReply(WRONG_TYPE) if left else 1
@@ -431,7 +431,7 @@ def test_default_pipelines_of_asyncio_work(running: RunningGateway, client: RawC
     asyncio.run(main())
 
 
-def test_the_given_case_of_a_refused_transaction(
+def test_transaction_with_a_refused_command_applies_nothing(
     running: RunningGateway, client: RawClient
 ) -> None:
     with redis.Redis(port=running.port) as r:
@@ -444,7 +444,7 @@ def test_the_given_case_of_a_refused_transaction(
     assert client.call("GET", "gone") is None
 
 
-def test_the_given_case_of_a_refused_database(client: RawClient) -> None:
+def test_commands_in_the_metadata_database_are_refused(client: RawClient) -> None:
     words = ["SELECT 15", "INCR k", "SELECT 0", "GET k", "DEL k"]
     replies = client.pipeline([command.split() for command in words])
     assert [isinstance(reply, ErrorReply) for reply in replies[:2]] == [True, True]
@@ -557,7 +557,7 @@ def test_a_transaction_on_a_set_being_restored_is_refused_whole(tmp_path: Path) 
         assert client.call("GET", "n") is None
 
 
-def test_a_transaction_cut_off_before_its_exec_is_done_once(tmp_path: Path) -> None:
+def test_transaction_cut_off_before_exec_is_applied_once(tmp_path: Path) -> None:
     with (
         start_server(tmp_path / "server") as server,
         Proxy(server.port) as proxy,
@@ -580,7 +580,7 @@ def test_a_transaction_cut_off_before_its_exec_is_done_once(tmp_path: Path) -> N
         assert client.call("GET", "n") == b"2"
 
 
-def test_a_transaction_whose_answer_is_lost_is_not_done_again(tmp_path: Path) -> None:
+def test_transaction_is_not_repeated_if_its_reply_is_lost(tmp_path: Path) -> None:
     with (
         start_server(tmp_path / "server") as server,
         Proxy(server.port) as proxy,
@@ -605,7 +605,7 @@ def test_a_transaction_whose_answer_is_lost_is_not_done_again(tmp_path: Path) ->
         assert client.pipeline([["GET", "n"], ["SCARD", "s"]]) == [b"2", 1]
 
 
-def test_a_transaction_of_reads_whose_answer_is_lost_is_read_again(tmp_path: Path) -> None:
+def test_transaction_of_reads_is_repeated_if_its_reply_is_lost(tmp_path: Path) -> None:
     with (
         start_server(tmp_path / "server") as server,
         Proxy(server.port) as proxy,

@@ -99,7 +99,7 @@ def test_no_region_sees_half_a_transaction_through_partitions(cluster: LocalClus
             assert client.mget(keys) == [str(total)] * 3
 
 
-def test_5000_operations_are_seen_whole_behind_a_partition(cluster: LocalCluster) -> None:
+def test_5000_operations_are_seen_whole_after_a_partition(cluster: LocalCluster) -> None:
     settle(cluster)
     cluster.isolate("a")
     before = cluster["a"].status()["vector"].get(cluster["a"].gateway.incarnation, 0)

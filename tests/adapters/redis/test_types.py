@@ -74,7 +74,7 @@ def apart(cluster: ToyCluster, *pairs: tuple[str, tuple[object, ...]]) -> list[A
     return replies
 
 
-def test_concurrent_writes_of_one_field_end_alike_and_of_two_are_kept(cluster: ToyCluster) -> None:
+def test_concurrent_writes_converge_on_one_field_and_keep_others(cluster: ToyCluster) -> None:
     assert apart(
         cluster,
         ("a", ("HSET", "h", "f", "of a", "x", "1")),
@@ -91,7 +91,7 @@ def test_concurrent_writes_of_one_field_end_alike_and_of_two_are_kept(cluster: T
         assert fields(region, "h") == {b"x": b"again", b"y": b"2"}
 
 
-def test_value_that_a_removal_had_not_seen_comes_out_again(cluster: ToyCluster) -> None:
+def test_value_unseen_by_a_removal_reappears(cluster: ToyCluster) -> None:
     """The later of two concurrent values is removed by one who has seen that one only."""
     cluster.isolate("b")
     call(cluster["a"], "HSET", "two", "f", "earlier")
@@ -103,7 +103,7 @@ def test_value_that_a_removal_had_not_seen_comes_out_again(cluster: ToyCluster) 
         assert fields(region, "two") == {b"f": b"earlier"}
 
 
-def test_increments_of_one_field_add_up_on_top_of_what_they_have_seen(cluster: ToyCluster) -> None:
+def test_increments_of_one_field_add_to_the_value_they_saw(cluster: ToyCluster) -> None:
     call(cluster["a"], "HSET", "n", "f", "10", "g", "text")
     settled(cluster)
     assert apart(
@@ -159,7 +159,7 @@ def test_a_transaction_of_many_types_is_one_message(cluster: ToyCluster) -> None
         assert bag(region, "t3") == {b"e": b"2"}
 
 
-def test_counts_of_a_bag_add_up_and_a_removal_takes_what_it_has_seen(cluster: ToyCluster) -> None:
+def test_bag_counts_add_up_and_a_removal_takes_what_it_saw(cluster: ToyCluster) -> None:
     assert apart(cluster, ("a", ("BAGADD", "b", "e", "3")), ("b", ("BAGADD", "b", "e", "4"))) == [
         3,
         4,
@@ -195,7 +195,7 @@ def test_a_hidden_bag_goes_on_counting(cluster: ToyCluster) -> None:
         assert call(region, "SMEMBERS", "hs") == [b"x"]
 
 
-def test_a_type_is_hidden_by_the_one_before_it_and_comes_out_again(cluster: ToyCluster) -> None:
+def test_hidden_type_reappears_when_the_visible_one_goes(cluster: ToyCluster) -> None:
     apart(cluster, ("a", ("HSET", "k", "f", "1")), ("b", ("SADD", "k", "x")))
     for region in cluster:
         assert fields(region, "k") == {b"f": b"1"}
@@ -215,7 +215,7 @@ def test_a_type_is_hidden_by_the_one_before_it_and_comes_out_again(cluster: ToyC
         assert region.status()["hidden_keys"] == 0
 
 
-def test_what_was_hidden_comes_out_beside_a_client_s_key_of_that_name(cluster: ToyCluster) -> None:
+def test_hidden_value_reappears_despite_a_key_of_its_name(cluster: ToyCluster) -> None:
     call(cluster["a"], "SADD", "hidden:set:mine", "theirs")
     apart(cluster, ("a", ("HSET", "mine", "f", "1")), ("b", ("SADD", "mine", "x")))
     call(cluster["a"], "HDEL", "mine", "f")
@@ -225,7 +225,7 @@ def test_what_was_hidden_comes_out_beside_a_client_s_key_of_that_name(cluster: T
         assert call(region, "SMEMBERS", "hidden:set:mine") == [b"theirs"]
 
 
-def test_it_is_copied_to_a_joiner_with_what_it_hides(cluster: ToyCluster) -> None:
+def test_joiner_copies_hidden_values_of_all_types(cluster: ToyCluster) -> None:
     apart(cluster, ("a", ("HSET", "both", "f", "1")), ("b", ("SADD", "both", "x")))
     call(cluster["a"], "BAGADD", "bagged", "e", "7")
     call(cluster["a"], "SET", "long", "x" * 3_000_000)
@@ -242,7 +242,7 @@ def test_it_is_copied_to_a_joiner_with_what_it_hides(cluster: ToyCluster) -> Non
     assert call(cluster["a"], "SMEMBERS", "both") == [b"x"]
 
 
-def test_it_goes_on_from_its_server_behind_a_restart(cluster: ToyCluster) -> None:
+def test_restarted_gateway_resumes_all_types_from_its_server(cluster: ToyCluster) -> None:
     cluster.isolate("b")  # so that nothing becomes stable
     call(cluster["a"], "HSET", "r", "f", "1", "g", "2")
     call(cluster["a"], "HINCRBY", "r", "g", "5")
@@ -262,7 +262,7 @@ def test_it_goes_on_from_its_server_behind_a_restart(cluster: ToyCluster) -> Non
         assert bag(region, "rb") == {b"e": b"6"}
 
 
-def test_what_an_evicted_region_wrote_is_sent_again(cluster: ToyCluster) -> None:
+def test_writes_of_an_evicted_region_are_resent(cluster: ToyCluster) -> None:
     call(cluster["a"], "BAGADD", "eb", "e", "5")
     call(cluster["a"], "BAGADD", "eb", "out", "2")
     call(cluster["a"], "BAGADD", "eb", "kept", "2")
@@ -287,7 +287,7 @@ def members(region: Region) -> list[str]:
     return [each["name"] for each in json.loads(region.command("MEMBERS"))]
 
 
-def test_what_was_changed_past_a_gateway_is_put_right(tmp_path: Path) -> None:
+def test_direct_changes_of_each_type_are_repaired(tmp_path: Path) -> None:
     # Event logs would rightly tell of regions that differ.
     with ToyCluster(tmp_path, "ab", group="toy", appendfsync="always") as cluster:
         put_right(cluster)

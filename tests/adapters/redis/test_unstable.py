@@ -210,7 +210,7 @@ def test_stability_of_a_killed_add_keeps_a_later_one() -> None:
     assert log.of(b"k", RedisType.SET).held == {b"x": (Atom(second.dot, 0),)}
 
 
-def test_nothing_is_left_of_many_that_were_removed_when_the_key_goes() -> None:
+def test_killed_key_leaves_no_removed_members_in_the_log() -> None:
     log, members = UnstableLog(), tuple(b"%d" % number for number in range(2000))
     log.one(b"k", RedisType.SET, members, Tag(Dot("a", 1), (), {"a": 0}), 0)
     log.kill_slots(b"k", RedisType.SET, members, Tag(Dot("a", 2), (), {"a": 1}))

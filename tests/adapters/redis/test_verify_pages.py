@@ -103,7 +103,7 @@ def writes_at_page(town: Gateways, monkeypatch: pytest.MonkeyPatch, walks: int) 
 
 
 @pytest.mark.parametrize("walks", [1, 2])
-def test_a_value_that_is_written_meanwhile_is_read_again(
+def test_value_written_during_verify_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walks: int
 ) -> None:
     """walks: over which it is written; after the last one it is read at once."""
@@ -118,7 +118,7 @@ def test_a_value_that_is_written_meanwhile_is_read_again(
     assert set(told_of_the_hash(town)) <= possible
 
 
-def test_a_write_that_is_not_noticed_is_found_by_this_test(
+def test_unnoticed_write_during_verify_fails_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vector_of = Recorder.vector_of

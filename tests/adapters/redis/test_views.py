@@ -103,7 +103,7 @@ class Watched:
                             self.wrong.append(f"{name} told more of {origin} than it has stored")
 
 
-def test_what_a_gateway_tells_of_its_view_is_in_its_server(
+def test_gateway_stores_its_view_before_sending_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Gateways(tmp_path) as town:
@@ -140,7 +140,7 @@ def nothing_is_synced(town: Gateways, name: str) -> None:
             until(lambda: gate.is_synced(committer.commits))
 
 
-def test_a_promise_that_a_server_loses_before_it_is_synced_was_told_to_nobody(
+def test_unsynced_promise_was_sent_to_no_peer(
     tmp_path: Path,
 ) -> None:
     with Gateways(tmp_path, own_servers="everysec") as town:
@@ -169,7 +169,7 @@ def test_a_promise_that_a_server_loses_before_it_is_synced_was_told_to_nobody(
 
 
 @pytest.mark.parametrize("lost", ["server", "server and files"])
-def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again(
+def test_member_that_lost_a_sent_promise_ends_and_joins_again(
     tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of its messages the server has all: only what it had promised is missing. A machine that is set back as a whole
@@ -204,7 +204,7 @@ def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again
         assert town.call("b", "GET", "n") == b"1"
 
 
-def test_a_level_that_was_promised_is_in_the_server_before_it_is_in_force(
+def test_promised_level_is_stored_before_it_is_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No older program goes on from there any more: it may be in force elsewhere."""
@@ -241,7 +241,7 @@ def _without_promise(frame: object) -> object:
     return frame
 
 
-def test_of_two_the_dead_one_goes_by_force_only_and_a_wish_can_be_withdrawn(
+def test_dead_one_of_two_needs_a_forced_eviction(
     tmp_path: Path,
 ) -> None:
     with Gateways(tmp_path) as town:
@@ -265,7 +265,7 @@ def test_of_two_the_dead_one_goes_by_force_only_and_a_wish_can_be_withdrawn(
         assert town.call("a", "INCR", "n") == 2
 
 
-def test_several_regions_that_died_go_in_one_change(tmp_path: Path) -> None:
+def test_several_dead_regions_are_evicted_in_one_change(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         three(town)
         epoch = engine_of(town, "a").view.epoch
@@ -277,7 +277,7 @@ def test_several_regions_that_died_go_in_one_change(tmp_path: Path) -> None:
         assert town.call("a", "INCR", "n") == 1
 
 
-def test_a_wish_survives_its_gateway(tmp_path: Path) -> None:
+def test_eviction_request_survives_a_gateway_restart(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         three(town)
         for name in ("b", "c"):
@@ -290,7 +290,7 @@ def test_a_wish_survives_its_gateway(tmp_path: Path) -> None:
         town.wait_equal("a", "b")
 
 
-def test_members_say_who_votes(tmp_path: Path) -> None:
+def test_members_command_shows_the_voters(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         three(town)
         told = json.loads(town.call("c", "CRDTCAST", "MEMBERS"))
@@ -298,7 +298,7 @@ def test_members_say_who_votes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writing", [Writer, Load])
-def test_a_live_region_that_is_evicted_under_load_is_back_with_all_that_it_had_acknowledged(
+def test_evicted_live_region_returns_with_acknowledged_writes(
     tmp_path: Path, writing: Callable[..., Any]
 ) -> None:
     """Its writes go on, those that its server decides among them, until it is told that it is out."""
@@ -326,7 +326,7 @@ def test_a_live_region_that_is_evicted_under_load_is_back_with_all_that_it_had_a
             assert town.call("b", "MGET", "total", "twin") == [b"%d" % total] * 2
 
 
-def test_a_region_leaves_while_the_others_write_on_end(tmp_path: Path) -> None:
+def test_region_leaves_under_constant_writes(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         three(town)
         loads = [Load(town.running[name], first_seed(), 50) for name in ("a", "b")]

@@ -248,7 +248,7 @@ def test_own_earlier_writes_come_before_a_watch(running: RunningGateway) -> None
         assert client.pipeline(later)[-1] is None
 
 
-def test_the_empty_key_is_written_by_writes_on_it_only(running: RunningGateway) -> None:
+def test_watch_on_the_empty_key_sees_only_its_own_writes(running: RunningGateway) -> None:
     clear(running.port)
     with running.client() as client, running.client() as other:
         for write, expected in ((("SETNX", "n", "1"), [b"PONG"]), (("SETNX", "", "1"), None)):
@@ -324,7 +324,7 @@ def test_a_lost_connection_marks_every_watcher(tmp_path: Path) -> None:
         assert watcher.pipeline(run)[-1] == [1, b"OK"]
 
 
-def test_what_was_changed_past_the_gateway_marks_when_it_is_found(tmp_path: Path) -> None:
+def test_direct_change_aborts_exec_once_it_is_found(tmp_path: Path) -> None:
     with (
         servers.borrowed("no") as lent,
         RawClient(lent.port) as direct,
@@ -353,7 +353,7 @@ def test_a_refused_watch_does_not_let_exec_go_on(tmp_path: Path) -> None:
         assert client.pipeline(run)[-1] == [1]
 
 
-def test_what_a_removal_takes_aside_is_no_write(tmp_path: Path) -> None:
+def test_copy_kept_by_a_removal_does_not_abort_exec(tmp_path: Path) -> None:
     """Where members come and go: before a removal, what it removes is copied."""
     with Gateways(tmp_path) as town:
         town.start("a")

@@ -41,7 +41,7 @@ MISSED = [
 
 
 @pytest.mark.parametrize("scope", MISSED, ids=lambda scope: scope.without)
-def test_a_rule_that_is_left_out_is_missed(scope: Scope) -> None:
+def test_exploration_detects_each_omitted_rule(scope: Scope) -> None:
     assert explored(scope).failure
 
 
@@ -70,11 +70,11 @@ def _decisions(scope: Scope, *, as_one: bool) -> set[History]:
 @pytest.mark.parametrize(
     "scope", [Scope((2,)), Scope((1, 1)), Scope((1,), joins=True, losses=1)], ids=str
 )
-def test_states_that_are_one_come_to_the_same_decisions(scope: Scope) -> None:
+def test_states_treated_as_equal_reach_the_same_decisions(scope: Scope) -> None:
     assert _decisions(scope, as_one=True) == _decisions(scope, as_one=False)
 
 
-def test_a_trace_leads_to_what_is_wrong() -> None:
+def test_failing_exploration_reports_its_trace() -> None:
     found = explore(Scope((1,), joins=True, without="a joiner inherits a freeze"))
     assert found.trace == [
         "0 promises ballot 1 for 2 out with 0",
@@ -100,14 +100,14 @@ def test_random_schedules(seed: int) -> None:
         ("a row stays until the end", 1436),
     ],
 )
-def test_a_rule_that_is_left_out_breaks_a_schedule(without: str, seed: int) -> None:
+def test_random_schedules_detect_each_omitted_rule(without: str, seed: int) -> None:
     with pytest.raises(BrokenRuleError):
         run(seed, without)
     run(seed)
 
 
 @pytest.mark.parametrize("without", ["", "a leaver waits until it has told"])
-def test_a_leaver_hands_on_what_only_it_has(without: str) -> None:
+def test_leaver_hands_over_messages_that_only_it_has(without: str) -> None:
     world = World(0, without)
     world.found("abc")
     a, b, c = (world.members[name] for name in "abc")

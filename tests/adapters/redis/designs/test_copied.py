@@ -10,7 +10,7 @@ from tests.adapters.redis.designs.recorded.world import Failure
 from tests.effort import search, seeds
 
 
-def test_a_copied_key_is_what_was_delivered_however_much_is_written_meanwhile() -> None:
+def test_copied_key_equals_the_delivered_state_under_writes() -> None:
     counts: Counter[str] = Counter()
     for seed in seeds(200):
         counts.update(run(seed))

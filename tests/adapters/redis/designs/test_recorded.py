@@ -66,7 +66,7 @@ RARE = {
 CAMPAIGNS = (ANY, TORN, VALUES, ROUGH)
 
 
-def test_whatever_crashes_when_replicas_hold_what_was_recorded() -> None:
+def test_replicas_hold_recorded_commands_after_any_crash() -> None:
     counts: Counter[str] = Counter()
     for seed in seeds(320):
         counts.update(run(seed, focus=CAMPAIGNS[seed % len(CAMPAIGNS)]))

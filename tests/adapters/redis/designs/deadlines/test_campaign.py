@@ -38,7 +38,7 @@ FOUND_AT: dict[type[Gateway], int] = {
 }
 """The first seed that finds it."""
 COSTS_MESSAGES = {faults.NoGrace}
-"""No value depends on these: see `test_one_member_tells_that_a_key_has_expired`."""
+"""No value depends on these: see `test_only_one_member_announces_an_expired_key`."""
 
 
 def test_random_schedules_keep_every_rule() -> None:

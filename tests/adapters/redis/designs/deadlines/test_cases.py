@@ -68,7 +68,7 @@ def expiries(world: World) -> int:
     return sum(len(expired_keys(message)) for messages in world.sent for message in messages)
 
 
-def test_t1_none_holds_against_a_concurrent_deadline() -> None:
+def test_t1_no_deadline_wins_over_a_concurrent_deadline() -> None:
     world = starting_with(Command("SET", "k"))
     world.write(A, Command("SET", "k", value=2))
     world.write(B, expire(10))
@@ -101,7 +101,7 @@ def test_t2_an_orphan_outlives_its_own_stability(gateway_type: type[Gateway]) ->
 
 
 @pytest.mark.parametrize("stable", [False, True], ids=["t3", "t4"])
-def test_t3_t4_an_extension_that_x_had_not_seen_keeps_the_contents(stable: bool) -> None:
+def test_t3_t4_extension_unseen_by_the_expiry_keeps_contents(stable: bool) -> None:
     world = three()
     world.write(A, Command("SET", "k", value=5, ttl=10))
     for other in (B, C):
@@ -130,7 +130,7 @@ def test_t5_a_counter_of_two_regions_expires_as_one() -> None:
     assert everywhere(world) is None
 
 
-def test_t6_a_deletion_leaves_the_deadline_that_it_has_not_seen() -> None:
+def test_t6_deletion_keeps_a_deadline_it_has_not_seen() -> None:
     world = starting_with(ADD_X)
     until = world.now + 10
     world.write(A, DELETE, ADD_Y)
@@ -139,7 +139,7 @@ def test_t6_a_deletion_leaves_the_deadline_that_it_has_not_seen() -> None:
 
 
 @pytest.mark.parametrize("away", [5, 50], ids=["shorter than the TTL", "longer than the TTL"])
-def test_a_partition_logs_nobody_out(away: int) -> None:
+def test_partition_does_not_end_a_session(away: int) -> None:
     login = Command("HSET", "k", ("login",), 7)
     world = starting_with(login, expire(20))
     world.side = [0, 1, 0]
@@ -155,7 +155,7 @@ def test_a_partition_logs_nobody_out(away: int) -> None:
     assert everywhere(world) == ({LOGIN: 7}, until)
 
 
-def test_a_limiter_expires_although_a_count_was_concurrent_with_x() -> None:
+def test_limiter_expires_despite_a_concurrent_increment() -> None:
     """X keeps the deadline: else a count that X had not seen would stay for good."""
 
     def limited(gateway_type: type[Gateway]) -> tuple[dict[Slot, Value], int] | None:
@@ -183,7 +183,7 @@ def test_an_entry_is_found_without_the_native_deadline() -> None:
     assert len(written_over(faults.LeavesEntries)) == 1
 
 
-def test_x_behind_the_extension_logs_out() -> None:
+def test_expiry_after_the_extension_would_end_the_session() -> None:
     """X must not have seen the deadline that it is in front of: its origin would not re-assert."""
 
     def extended(gateway_type: type[Gateway]) -> tuple[dict[Slot, Value], int] | None:
@@ -216,7 +216,7 @@ def test_clocks_apart_do_not_answer_each_other(gateway_type: type[Gateway]) -> N
             world.settle(Random(0))
 
 
-def test_a_creation_behind_x_does_not_shed_the_deadline_of_what_comes_back() -> None:
+def test_recreated_key_keeps_the_deadline_of_restored_values() -> None:
     """c creates the key anew, having seen X and the extension, not what comes back under it."""
 
     def created(gateway_type: type[Gateway]) -> int:
@@ -237,7 +237,7 @@ def test_a_creation_behind_x_does_not_shed_the_deadline_of_what_comes_back() -> 
     assert created(faults.ReassertsDataOnly) == NONE
 
 
-def test_what_comes_back_yields_to_what_was_written_meanwhile() -> None:
+def test_restored_value_yields_to_a_newer_write() -> None:
     """a writes a new value behind its X; b, which has seen the X only, re-asserts the old one."""
 
     def written(gateway_type: type[Gateway]) -> Value:
@@ -256,7 +256,7 @@ def test_what_comes_back_yields_to_what_was_written_meanwhile() -> None:
     assert (written(Gateway), written(faults.ReassertsAsNew)) == (2, 1)
 
 
-def test_what_x_has_changed_comes_back_not_only_what_it_has_emptied() -> None:
+def test_expiry_undo_restores_changed_slots_not_only_empty_ones() -> None:
     """A session's counter: X had not seen the increment that came with the extension, and leaves only that."""
 
     def counted(gateway_type: type[Gateway]) -> tuple[dict[Slot, Value], int] | None:
@@ -273,7 +273,7 @@ def test_what_x_has_changed_comes_back_not_only_what_it_has_emptied() -> None:
     assert counted(faults.ReassertsTheEmptyOnly) == ({visits: 1}, 209)
 
 
-def test_a_deadline_that_was_killed_since_brings_nothing_back() -> None:
+def test_removed_deadline_restores_nothing() -> None:
     """c's X has seen b's deadline, a's has not: behind both, neither what a nor what b has set counts any more."""
 
     def left(gateway_type: type[Gateway]) -> tuple[dict[Slot, Value], int] | None:
@@ -293,7 +293,7 @@ def test_a_deadline_that_was_killed_since_brings_nothing_back() -> None:
     assert left(faults.ReassertsTheReplaced) == (new | {X: 1, Y: 1}, NONE)
 
 
-def test_one_member_tells_that_a_key_has_expired() -> None:
+def test_only_one_member_announces_an_expired_key() -> None:
     """The one that has set the deadline; another one only if that is cut off; all of them without the grace."""
 
     def told(gateway_type: type[Gateway], cut: bool) -> int:
@@ -330,7 +330,7 @@ def test_a_leading_clock_kills_nothing() -> None:
     assert world.in_service(C) and expiries(world) == 0
 
 
-def test_a_copy_takes_the_log_of_its_giver() -> None:
+def test_copy_includes_the_log_of_its_source() -> None:
     """a's y is stable at c, whose own deletion is concurrent with it and has not reached b, the giver.
 
     Applied to b's rows alone, as if y were older than all that arrives, the deletion would remove it.
@@ -358,7 +358,7 @@ def lose(world: World, at: int) -> None:
     assert "k" in world.gateways[at].server.own.lost
 
 
-def test_a_copy_takes_in_its_rows_before_what_is_beyond_them() -> None:
+def test_copied_rows_are_applied_before_later_messages() -> None:
     """c has replaced the key before b's y arrived. b's rows have y, and nothing of what c wrote."""
     world = starting_with(ADD_X, expire(30))
     world.write(C, DELETE, Command("SADD", "k", ("z",)), expire(30))
@@ -373,7 +373,7 @@ def test_a_copy_takes_in_its_rows_before_what_is_beyond_them() -> None:
 
 
 @pytest.mark.parametrize("gateway_type", [Gateway, faults.JudgesByNativeTime])
-def test_a_clock_set_back_does_not_hide_what_was_dropped(gateway_type: type[Gateway]) -> None:
+def test_clock_set_back_does_not_hide_a_dropped_key(gateway_type: type[Gateway]) -> None:
     """a's server has dropped the key at a time that lies ahead again when a client writes."""
     world = World((BOUND, 0, 0), gateway_type)
     world.write(A, ADD_X, expire(10))
@@ -392,7 +392,7 @@ def test_a_clock_set_back_does_not_hide_what_was_dropped(gateway_type: type[Gate
             check_key(world, A, "k")
 
 
-def test_a_digest_leaves_out_what_a_clock_could_hide() -> None:
+def test_digest_omits_keys_within_the_clock_bound() -> None:
     """b's clock leads, and it has dropped what a still shows."""
 
     def alarms(gateway_type: type[Gateway]) -> bool:
@@ -408,7 +408,7 @@ def test_a_digest_leaves_out_what_a_clock_could_hide() -> None:
     assert alarms(faults.TellsWithinTheBound)
 
 
-def test_an_x_is_never_early() -> None:
+def test_expiry_is_never_early() -> None:
     world = starting_with(ADD_X, expire(10))
     world.now += 9
     for at in world.members:
