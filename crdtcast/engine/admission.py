@@ -1,4 +1,4 @@
-"""Whether a contact lets a joiner in, and what it gives to it."""
+"""Whether a contact admits a joiner, and what it gives to the joiner."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Admission:
 
 
 def check_contact(membership: Membership, victims: Collection[str], *, over: bool) -> None:
-    """HandshakeError if this member lets nobody in: it is about to go, or has no state to give."""
+    """Raises HandshakeError if this member cannot admit joiners: it is about to go, or has no state to give."""
     me = membership.members.get(membership.me)
     if over or me is None or membership.me in victims:
         raise HandshakeError(f"{membership.me} is leaving the group: ask another member")
@@ -31,7 +31,7 @@ def check_contact(membership: Membership, victims: Collection[str], *, over: boo
 
 
 def asked_before(membership: Membership, base: str) -> str | None:
-    """The member that was let in under this base already. HandshakeError if it has ended, or if it is no base."""
+    """The member admitted under this base, or None. Raises HandshakeError if it has ended or `base` is invalid."""
     if not valid_incarnation(base) or base_of(base) != base:
         raise HandshakeError(f"{base!r} is not a valid base of an incarnation id")
     known = membership.incarnation(base)
@@ -42,7 +42,7 @@ def asked_before(membership: Membership, base: str) -> str | None:
 
 
 def check_reader(who: str, reads: Span, in_force: int, agreed: int) -> None:
-    """HandshakeError if the program of a joiner does not read what this member uses, or has agreed to read."""
+    """Raises HandshakeError if a joiner's program does not read what this member uses, or has agreed to read."""
     if (needed := needed_level(reads, in_force, agreed)) is not None:
         raise HandshakeError(
             f"the group has format level {needed}, and the program of {name_of(who) or who} reads "
@@ -51,8 +51,8 @@ def check_reader(who: str, reads: Span, in_force: int, agreed: int) -> None:
 
 
 def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -> None:
-    """HandshakeError if it would replace what it must not, or takes the name of a member that it does not replace;
-    or if others could not read the join: they would blame this member.
+    """Raises HandshakeError if a joiner would replace what it must not, or take the name of a member that it does not
+    replace. Also if others could not read the join, since they would blame this member.
     """
     wrong = [each for each in replaced if not valid_incarnation(each)]
     if wrong or len(replaced) > MOST_REPLACED:
@@ -79,15 +79,15 @@ def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -
 
 
 def check_copy(membership: Membership, copied: Vector, source: str | None) -> None:
-    """Whether a copy of the application's state with the vector `copied`, from the member `source`, can be completed.
+    """Check that a copy of the application's state with the vector `copied`, from member `source`, can be completed.
 
-    HandshakeError if it may hold what was cut off, NotReadyError if this member has not delivered all of it yet.
+    Raises HandshakeError if it may hold what was cut off, NotReadyError if this member has not delivered all of it yet.
     """
     for origin, counter in copied.items():
         known = membership.vector.get(origin)
         forgotten = known is None and membership.is_past(origin)
         if forgotten:
-            # All of it is delivered here. That the copy has no more is certain if its source still is a member: it has
+            # This member has delivered all of it. The copy has no more if its source is still a member: the source has
             # delivered the sweep, and would have ended with that.
             cut = membership.cut_of(origin)
             void = counter > cut if cut is not None else source not in membership.members

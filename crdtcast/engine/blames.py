@@ -1,10 +1,10 @@
-"""Who has said what cannot be: the sender's name and the newest reason, for log and status. Plain state.
+"""Peers that sent something impossible: the sender's name and the newest reason, for log and status. Plain state.
 
-A refusal is raised where the sender's link is at hand (`receive`). What turns out later, when a message that had to
-wait is delivered, is noted here only; the runtime takes it from here, and closes the link with its sender.
+`receive` raises a refusal, since the sender's link is at hand. What shows only later, when a waiting message is
+delivered, is noted here; the runtime takes it from here, and closes the link with the sender.
 
-What only contradicts what this member has made of the messages of others is a *doubt*: one of those may be the liar.
-It has no effect, the log says so, and nobody is blamed.
+A claim that contradicts only what this member has concluded from messages of others is a *doubt*: one of those others
+may be the liar. It has no effect, the log says so, and no member is blamed.
 """
 
 from collections import OrderedDict
@@ -14,18 +14,18 @@ from typing import NamedTuple, NoReturn
 from crdtcast.exceptions import RemoteProtocolError
 
 MOST_BLAMED = 1000
-"""Of so many members the newest blame is kept; more are only counted with the last one."""
+"""Senders whose newest blame is kept. Beyond that, the one blamed least recently is dropped."""
 
 
 class Blame(NamedTuple):
-    """What was wrong with the last thing that was refused, and how much was refused in all."""
+    """How often something was refused, and what was wrong the last time."""
 
     times: int
     text: str
 
 
 class Blames:
-    """Of one engine. by_sender: incarnation id -> blame."""
+    """The blames of one engine. by_sender: incarnation id -> blame."""
 
     __slots__ = ("_doubts", "_late", "by_sender")
 
@@ -35,14 +35,14 @@ class Blames:
         self._doubts: dict[str, str] = {}
 
     def note(self, sender: str, text: str) -> None:
-        """Something of this sender was refused."""
+        """Note that something of this sender was refused."""
         known = self.by_sender.pop(sender, None)
         if len(self.by_sender) >= MOST_BLAMED:
             self.by_sender.popitem(last=False)
         self.by_sender[sender] = Blame(1 if known is None else known.times + 1, text)
 
     def refuse(self, sender: str, error: RemoteProtocolError) -> NoReturn:
-        """Note what was wrong with something that is being received, and raise it with the sender's name in it."""
+        """Note what is wrong with something that is being received, and raise it with the sender's name."""
         text = str(error)
         if sender in text:
             self.note(sender, text)
@@ -52,16 +52,16 @@ class Blames:
         raise RemoteProtocolError(text) from error
 
     def note_late(self, sender: str, text: str) -> None:
-        """The same, while nothing of it is being received."""
+        """Note what shows only after it was received; `take_late` returns it."""
         self.note(sender, text)
         self._late[sender] = text
 
     def doubt(self, sender: str, text: str) -> None:
-        """Something of this sender has no effect here, and may be no lie."""
+        """A claim of this sender has no effect at this member, but may be honest."""
         self._doubts[sender] = text
 
     def note_link(self, sender: str, text: str) -> None:
-        """Its link has ended for what it sent there. What was refused here was noted at once."""
+        """Note why the sender's link was closed. What the engine itself refused was noted at once."""
         known = self.by_sender.get(sender)
         if known is None or known.text not in text:
             self.note(sender, f"{sender} sent an invalid message: {text}")
@@ -72,11 +72,11 @@ class Blames:
         return bool(self._late or self._doubts)
 
     def take_late(self) -> Mapping[str, str]:
-        """Whose links are to be closed, and why: what was noted late since the last call."""
+        """Sender -> why its link is to be closed: what was noted late since the last call."""
         late, self._late = self._late, {}
         return late
 
     def take_doubts(self) -> Mapping[str, str]:
-        """Whose claims had no effect here, and why: the newest of each since the last call."""
+        """Sender -> why its claim had no effect: the newest doubt of each since the last call."""
         doubts, self._doubts = self._doubts, {}
         return doubts

@@ -1,9 +1,9 @@
-"""The exact past of a message, from its reduced context and the order of delivery here; a vector only if asked for.
+"""The exact past of a message, from its reduced context and the local order of delivery; a vector only on request.
 
-A vector for every message would cost the number of members in time and in memory, each time. So a message is kept as
-the set of what it *covers*, itself and its past: one bit for each message of a window of the order of delivery. A past
-is the union of what the messages of its context cover, and of what is stable here, which lies in the past of everything
-delivered later. The window begins at the oldest unstable message, or FAR places back at most; a past that lacks
+A vector per message would cost time and memory proportional to the number of members. So a message is kept as the set
+of what it *covers*, itself and its past: one bit for each message in a window of the order of delivery. A past is the
+union of what the messages of its context cover, and of what is stable at this member, since that precedes everything
+delivered later. The window begins at the oldest unstable message, or FAR places back at most. A past that lacks
 something from before the window (at the end of a partition) is kept as a vector instead.
 """
 
@@ -17,10 +17,10 @@ from crdtcast.causality.tags import Dot, Vector, merge_into
 from crdtcast.engine.store import DOT_OF, Store, Stored
 
 SEGMENT = 16
-"""Messages between two saved vectors: a past that is asked for starts from the last one."""
+"""Messages between two saved vectors: a past is computed from the last one before it."""
 
 FAR = 2048
-"""How many places back in the order of delivery the bits reach at least, if something there is unstable."""
+"""Places back in the order of delivery that the bits reach at least, if something there is unstable."""
 
 SLACK = 256
 """The window moves when it has grown by at least so many messages."""
@@ -40,10 +40,10 @@ class Segment:
 
 
 class Past(Mapping[str, int]):
-    """A vector that is worked out when it is first looked into. It keeps alive only the few segments it needs.
+    """A vector that is computed on first access. It keeps alive only the few segments that it needs.
 
-    sequence: the place of the message. lacks: bits of what it lacks of what was delivered before it, from place
-    `first` on.
+    sequence: the place of the message.
+    lacks: bits of what was delivered before the message and is not in its past, from place `first` on.
     """
 
     __slots__ = ("_first", "_lacks", "_segments", "_sequence", "_vector")
@@ -78,7 +78,7 @@ class Past(Mapping[str, int]):
             vector[origin] = counter
         lacks = self._lacks
         while lacks:
-            # The nearest one first, so that the earliest one of an origin has the last word.
+            # The nearest one first, so that the earliest one of an origin is written last.
             bit = lacks.bit_length() - 1
             lacks ^= 1 << bit
             place = self._first + bit
@@ -109,9 +109,9 @@ class Past(Mapping[str, int]):
 class Pasts:
     """The order of delivery at one member, and the pasts that follow from it. Bit 0 is the message at place `base`.
 
-    `covers`: what each message of the window covers, itself included; None if it lacks something from before.
-    `full` has a bit for every message of the window, `stable` for those that are stable here, and `heads` for those
-    that nothing delivered here comes after: the reduced context.
+    covers: what each message of the window covers, itself included; None if it lacks something from before the window.
+    full, stable: a bit for every message of the window, and for those that are stable at this member.
+    heads: bits of those that no delivered message comes after: the reduced context.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class Pasts:
         self._delivered = dict(delivered)
         self._segment = Segment(store.sequence + 1, dict(delivered))
         self._recent = [self._segment]
-        self._span: tuple[Segment, ...] = ()  # the last stretch of them that a past needed
+        self._span: tuple[Segment, ...] = ()  # the segments that the last past needed
         self.base: int = store.sequence + 1
         self.window: list[Stored] = []
         self.covers: dict[Dot, int | None] = {}
@@ -150,14 +150,14 @@ class Pasts:
         self._context: tuple[Dot, ...] | None = None  # as long as no heads come or go
         self.limit: int = 0  # size of the window at which it moves
         self.truncated: bool = False  # whether something before the window may be unstable
-        # Dropped origins are in every past, though `stable` names them no more. What is stored may still lack them.
+        # Dropped origins are in every past, though `stable` no longer names them. What is stored may still lack them.
         self._forgotten: dict[str, int] = {}
         self._forgotten_at = 0
 
     # The order of delivery
 
     def record(self, stored: Stored, known: int | None) -> int | None:
-        """A message was delivered (or sent) and stored just now, with a past that knows these bits. What it covers."""
+        """Record a message just delivered (or sent) and stored. known: the bits of its past. Returns what it covers."""
         message = stored[2]
         dot = message.dot
         segment = self._segment
@@ -198,7 +198,7 @@ class Pasts:
             self.heads &= ~(1 << stored.sequence - self.base)
 
     def restore_heads(self, context: Iterable[Dot]) -> None:
-        """After a restart: what was saved of the reduced context, which need not be in the window."""
+        """Restore the saved reduced context after a restart; it need not be in the window."""
         self.heads = 0
         self.old_heads.clear()
         self._context = None
@@ -223,7 +223,7 @@ class Pasts:
         return context
 
     def reorder(self, context: tuple[Dot, ...]) -> None:
-        """Name the maximal dots in this order, until others are maximal."""
+        """List the maximal dots in this order, until others are maximal."""
         self._context = context
 
     def of_bits(self, bits: int) -> Iterable[Stored]:
@@ -235,7 +235,7 @@ class Pasts:
         return compress(window, bin(bits >> low)[:1:-1].encode().translate(_TRUTH))
 
     def places(self, bits: int) -> list[tuple[int, Dot]]:
-        """The same with their bits."""
+        """The bit and the dot of each of these messages, in the order of delivery."""
         if not bits:
             return []
         low = (bits & -bits).bit_length() - 1
@@ -244,9 +244,9 @@ class Pasts:
         return list(zip(each, map(DOT_OF, self.of_bits(bits)), strict=True))
 
     def closed(self, bits: int) -> int:
-        """Those of these bits that cover nothing beyond them but what is stable.
+        """Those of these bits whose messages cover only others of them, and stable ones.
 
-        That is all of them where digests are honest. One that is not may have named a message without its past.
+        With honest digests that is all of them. A false one may have named a message without its past.
         """
         covers, known = self.covers, bits | self.stable
         covered = map(covers.__getitem__, map(DOT_OF, self.of_bits(bits)))
@@ -259,12 +259,12 @@ class Pasts:
         return bits
 
     def forget(self, origin: str) -> None:
-        """An incarnation was dropped: everything of it is before whatever comes."""
+        """An incarnation was dropped: all of it precedes everything that comes later."""
         self._forgotten[origin] = self._delivered.pop(origin, 0)
         self._forgotten_at = self._store.sequence
 
     def mark_stable(self, sequence: int) -> None:
-        """The message at this place is stable here."""
+        """The message at this place is stable at this member."""
         place = sequence - self.base
         if place >= 0:
             self.stable |= 1 << place
@@ -275,9 +275,9 @@ class Pasts:
         return len(self.window) > self.limit
 
     def covered_at_least(self, vector: Vector) -> int:
-        """Bits of some of what a vector covers: of its last keys, which are the maximal ones if its sender said so.
+        """Bits of some of what a vector covers, from its last keys backwards: honest senders put the maximal dots last.
 
-        They end where one adds nothing.
+        It stops at a key that adds nothing.
         """
         covers, covered = self.covers, 0
         for dot in reversed(vector.items()):  # type: ignore[call-overload]
@@ -290,14 +290,14 @@ class Pasts:
         return covered
 
     def move(self, stable: Vector) -> int:
-        """Let the window begin at the oldest unstable message, or FAR places back; by how many bits it has moved."""
+        """Let the window begin at the oldest unstable message, or FAR places back. Returns how far it moved."""
         store = self._store
         end = self.base + len(self.window)
         oldest = store.oldest(stable)
         first_unstable = end if oldest is None else oldest.sequence
         base = max(self.base, min(first_unstable, end), end - FAR)
         self.truncated = first_unstable < base
-        # While somebody is silent it moves in small steps: those of FAR take milliseconds each, and save nothing.
+        # While a member is silent it moves in small steps: those of FAR take milliseconds each, and save nothing.
         self.limit = end - base + min(SLACK if self.truncated else FAR, max(SLACK, end - base))
         shift = base - self.base
         if shift <= 0:
@@ -332,14 +332,14 @@ class Pasts:
     # Pasts
 
     def everything(self) -> Past:
-        """All that was delivered or sent here."""
+        """All that this member has delivered or sent."""
         return Past(self._store.sequence + 1, 0, 0, (self._segment,))
 
     def known(self, context: tuple[Dot, ...]) -> int | None:
-        """What the messages of a context that is delivered here cover together; None if bits do not tell."""
+        """What the messages of a delivered context cover together; None if the bits cannot tell."""
         covers, known = self.covers, 0
         for dot in context:
-            # What is not in the window is stable, or covered by whatever has bits.
+            # What is not in the window is stable, or covered by each message that has bits.
             bits = covers.get(dot, 0)
             if bits is None:
                 return None
@@ -347,9 +347,9 @@ class Pasts:
         return None if self.truncated and not known else known
 
     def before(self, message: Message, stable: Vector) -> tuple[Past, int | None]:
-        """The past of a message that could be delivered now, and what of the window it knows (None: too little).
+        """The past of a message that could be delivered now, and its bits (None if it lacks something before them).
 
-        What its sender has sent before is in it, even if its context denies that.
+        All earlier messages of its sender are in it, even if its context denies that.
         """
         origin, counter = message.dot
         context = message.context
@@ -360,9 +360,9 @@ class Pasts:
     def of(
         self, context: tuple[Dot, ...], known: int | None, stable: Vector
     ) -> tuple[Past, int | None]:
-        """The past of a message that was delivered just now, and what of the window it knows (None: too little).
+        """The past of a message that was just delivered, and its bits (None if it lacks something before them).
 
-        `known` is what its context covers, see `known`.
+        known: what its context covers, see the method of that name.
         """
         if known is None:
             return self._from_vectors(context, stable)
@@ -371,7 +371,7 @@ class Pasts:
 
     def _past(self, known: int) -> Past:
         sequence = self.base + len(self.window)
-        # It knows nothing beyond `full`; and negative numbers would take several times as long.
+        # `known` has no bits beyond `full`; `& ~known` would make negative numbers, which take several times as long.
         lacks = self.full ^ known
         segment = self._segment
         if not lacks:
@@ -404,7 +404,7 @@ class Pasts:
         return self.explicit(vector)
 
     def explicit(self, vector: dict[str, int]) -> tuple[Past, int | None]:
-        """The past that this vector says, which covers all that is stable; and what it knows (None: too little)."""
+        """The past of this vector, which covers all that is stable; and its bits (None if it lacks earlier ones)."""
         lacks = 0
         for origin, delivered in self._delivered.items():
             first = vector.get(origin, 0) + 1

@@ -1,4 +1,4 @@
-"""What no member may send. These functions change nothing: a refused message or digest leaves no trace."""
+"""Checks of what other members send. They change nothing: a refused message or digest leaves no trace."""
 
 from collections.abc import Callable, Iterable, Set
 
@@ -16,15 +16,15 @@ from crdtcast.exceptions import (
 )
 
 MOST_STRANGE = 1000
-"""Ids that a digest or a context may name beside those known here and those on their way, and as many as are known:
-what was forgotten here, and is not yet at its sender.
+"""Unknown ids that a digest or a context may name, besides as many as are known, and those on their way: ids that this
+member has forgotten, and the sender has not.
 """
 
 
 def remembers_more(
     sender: str, me: str, told: int, known: int, *, resumed: bool, what: str = "messages"
 ) -> RolledBackError | RemoteProtocolError:
-    """The error for a peer that tells of message number `told` of `me`, which itself knows `known` of them.
+    """The error for a peer that reports message number `told` of `me`, which itself knows only `known` of them.
 
     resumed: whether `me` has a former process, whose journal may have lost some. Otherwise the peer lies.
     """
@@ -41,7 +41,7 @@ def remembers_more(
 def lost_more(
     sender: str, me: str, origin: str, told: int, known: int, *, resumed: bool
 ) -> RolledBackError | RemoteProtocolError:
-    """The same for a peer that says that `me` has acknowledged `told` messages of `origin`, of which it has `known`."""
+    """The same for a peer that reports that `me` has acknowledged `told` messages of `origin`, but has only `known`."""
     if not resumed:
         return RemoteProtocolError(
             f"{sender} reports that {me} has acknowledged {told:,} messages of {origin}, but {me} "
@@ -59,7 +59,7 @@ def superseded(me: str, by: str) -> SupersededError:
 
 
 def check_incarnation(incarnation: object) -> None:
-    """Raise RemoteProtocolError for what is no incarnation id."""
+    """Raises RemoteProtocolError if this is not a valid incarnation id."""
     if not isinstance(incarnation, str) or not valid_incarnation(incarnation):
         raise RemoteProtocolError(f"{incarnation!r} is not an incarnation id")
 
@@ -73,9 +73,9 @@ def check_message(
     *,
     resumed: bool,
 ) -> None:
-    """Raise RemoteProtocolError if no member can have sent this; if it knows more of us than we, see `remembers_more`.
+    """Raises RemoteProtocolError if no member can have sent this, or see `remembers_more` if it has more of `me`.
 
-    `known` is the delivered vector; ids that are not in it are given to `checked`, which raises for wrong ones.
+    known: the delivered vector. checked: raises for invalid ids; it is given those that are not in `known`.
     """
     origin, counter = message.dot
     if len(message.context) > 2 * len(known) + MOST_STRANGE:
@@ -105,9 +105,9 @@ def check_message(
 
 
 def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
-    """Raise ConfigurationError for a state of a group that is no point of a history: a contact may have made it up.
+    """Raises ConfigurationError if a state is not a point of any history of a group: a contact may have made it up.
 
-    complete: all that is not stable has to be there.
+    complete: whether all that is not stable has to be there.
     """
     vector = state.vector
     members = {member.incarnation for member in state.members}
@@ -144,7 +144,7 @@ def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
 
 
 def weight_of(sender: str, digest: Digest) -> int:
-    """The sum of a digest's counters; RemoteProtocolError if there is something else than counters in it."""
+    """The sum of a digest's counters. Raises RemoteProtocolError if it holds anything but counters."""
     if digest.weight < 0:
         raise RemoteProtocolError(f"{sender} sent a digest with entries that are not counters")
     return digest.weight
@@ -159,10 +159,10 @@ def check_digest(
     *,
     resumed: bool,
 ) -> int:
-    """Raise what fits if no member can have sent this; the sum of its counters otherwise.
+    """The sum of a digest's counters. Raises the error that fits if no member can have sent it.
 
-    Keys are looked at when their number has changed: those of one sender only become more. `stable` is what is stable
-    here, and so acknowledged by every name.
+    Keys are checked only when their number has changed: those of one sender only become more.
+    stable: what is stable at this member, and so acknowledged by every name.
     """
     weight = weight_of(peer.incarnation, digest)
     vector = digest.vector
@@ -187,7 +187,7 @@ def check_digest(
 def check_group_digest(
     sender: str, digest: Digest, known: Vector, me: str, *, resumed: bool
 ) -> int:
-    """The same where members come and go; the weight counts what the vector does not name any more."""
+    """The same where members come and go; the sum includes what the vector no longer names."""
     weight = weight_of(sender, digest)
     if type(digest.dropped) is not int or digest.dropped < 0:
         raise RemoteProtocolError(
@@ -207,7 +207,7 @@ def check_group_digest(
 
 
 def check_told(sender: str, vector: Vector, here: Membership, *, resumed: bool) -> None:
-    """Raise the error of `lost_more` if the receiver lacks what it has acknowledged, as a peer says."""
+    """Raises the error of `lost_more` if the receiver lacks what it has acknowledged, according to a peer."""
     known = here.vector
     for origin, counter in vector.items():
         if counter > known.get(origin, 0) and not (origin not in known and here.is_past(origin)):
@@ -215,7 +215,7 @@ def check_told(sender: str, vector: Vector, here: Membership, *, resumed: bool) 
 
 
 def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector) -> None:
-    """Whether so many ids that are not known here can be: their joins are on the way, or they are forgotten here."""
+    """Raises RemoteProtocolError for more unknown ids than can be: their joins are on the way, or they are past."""
     most = len(known) + MOST_STRANGE
     if len(strange) > most and len(strange) - ids_on_their_way(digest.vector, digest.vector) > most:
         raise RemoteProtocolError(
@@ -227,7 +227,7 @@ def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector
 
 
 def ids_on_their_way(ids: Iterable[str], vector: Vector) -> int:
-    """How many of these were let in by messages that a vector covers, one each."""
+    """How many of these were admitted by messages that a vector covers, one each."""
     counters = {base_of(origin): counter for origin, counter in vector.items()}
     joins = {join for incarnation in ids if (join := _join_of(incarnation)) is not None}
     return sum(counters.get(contact, 0) >= number for contact, number in joins)

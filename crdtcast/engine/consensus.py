@@ -1,11 +1,11 @@
-"""How a group decides what becomes of its view: single-decree Paxos, once for each epoch.
+"""How a group decides the changes of its view: single-decree Paxos, once for each epoch.
 
-Every member keeps one record (`engine.views`), which others pass on; so loss, order and duplicates of what is sent do
-not matter. Beside Paxos there are three rules, which tie a decision to what members have delivered:
+Every member keeps one record (`engine.views`), which others pass on. So loss, order and duplicates of what is sent do
+not matter. Besides Paxos there are three rules, which tie a decision to what members have delivered:
 
-- a promise *freezes* the victims: nothing of them beyond what is delivered is delivered until the epoch is decided;
-- a change with victims has the promises of all who go on, and cuts each victim at the most that any of these has;
-- a freeze ends only with the decision of its epoch, since a later ballot may have to take over an earlier change.
+- A promise *freezes* the victims: its member delivers nothing more of them until the epoch is decided.
+- A change with victims has the promises of all who go on, and cuts each victim at the most that any of these has.
+- A freeze ends only with the decision of its epoch, since a later ballot may have to take over an earlier change.
 
 docs/protocol.md, *Views*, gives the reasons.
 """
@@ -30,7 +30,7 @@ from crdtcast.engine.views import (
 )
 
 MOST_SKIPPED = 1000
-"""Numbers of ballots by which one member may be ahead of all others."""
+"""Ballot numbers by which one member may be ahead of all others."""
 
 
 def _highest(record: Record) -> int:
@@ -41,8 +41,8 @@ def _highest(record: Record) -> int:
 class Consensus:
     """One member's part. view, own, decided: what it has saved; see `GroupState`.
 
-    abstains: whether this member must not vote: others may remember that it has voted, or there are two views of one
-        epoch. on_decision: called when the epoch is over.
+    abstains: whether this member must not vote: others may remember a vote of it, or one epoch has two views.
+    on_decision: called when the epoch is over.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Consensus:
         self.view: View = view
         self.own: Record = own
         self.decided: dict[int, Decided] = {each.epoch: each for each in decided}
-        """What has ended the last epochs: others may not know it yet."""
+        """Epoch -> the decision that ended it: others may not know it yet."""
         self.records: dict[str, Record] = {own.member: own}
-        """The newest that is known of each member."""
-        self._told: list[Decided] = []  # what follows the view of this member
+        """Member -> its newest known record."""
+        self._told: list[Decided] = []  # decisions that follow the view of this member
         self.knowledge = knowledge
         self._membership = knowledge.membership
         self.abstains = abstains
@@ -69,12 +69,12 @@ class Consensus:
     # What is known
 
     def current(self) -> list[Record]:
-        """The records of those who are in the same view."""
+        """The records of the members that are in the same view."""
         view = self.view
         return [r for r in self.records.values() if r.epoch == view.epoch and r.name == view.name]
 
     def hear(self, record: Record) -> bool:
-        """Somebody passes a record on. Whether it is news."""
+        """Take a record that a peer passes on. Returns whether it is news."""
         known = self.records.get(record.member)
         if known is not None and known.serial >= record.serial:
             return False
@@ -82,14 +82,14 @@ class Consensus:
         return True
 
     def contradicts(self, epoch: int, name: str) -> bool:
-        """Whether a view of that epoch is another one than that of this member was, as far as it still knows."""
+        """Whether this member had another view in that epoch, as far as it still knows."""
         if epoch == self.view.epoch:
             return name != self.view.name
         known = self.decided.get(epoch)
         return known is not None and known.name != name
 
     def told(self, decisions: Iterable[Decided]) -> bool:
-        """Somebody says what has ended epochs, one after the other. Whether it is news.
+        """Take decisions of successive epochs from a peer. Returns whether any is news.
 
         Only those count that follow from the view of this member, and from each other.
         """
@@ -103,8 +103,8 @@ class Consensus:
         return len(self._told) > known
 
     def _in_reach(self) -> int:
-        """The greatest number that a ballot may have here: numbers go up one by one, so one that is far beyond what
-        this member, or any two others, have taken up counts for nothing.
+        """The greatest ballot number that counts at this member. Numbers go up one by one, so one that is far beyond
+        what this member, or any two others, have taken up does not count.
         """
         others = sorted(_highest(r) for r in self.current() if r.member != self.own.member)
         agreed = others[-2] if len(others) > 1 else 0
@@ -116,7 +116,7 @@ class Consensus:
         return max(number for r in self.current() if (number := _highest(r)) <= most)
 
     def open_proposal(self) -> Proposal | None:
-        """What this member has promised last, if its epoch is open and that is known here."""
+        """The proposal that this member has promised last, if the epoch is open and it knows that proposal."""
         if self.own.promised == NO_BALLOT:
             return None
         return next(
@@ -129,7 +129,7 @@ class Consensus:
         )
 
     def progress(self) -> tuple[Ballot, int, int]:
-        """What this member has promised last, and how many others have promised and accepted that."""
+        """The ballot that this member has promised last, and how many members have promised and accepted it."""
         ballot = self.own.promised
         current = self.current() if ballot != NO_BALLOT else ()
         promised = sum(record.promised == ballot for record in current)
@@ -137,19 +137,19 @@ class Consensus:
         return ballot, promised, accepted
 
     def drop(self, member: str) -> None:
-        """It is forgotten."""
+        """Forget a member."""
         self.records.pop(member, None)
 
     # Paxos
 
     def prepare(self, terms: Proposal) -> None:
-        """Begin a ballot with these terms; the one in them does not matter."""
+        """Begin a new ballot with these terms, whatever ballot they name."""
         ballot = Ballot(self.highest() + 1, self.own.member)
         self._note(proposal=terms._replace(ballot=ballot, change=None))
         self.react()
 
     def react(self) -> None:
-        """Do what the records that are here ask for."""
+        """Do what the known records ask for."""
         if not self._told and all(
             r.proposal is None and r.accepted is None for r in self.records.values()
         ):
@@ -158,7 +158,7 @@ class Consensus:
             pass
 
     def _note(self, **changes: object) -> None:
-        """Durable, with everything else, before anybody hears of it."""
+        """Change the own record. It is durable, with everything else, before another member hears of it."""
         self.own = replace(self.own, serial=self.own.serial + 1, **changes)  # type: ignore[arg-type]
         self.records[self.own.member] = self.own
 
@@ -166,11 +166,11 @@ class Consensus:
         return self.own.member in self._membership.going_on() and not self.abstains()
 
     def may_vote(self, learner: str) -> bool:
-        """Whether everybody knows it, and it has been heard of since."""
+        """Whether all members know it, and something of it has arrived."""
         return self.knowledge.is_established(learner) and not self.is_unheard(learner)
 
     def is_unheard(self, member: str) -> bool:
-        """Whether it was let in, and nothing has come of it: it may have died on its way."""
+        """Whether it was admitted, and nothing of it has arrived: it may have died on its way."""
         if member in self.view.voters or member in self.records:
             return False
         return self.knowledge.is_silent(member)
@@ -229,7 +229,7 @@ class Consensus:
                 continue
             if record is not own and not self._may_follow(proposal, proposal.change):
                 continue
-            # Where no voter goes on, the one whom the operator has asked speaks for the rest.
+            # If no voter goes on, the member that the operator has asked decides for the rest.
             if has_vote or (proposal.word.forced and record is own):
                 accepted = Accepted(proposal.ballot, proposal.change, proposal.word)
                 self._note(promised=proposal.ballot, accepted=accepted)
@@ -237,7 +237,7 @@ class Consensus:
         return False
 
     def _may_follow(self, proposal: Proposal, change: ViewChange) -> bool:
-        """Whether its proposer may ask to accept that, as far as can be told here: what its terms say, or what was
+        """Whether its proposer may ask to accept that, as far as this member can tell: its terms ask for it, or it was
         accepted before.
         """
         if not (is_plausible(change, self.knowledge) and self._can_go_on(change)):
@@ -254,7 +254,7 @@ class Consensus:
         )
 
     def _was_promised(self, proposal: Proposal, change: ViewChange) -> bool:
-        """Whether all who go on, as far as is known here, have promised that, and none has more than its cuts."""
+        """Whether all who go on, as far as is known, have promised that, and none has more than its cuts."""
         promises, cuts = self.promises(proposal), dict(change.cuts)
         on, missing = self._going_on(proposal, promises)
         reports = [report.delivered for m in on - missing if (report := promises[m].promise)]
@@ -263,12 +263,12 @@ class Consensus:
         )
 
     def _can_go_on(self, change: ViewChange) -> bool:
-        """Whether this member goes, or reads the level: otherwise nobody had its promise for that."""
+        """Whether this member goes, or reads the level: it never promises a level that it does not read."""
         level = change.level
         return level is None or level in self.knowledge.reads or self.own.member in change.out
 
     def _conclude(self) -> bool:
-        """What a quorum has accepted is decided. And the proposer's part: it has the promises that it needs."""
+        """Decide what a quorum has accepted. As the proposer, ask to accept a change once it has the promises."""
         current, own = self.current(), self.own
         for accepted in {record.accepted for record in current if record.accepted is not None}:
             given = [record.member for record in current if record.accepted == accepted]
@@ -292,14 +292,14 @@ class Consensus:
         return True
 
     def _was_asked(self, accepted: Accepted) -> bool:
-        """Nobody who goes on is forced to anything without having promised it."""
+        """Whether this member has promised it: no member that goes on is forced to what it has not promised."""
         return accepted.ballot <= self.own.promised
 
     def _is_quorum(self, who: Collection[str], word: Word) -> bool:
         return self.view.is_quorum(who, word)
 
     def promises(self, proposal: Proposal) -> dict[str, Record]:
-        """The records of those who have promised this and nothing later."""
+        """The records of the members that have promised this and nothing later."""
         return {
             record.member: record
             for record in self.current()
@@ -308,12 +308,12 @@ class Consensus:
         }
 
     def without_promise(self, proposal: Proposal) -> set[str]:
-        """Those who go on, as far as is known, and have not promised."""
+        """The members that go on, as far as is known, and have not promised."""
         return self._going_on(proposal, self.promises(proposal))[1]
 
     def without_answer(self, proposal: Proposal) -> set[str]:
-        """Whom this waits for, as far as is known here: those who have not promised it, or, once a change is asked for,
-        voters who have not accepted that.
+        """The members that this waits for, as far as is known: those that have not promised it, or, once it has a
+        change, voters that have not accepted that.
         """
         if proposal.change is not None:
             current = self.current()
@@ -328,8 +328,8 @@ class Consensus:
     def _going_on(
         self, proposal: Proposal, promises: Mapping[str, Record]
     ) -> tuple[set[str], set[str]]:
-        """Who goes on: those whom this member knows, and whom those know, by their promises. Of these, who has not
-        promised. What a victim knows does not count: whom it has let in beyond its cut never was a member.
+        """The members that go on: those that this one knows, and those that their promises name. And which of these
+        have not promised. What a victim knows does not count: joiners beyond its cut never were members.
         """
         gone = set(proposal.victims)
         found: set[str] = set()
@@ -349,7 +349,7 @@ class Consensus:
     def _accepted_before(
         self, proposal: Proposal, promises: Mapping[str, Record]
     ) -> list[Accepted]:
-        """What voters have accepted that may be decided.
+        """What voters have accepted and may have been decided.
 
         If those who go on are a quorum by themselves, they know: what a victim says does not count then. And what is
         certain to be a lie was not decided.
@@ -365,7 +365,7 @@ class Consensus:
         ]
 
     def _value(self, proposal: Proposal) -> ViewChange | None:
-        """What to ask to accept; None while promises are missing."""
+        """The change to ask to accept; None while promises are missing."""
         promises = self.promises(proposal)
         if not self._is_quorum(promises, proposal.word):
             return None
@@ -376,7 +376,7 @@ class Consensus:
             return ViewChange(votes=self._votes(self._membership.going_on(), ()))
         on, missing = self._going_on(proposal, promises)
         if missing or not (on or proposal.victims == (self.own.member,)):
-            return None  # nobody puts everybody out
+            return None  # no member removes all members
         cuts = self._cuts(proposal, on, promises)
         return ViewChange(
             cuts,
@@ -388,9 +388,9 @@ class Consensus:
     def _cuts(
         self, proposal: Proposal, on: Collection[str], promises: Mapping[str, Record]
     ) -> tuple[tuple[str, Cut], ...]:
-        """Where each victim ends; and, stated anew, where those end who went before and have not ended everywhere.
+        """The cut of each victim; and again the cuts of members that went before and have not ended everywhere.
 
-        All who have the last messages of these may go with this change.
+        The latter are stated again since all who have their last messages may go with this change.
         """
         knowledge = self.knowledge
         told = [record.promise.delivered for m in on if (record := promises[m]).promise is not None]
@@ -399,7 +399,7 @@ class Consensus:
             how = How.FORCED if proposal.word.forced else How.EVICTED
             if proposal.leaves and victim == proposal.ballot.proposer:
                 how = How.LEFT
-            # If nobody goes on, the last one says itself how much it has sent.
+            # If no member goes on, the last one says itself how much it has sent.
             counters = [each.get(victim, 0) for each in told] or [knowledge.counted(victim)]
             cuts[victim] = Cut(max(counters), how)
         for incarnation in {x for each in told for x in each} - cuts.keys():
@@ -410,7 +410,7 @@ class Consensus:
         return tuple(sorted(cuts.items()))
 
     def _votes(self, on: Collection[str], gone: Collection[str]) -> tuple[str, ...]:
-        """Who gets a vote: only those who go on may. A view has a voter that holds data while anybody does."""
+        """The learners that get a vote, of `on`. A view has a voter that holds data while any member does."""
         knowledge, voters = self.knowledge, self.view.voters
         learners = [member for member in sorted(on) if member not in voters and member not in gone]
         learners = [member for member in learners if self._membership.cut(member) is None]
@@ -437,7 +437,7 @@ class Consensus:
         self._on_decision(change)
 
     def prune(self) -> None:
-        """Forget the decisions of epochs that all members have passed, those included whom they let in before that."""
+        """Forget the decisions of epochs that all members have passed, also those admitted before that."""
         knowledge = self.knowledge
         least = self.view.epoch
         if not self._takes_part():

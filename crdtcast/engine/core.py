@@ -1,8 +1,8 @@
-"""What our engines share: tags, delivery, digests, repair, asking, stability. Who is a member is not its matter.
+"""What both engines share: tags, delivery, digests, repair, asking, stability. It does not decide who is a member.
 
-Two rules carry it: the delivered vector changes only when the application takes a message (`poll`) or sends one; and
-everything a member tells others is one digest of that vector, which is acknowledgement, request for repair and sign of
-life at once. `Engine` adds a fixed set of names, `GroupEngine` members that come and go (docs/protocol.md).
+It rests on two rules. The delivered vector changes only when the application takes a message (`poll`) or sends one. All
+that a member reports is a digest of that vector: acknowledgement, request for repair and sign of life in one.
+`Engine` adds a fixed set of names, `GroupEngine` members that come and go (docs/protocol.md).
 """
 
 from collections import deque
@@ -30,10 +30,12 @@ _TAG = itemgetter(Stored._fields.index("tag"))
 
 
 class Core:
-    """What is common to both kinds of group: each gives it its peers, their rows, and what digests may tell.
+    """The base of the engines of both kinds of group: each gives it its peers, their rows, and what digests may report.
 
-    state: what was saved, at one point of a history. vector: that of the state, with a key for every incarnation met;
-    it is shared with the other parts. told: what digests may tell of it. store: an empty one; by default one in memory.
+    state: what was saved, at one point of a history.
+    vector: that of the state, with a key for every incarnation met. It is shared with the other parts.
+    told: what digests may report of the vector.
+    store: an empty one; by default one in memory.
     """
 
     inbox_type: ClassVar[type[Inbox]] = Inbox
@@ -52,15 +54,15 @@ class Core:
     ) -> None:
         self.me = me
         self.resumed = resumed
-        """Whether a former process of this incarnation may have sent more than is known here. Only then is a peer
-        believed that says so.
+        """Whether a former process of this incarnation may have sent more than this one knows. Only then are peers
+        believed that say so.
         """
         self.vector = vector
         """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
         self.stable: dict[str, int] = dict(state.stable)
         """Origin -> highest counter reported by `poll_stable`. To be read only."""
         self.repair_at_once = BATCH_MESSAGES
-        """How many messages are sent again at once; less where nobody may wait for long."""
+        """How many messages are sent again at once; fewer where others must not wait for long."""
         self.blames: Blames = Blames()
         self._told = told
         self._peers = peers
@@ -77,13 +79,13 @@ class Core:
         self._inbox = self.inbox_type(vector)
         self._last_news: Vector | None = None
         self._spoke = False  # a message since the last tick has acknowledged all that was delivered
-        self._acknowledged: Vector = dict(vector)  # told in some digest, at most
+        self._acknowledged: Vector = dict(vector)  # reported in some digest, at most
         self.silent = False
-        """While it is set what is delivered becomes not stable, and no digest, nor a message of the engine's own,
-        acknowledges it: one that is sent with `after` may have to be concurrent with it. For as long as such a message
-        is being prepared.
+        """While it is set, nothing delivered becomes stable, and no digest, or message that the engine itself sends,
+        acknowledges it. Set it while a message with `after` is prepared, which may have to be concurrent with what is
+        delivered meanwhile.
         """
-        self._dropped = 0  # sum of the counters of those whom the vector does not name any more
+        self._dropped = 0  # sum of the counters of origins that the vector no longer names
         self._greet: list[str] = []  # linked, but not told our vector yet
         self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
         self._repairs = self._digests_in = self._digests_out = self._asks = 0
@@ -112,7 +114,7 @@ class Core:
     # What a kind of group adds
 
     def _receive_early(self, sender: str, message: Message) -> bool:
-        """Check a message that is not deliverable yet, and let it wait, if there is room; whether it is kept."""
+        """Check a message that is not deliverable yet, and keep it if there is room. Returns whether it is kept."""
         raise NotImplementedError
 
     def _may_tell(self) -> bool:
@@ -127,7 +129,7 @@ class Core:
         self._tell(to, DigestKind.REPLY)
 
     def _refuse_if_ending(self) -> None:
-        """Raise EndedError if this incarnation sends nothing any more."""
+        """Raises EndedError if this incarnation no longer sends."""
 
     def _digest(self, kind: DigestKind) -> Digest:
         vector = dict(self._told.vector())
@@ -154,11 +156,11 @@ class Core:
     # Sending
 
     def send(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
-        """tcbroadcast: tag `payload` now, count it as delivered here, and let it go out with the outbox.
+        """tcbroadcast: tag `payload` now, count it as delivered at this member, and put it into the outbox.
 
-        By default it comes after everything delivered or sent here so far. With `after` it comes after those tags
-        only, which must have been delivered here, after the own messages before it, and after what digests have
-        acknowledged already: stability of those rests on nobody sending concurrently with them any more.
+        By default it comes after everything that this member has delivered or sent so far. With `after` it comes only
+        after those tags, which this member must have delivered, after its own earlier messages, and after what its
+        digests have acknowledged: stability relies on no member sending concurrently with that any more.
         """
         return self._send(payload, 0, after)
 
@@ -187,7 +189,7 @@ class Core:
         self._sent += 1
         self._told.cache = None
         if not self._peers:
-            self._evaluate_now = True  # nobody else has to acknowledge it
+            self._evaluate_now = True  # no other member has to acknowledge it
         return tag
 
     def _take_context(self) -> tuple[Dot, ...]:
@@ -205,11 +207,11 @@ class Core:
 
         Until then nothing is delivered and nothing else is sent: either would change what that message comes after.
         Messages and digests are received, and digests go out.
-        context: of the same reservation in a former process, whose message may be known elsewhere to the byte; the
-            same dots may be in another order here.
+        context: of the same reservation in a former process. Others may have its message, so this one has to be the
+            same to the byte; this process may have the same dots in another order.
 
-        Raises NotReadyError if there is a reservation, EndedError if this incarnation sends nothing any more, and
-        LocalProtocolError for another context than that of what is delivered here.
+        Raises NotReadyError if there is a reservation, EndedError if this incarnation no longer sends, and
+        LocalProtocolError if `context` is not the context of what this member has delivered.
         """
         self._refuse_if_reserved()
         self._refuse_if_ending()
@@ -228,8 +230,8 @@ class Core:
     def use(self, payload: bytes) -> Tag:
         """Send the message that was reserved, with the context that it was reserved with.
 
-        Raises EndedError if this incarnation has ended meanwhile (the reservation is there still), LocalProtocolError
-        if nothing is reserved.
+        Raises EndedError if this incarnation has ended meanwhile (the reservation stays), and LocalProtocolError if
+        nothing is reserved.
         """
         reservation = self._reservation
         if reservation is None:
@@ -243,7 +245,7 @@ class Core:
         return tag
 
     def give_back(self) -> None:
-        """Nothing is to be sent under the dot that was reserved."""
+        """Drop the reservation: the message is not sent."""
         self._reservation = None
 
     def _refuse_if_reserved(self) -> None:
@@ -279,7 +281,7 @@ class Core:
         past = {
             origin: n for origin, n in past.items() if origin in self.vector
         }  # not dropped ones
-        # One dot an origin: the last of its past. Those below another one are left out where that is known.
+        # One dot per origin: the last of its past. Dots that are known to be below another one are left out.
         dots = [Dot(origin, counter) for origin, counter in past.items() if counter]
         stored = [s for s in (self._store.get(*dot) for dot in dots) if s is not None]
         context = tuple(
@@ -292,9 +294,7 @@ class Core:
     # Receiving
 
     def _receive_message(self, sender: str, message: Message) -> bool:
-        """Take a message from somebody who may send it; whether it is kept. The caller turns a TypeError into a
-        refusal.
-        """
+        """Take a message. Returns whether it is kept. Raises TypeError if one of its fields has the wrong type."""
         origin, counter = message.dot
         known = self.vector
         delivered = known.get(origin)
@@ -329,7 +329,7 @@ class Core:
     # Digests
 
     def _take_digest(self, peer: Peer, digest: Digest, weight: int) -> None:
-        """A digest that was found well-formed: acknowledgement, request for repair, sign of life."""
+        """Take a digest that was found well-formed: acknowledgement, request for repair, sign of life."""
         vector = digest.vector
         own = vector.get(self.me, 0)
         if own > peer.acknowledged:
@@ -385,9 +385,9 @@ class Core:
             peer.repairing = vector
 
     def repair_on(self, incarnation: str) -> bool:
-        """What went out to this one has been written: the next batch of what it lacks, without waiting for a tick.
+        """What went out to this peer is written: send the next batch of what it lacks, without waiting for a tick.
 
-        False: there is none.
+        Returns False if there is none.
         """
         peer = self._peers.get(incarnation)
         if peer is None or peer.repairing is None:
@@ -396,7 +396,7 @@ class Core:
         return True
 
     def tick(self) -> None:
-        """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""
+        """The timer: report the vector if it has changed, evaluate stability, ask members that hold it back."""
         self._tick += 1
         if not self._store.size and self._pasts.window:
             self._move_window()
@@ -433,18 +433,18 @@ class Core:
                     peer.ask_at = tick + peer.hold
 
     def take_outbox(self) -> list[Transmit]:
-        """The effects since the last call, in order. With IMMEDIATE durability, sync first and send then."""
+        """The effects since the last call, in order. With IMMEDIATE durability, sync before you send them."""
         outbox, self._outbox = self._outbox, []
         return outbox
 
     # Delivery and stability
 
     def poll(self) -> Delivery | None:
-        """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
+        """tcdeliver: the next deliverable message of another member, or None. From now on it is delivered."""
         return self.poll_upcoming() if self.has_deliverable() else None
 
     def poll_upcoming(self) -> Delivery:
-        """The same, of the message that `upcoming` has told just now."""
+        """The same, for the message that `upcoming` has just returned."""
         return self._deliver(self._inbox.ready.popleft())
 
     def _deliver(self, message: Message) -> Delivery:
@@ -480,14 +480,14 @@ class Core:
         return bool(inbox.ready) and self._reservation is None and inbox.has_deliverable()
 
     def upcoming(self) -> Message | None:
-        """The message that `poll` would deliver next. It is not delivered by that."""
+        """The message that `poll` would deliver next, or None. This does not deliver it."""
         return self._inbox.ready[0] if self.has_deliverable() else None
 
     def refuse(self) -> None:
         """Leave the `upcoming` message undelivered: this member's program cannot read it.
 
-        Nothing that comes after it is delivered or acknowledged here either, so nothing of it is lost: the others keep
-        it. It comes up again whenever it is repaired, and once another program runs here.
+        This member does not deliver or acknowledge anything that comes after it either, so nothing is lost: the others
+        keep it. It comes up again whenever it is repaired, and once another program runs.
         """
         if self.has_deliverable():
             self._inbox.refuse()
@@ -518,7 +518,7 @@ class Core:
     def poll_stable(self, limit: int = 1000) -> list[Tag]:
         """tcstable: at most `limit` tags that have become stable, each once, in an order that respects causality.
 
-        No message concurrent with them can be delivered here any more. They are forgotten when this returns.
+        This member can no longer deliver a message concurrent with them. It forgets them when this returns.
         """
         if self._evaluate_now:
             self._evaluate()
@@ -548,9 +548,9 @@ class Core:
         return self._pasts.context()
 
     def tag(self, dot: Dot) -> Tag:
-        """The tag of a message that is delivered and not reported stable. LocalProtocolError for others.
+        """The tag of a message that is delivered and not reported stable. Raises LocalProtocolError for others.
 
-        After a restart it counts what was stable then as before the message, and is exact about everything else.
+        After a restart, what was stable then counts as before the message; about everything else the tag is exact.
         """
         stored = self._store.get(*dot)
         if stored is None:
@@ -560,7 +560,7 @@ class Core:
         return stored.tag
 
     def messages(self, dots: Iterable[Dot]) -> list[Message]:
-        """Those of these messages that are delivered and not reported stable, in the order of their delivery."""
+        """The messages of these dots that are delivered and not reported stable, in the order of delivery."""
         found = [stored for dot in dots if (stored := self._store.get(*dot)) is not None]
         found.sort(key=lambda stored: stored.sequence)
         return [stored.message for stored in found]
@@ -572,7 +572,7 @@ class Core:
 
     @property
     def quiet(self) -> bool:
-        """Nothing waits here and nothing is unstable."""
+        """Whether nothing waits and nothing is unstable."""
         return not self._store.size and not self._inbox.size
 
     def state(self) -> EngineState:
@@ -587,35 +587,35 @@ class Core:
 
     @property
     def delivered(self) -> Vector:
-        """Origin -> highest counter delivered here."""
+        """Origin -> highest counter delivered at this member."""
         return self.vector
 
     @property
     def durable(self) -> Vector:
-        """What no crash takes back: all that is delivered, or with Durability.DECLARED what was declared so."""
+        """What no crash takes back: all that is delivered, or with Durability.DECLARED what was declared durable."""
         return self._told.durable
 
     def held_back_by(self) -> list[str]:
-        """Who has not acknowledged, as far as is known here, all that is unstable here; and those of whom more waits
-        here for what is missing than is kept.
+        """The members that, as far as is known, have not acknowledged all that is unstable at this one. Also those of
+        which more messages have come than may wait.
         """
         holders = self._stability.holders() if self._store.size else []
         return [*holders, *(who for who in self._inbox.crowded() if who not in holders)]
 
     @property
     def waiting(self) -> dict[str, Waiting]:
-        """What waits here for something that is missing, by origin."""
+        """How much waits for delivery, by origin."""
         return self._inbox.waiting_by_origin()
 
     @property
     def blamed(self) -> dict[str, Blame]:
-        """Who has sent what cannot be, by incarnation id."""
+        """The peers that sent something impossible, by incarnation id."""
         return dict(self.blames.by_sender)
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the messages that are not stable, or not delivered yet: payloads in memory and on disk, and roughly
-        what is kept of each message.
+        the overhead of each message.
         """
         return self._store.held_bytes + self._inbox.bytes
 

@@ -1,13 +1,13 @@
 """Messages that have arrived and are not delivered yet. A message waits under one missing dot at a time.
 
-No queue is scanned and no graph is walked: the delivery of a dot wakes those that wait under it, each of them is then
-ready or waits under its next missing dot. So a message is looked at once per dependency, at most.
+No queue is scanned and no graph is walked: the delivery of a dot wakes the messages that wait under it. Each is then
+ready, or waits under its next missing dot. So a message is looked at once per dependency, at most.
 
-Most of what waits does so for the application alone: messages of one origin that come faster than they are taken, each
-of which depends on nothing but the one before it. They stand in a *line*, and need no index.
+Most messages wait for the application alone: those of one origin that come faster than they are taken, each of which
+lacks only the one before it. They form a *line*, and need no index.
 
-What waits is bounded, for each origin by itself: nobody can make what others have sent wait, or fill the memory. What
-is not kept comes again by repair when what it waits for is there.
+What waits is bounded for each origin separately, so no member can make messages of others wait, or fill the memory. A
+message that is not kept comes again by repair when what it waits for is there.
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Vector
 
 MOST_BEHIND = 1000
-"""Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""
+"""Messages that are kept while one is refused. Further ones would fill the memory; they come again by repair."""
 
 _KEPT = 512
 _KEPT_OF_CONTEXT = 128
-"""Bytes in memory for a message whatever its payload, and for each dot of its context."""
+"""Bytes in memory for a message besides its payload, and for each dot of its context."""
 
 
 class Waiting(NamedTuple):
@@ -37,7 +37,7 @@ _NOTHING = Waiting(0, 0)
 
 
 class Line(deque[Message]):
-    """Messages of one origin without a gap, from the next but one on. bytes: of all of them."""
+    """Messages of one origin without a gap, from the next but one on. bytes: their total size."""
 
     __slots__ = ("bytes",)
 
@@ -53,18 +53,14 @@ def _size(message: Message) -> int:
 class Inbox:
     """Received messages until `take` hands them over, with the index of what they wait for.
 
-    `vector` is the engine's delivered vector, shared and read only here. At most one message of an origin is ready,
-    the next one; a second copy of it is noticed by `take`.
+    vector: the delivered vector of the engine, shared; the inbox never changes it.
+    At most one message of an origin is ready, the next one; `take` notices a second copy of it.
     """
 
     most_waiting: ClassVar[int] = 16_384
-    """Messages of one origin that wait at a time. Those that have come one behind the other, without a gap, may be
-    more.
-    """
+    """Messages of one origin that may wait at a time. Those that came without a gap may be more."""
     most_bytes: ClassVar[int] = 64 * 2**20
-    """Of one origin, so many bytes wait at a time: payloads, and what is kept of each message beside. One message waits
-    however long it is.
-    """
+    """Bytes of one origin that may wait at a time, overhead included. One message may wait however long it is."""
 
     __slots__ = (
         "_accounts",
@@ -88,23 +84,23 @@ class Inbox:
         self._pending: dict[Dot, Message] = {}
         self.waiting: dict[Dot, list[Message]] = {}
         self.lines: dict[str, Line] = {}
-        """By origin; none of them is empty."""
+        """Origin -> its line, which is never empty."""
         self.refused: dict[str, Message] = {}
-        """Origin -> its next message, which is deliverable, and which this member's program cannot read."""
+        """Origin -> its next message, which is deliverable, but which this member's program cannot read."""
         self.duplicates: int = 0
         self.bytes: int = 0
-        """Of what waits."""
+        """Total size of what waits."""
         self.crowded_out: int = 0
         """Messages that were not kept, since too much of their origin waited."""
         self._of: dict[str, Waiting] = {}
         self._crowded: set[str] = set()
-        self._through: dict[str, int] = {}  # up to which all of an origin is here
-        # Who answers for a pending message of somebody that is not known here (yet): ids are soon made up.
+        self._through: dict[str, int] = {}  # origin -> up to which all of it has come
+        # The sender answers for a pending message of an origin that is not known (yet): ids are easily made up.
         self._accounts: dict[Dot, str] = {}
 
     @property
     def size(self) -> int:
-        """How many messages are here."""
+        """How many messages the inbox holds."""
         return len(self.ready) + len(self._pending) + len(self.refused) + self._in_lines
 
     @property
@@ -112,8 +108,8 @@ class Inbox:
         return sum(map(len, self.lines.values()))
 
     def follow(self, message: Message) -> bool:
-        """Take a message of another member if all that it depends on, but for the one before it, is delivered, and that
-        one is here, or the next to come. Whether it is taken: then it is well-formed, as one that is deliverable is.
+        """Take a message of another member if it lacks only the one before it, and that one is in the line, or the next
+        of its origin. Returns whether it is taken: then it is well-formed, like a deliverable one.
         """
         (origin, counter), context = message.dot, message.context
         line = self.lines.get(origin)
@@ -138,7 +134,7 @@ class Inbox:
         return True
 
     def add(self, message: Message, sender: str) -> bool:
-        """Take a message whose dot is not delivered yet, if there is room; whether it is here."""
+        """Take a message whose dot is not delivered yet, if there is room. Returns whether it is kept."""
         missing = self._missing(message)
         if missing is None:
             self.ready.append(message)
@@ -174,7 +170,7 @@ class Inbox:
         return True
 
     def _follows(self, message: Message) -> bool:
-        """Whether all that its origin has sent before is here: it may wait for the application alone."""
+        """Whether all that its origin has sent before has come: it may wait for the application alone."""
         origin, counter = message.dot
         # The next one may be ready, which is seen nowhere else.
         known = [self._vector.get(origin, 0) + 1, self._through.get(origin, 0)]
@@ -183,7 +179,7 @@ class Inbox:
         return counter - 1 <= max(known)
 
     def _release(self, message: Message) -> None:
-        """It waits no more."""
+        """A message no longer waits."""
         del self._pending[message.dot]
         account = self._accounts.pop(message.dot, message.dot.origin)
         held, size = self._of[account], _size(message)
@@ -196,7 +192,7 @@ class Inbox:
             self._of[account] = Waiting(held.messages - 1, held.bytes - size)
 
     def waiting_by_origin(self) -> dict[str, Waiting]:
-        """How much waits, by origin; what is of nobody known here counts for its sender."""
+        """How much waits, by origin; messages of unknown origins count for their sender."""
         waiting = dict(self._of)
         for origin, line in self.lines.items():
             held = waiting.get(origin, _NOTHING)
@@ -204,7 +200,7 @@ class Inbox:
         return waiting
 
     def crowded(self) -> list[str]:
-        """Those of whom more has come than is kept."""
+        """The origins, or senders, of which more has come than is kept."""
         return sorted(self._crowded)
 
     def _missing(self, message: Message) -> Dot | None:
@@ -236,7 +232,7 @@ class Inbox:
         self.refused[message.dot.origin] = message
 
     def delivered(self, dot: Dot) -> None:
-        """Wake those that wait under `dot`, which the vector covers now."""
+        """Wake the messages that wait under `dot`, which the vector now covers."""
         line = self.lines.get(dot[0])
         if line is not None:
             message = line.popleft()
@@ -266,7 +262,7 @@ class Inbox:
         return False
 
     def messages(self) -> Iterator[Message]:
-        """Everything that is here, in no particular order."""
+        """All messages of the inbox, in no particular order."""
         lines = chain.from_iterable(self.lines.values())
         return chain(self.ready, lines, self._pending.values(), self.refused.values())
 
@@ -277,7 +273,7 @@ class Inbox:
         )
 
     def purge_all(self, origins: Container[str], above: Vector) -> int:
-        """Drop everything of these origins beyond such counters; by one look at what is here."""
+        """Drop everything of these origins beyond the counters in `above`, in one pass."""
         return self._purge(
             {
                 m.dot
@@ -287,7 +283,7 @@ class Inbox:
         )
 
     def purge_handed_on_by(self, sender: str) -> int:
-        """Drop what this one has sent of those who are not known here, and perhaps never will be."""
+        """Drop what this peer has sent of unknown origins, which perhaps will never be known."""
         if not self._accounts:
             return 0
         return self._purge({dot for dot, account in self._accounts.items() if account == sender})
@@ -312,7 +308,7 @@ class Inbox:
         return before - self.size
 
     def _shorten(self, origin: str, doomed: set[Dot]) -> None:
-        """Keep the line up to the first that goes: what is behind it comes again."""
+        """Keep the line up to the first message that goes: those behind it come again."""
         line = self.lines.pop(origin)
         self.bytes -= line.bytes
         kept = Line()

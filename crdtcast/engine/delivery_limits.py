@@ -1,4 +1,4 @@
-"""How much of whom is delivered: of a victim nothing beyond its freeze, of one that went nothing beyond its cut."""
+"""Limits of delivery: nothing of a victim beyond its freeze, nothing of a member that went beyond its cut."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from crdtcast.engine.removed_rows import SweptRows
 
 
 class DeliveryLimits:
-    """Of one member; the parts that it is given are the engine's."""
+    """The limits of one member. It shares its parts with the engine."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class DeliveryLimits:
         inbox: Inbox,
     ) -> None:
         self.by_origin: dict[str, int] = {}
-        """Origin -> how many of its messages may be delivered; of others, all."""
+        """Origin -> how many of its messages may be delivered. Other origins have no limit."""
         self.held: dict[str, Message] = {}
         """Victim -> its next message, which is deliverable and beyond its limit."""
         self._peers = peers
@@ -30,7 +30,7 @@ class DeliveryLimits:
         self.update()
 
     def update(self) -> None:
-        """Freezes or cuts have changed. What a victim has told, and tells, counts for nothing."""
+        """Freezes or cuts have changed. From now on no digest of a victim is adopted, also none kept aside."""
         membership, limits = self._membership, self.by_origin
         limits.clear()
         for incarnation in membership.limited():
@@ -53,7 +53,7 @@ class DeliveryLimits:
         self.update()
 
     def cut(self, incarnation: str, counter: int) -> int:
-        """It ends there: drop what is here beyond that; how much that was."""
+        """An incarnation ends at `counter`: drop what waits beyond that. Returns how much that was."""
         purged = self._inbox.purge(incarnation, counter)
         held = self.held.get(incarnation)
         if held is not None and held.dot.counter > counter:

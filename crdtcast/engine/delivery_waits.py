@@ -1,12 +1,12 @@
-"""Three notions kept apart: delivered by k members, stable over k members, stable. This file knows
+"""Waits for three notions: delivered by k members, stable over k members, stable. This file knows
 no links.
 
-- *Delivered by k*: k members, this one included, have taken the message, as far as it is
-  acknowledged here. It is in k memories then; concurrent messages may still come from any of them.
-- *Quorum-stable over k*: from k members, this one included, nothing concurrent with the message can
-  be delivered here any more: stability, evaluated over those k. The others may not even have it.
-- *Stable*: the same over all members. Only then is the message in the past of all that will ever be
-  delivered here; so only then metadata that tells it from concurrent ones may be dropped.
+- *Delivered by k*: k members, this one included, have taken the message, as far as this one knows.
+  It is in k memories then; concurrent messages may still come from any of them.
+- *Quorum-stable over k*: from k members, this one included, this member can no longer deliver a
+  message concurrent with it: stability, evaluated over those k. The others may not even have it.
+- *Stable*: the same over all members. Only then is the message in the past of all that this member
+  will ever deliver. So only then may metadata that tells it from concurrent ones be dropped.
 
 Each follows from the next one, for the same k.
 """
@@ -24,7 +24,7 @@ from crdtcast.exceptions import LocalProtocolError
 
 
 class Notion(enum.Enum):
-    """What is waited for."""
+    """What a call waits for."""
 
     DELIVERED = "delivered"
     QUORUM_STABLE = "quorum-stable"
@@ -43,10 +43,10 @@ _Kind = tuple[Notion, int, str]
 
 
 class Waits:
-    """Who waits for what, by notion, number of members and origin.
+    """Open waits, by notion, number of members and origin.
 
-    engine: the present one; `check` is to be called whenever it may have got on. A check costs one
-    look at the members for each kind of wait, however many tags are waited for.
+    engine: returns the present one. Call `check` whenever it may have made progress. A check looks at
+    the members once for each kind of wait, however many tags are waited for.
     """
 
     def __init__(self, engine: Callable[[], Core]) -> None:
@@ -60,9 +60,9 @@ class Waits:
         return sum(map(len, self._waiting.values()))
 
     async def wait(self, tag: Tag, notion: Notion, count: int = 0) -> None:
-        """Return when it holds for `tag`.
+        """Return when the notion holds for `tag`.
 
-        LocalProtocolError: `count` is below 1, or above the number of members.
+        Raises LocalProtocolError if `count` is below 1, or above the number of members.
         """
         await trio.lowlevel.checkpoint()
         engine = self._engine()
@@ -101,7 +101,7 @@ class Waits:
             del self._waiting[kind]
 
     def check(self) -> None:
-        """Wake those for whom it holds now."""
+        """End the waits whose notion holds now."""
         if not self._waiting:
             return
         engine = self._engine()
@@ -130,7 +130,7 @@ class Waits:
                 del self._waiting[kind]
 
     def end(self, error: Exception) -> None:
-        """Nothing will get on any more: `error` for all who wait, or would have to."""
+        """Nothing makes progress any more: open waits, and later ones that would have to wait, raise `error`."""
         self.check()
         self._over = error
         for heap in self._waiting.values():
@@ -141,7 +141,7 @@ class Waits:
 
     @staticmethod
     def _reached(engine: Core, kind: _Kind) -> int:
-        """The highest counter of the origin for which it holds."""
+        """The highest counter of the origin for which the notion holds."""
         notion, count, origin = kind
         if origin not in engine.vector and isinstance(engine, GroupEngine):
             fate = engine.fate(origin)
@@ -155,5 +155,5 @@ class Waits:
         )
         counters = levels(engine, origin)
         reached = counters[count - 1] if count <= len(counters) else 0
-        # What is not delivered here can be acknowledged by others, but nothing follows for us.
+        # Others may acknowledge what this member has not delivered, but nothing follows for it.
         return max(everywhere, min(reached, engine.vector.get(origin, 0)))

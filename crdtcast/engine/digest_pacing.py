@@ -1,10 +1,10 @@
-"""When a member tells its digest: the period between two ticks. Sans I/O; times are seconds of the
+"""When a member sends its digest: the period between two ticks. Sans I/O; times are seconds of the
 caller's clock.
 
-The period is half of what acknowledgements are seen to take (more digests than that would tell
-little new), at least long enough that a digest is worth several messages where there are so many,
-and longer in large groups and in a process that is late already. A group at rest hardly ticks at
-all; what ends the rest is told after the shortest period.
+The period is half of the time that acknowledgements take, since more digests would report little new.
+It is at least so long that a digest is worth several messages, where there are so many. It is longer
+in large groups, and in a process that is late already. A group at rest hardly ticks at all; what ends
+the rest is reported after the shortest period.
 """
 
 from collections.abc import Collection
@@ -12,28 +12,28 @@ from collections.abc import Collection
 SHORTEST = 0.01
 LONGEST = 0.5
 USUAL = 0.05
-"""So long, at most, a digest waits in a small group on a fast network for more to acknowledge."""
+"""How long a digest waits for more to acknowledge, at most, in a small group on a fast network."""
 RESTING = 1.0
-"""Between two ticks when there is nothing to say."""
+"""The period when there is nothing to report."""
 WORTH = 4
 """Messages that a digest of each other member should stand for, if they come within `USUAL`."""
 COST = 0.0005
-"""Added for each other member: about ten times the CPU of exchanging a digest with one."""
+"""The least period for each other member: about ten times the CPU of exchanging a digest with one."""
 LATENESS = 4
-"""Periods are at least so many times as long as the ticks are late: the process is busy."""
+"""The period is at least so many times as long as ticks are late: the process is busy."""
 QUIET_TICKS = 2
 IDLE_TICKS = 16
-"""After so many ticks without any event, the period grows: somebody is silent, for long maybe."""
+"""After so many ticks without a message, the period grows: a member is silent, maybe for long."""
 PROBE_TIMEOUT = 5.0
 _STEP = 1.5
 _GAIN = 0.25
 
 
 class Pacer:
-    """Tells when the next tick is `due`. `fixed` makes it a plain timer of that period.
+    """Tells when the next tick is `due`. fixed: the period of a plain timer instead.
 
-    The caller ticks when `due` has come and reports that by `ticked`; it calls `stir` whenever
-    something may have happened that a tick would tell.
+    The caller ticks when `due` has come, and then calls `ticked`. It calls `stir` whenever something
+    may have happened that a tick would report.
     """
 
     def __init__(self, fixed: float | None, now: float) -> None:
@@ -52,7 +52,7 @@ class Pacer:
         self._waiting: set[str] = set()
 
     def stir(self, now: float) -> bool:
-        """Something has happened. True if `due` has come nearer by that."""
+        """Something has happened. Returns whether `due` is earlier now."""
         if not self.resting:
             return False
         self.resting = False
@@ -63,9 +63,7 @@ class Pacer:
         return nearer
 
     def ticked(self, now: float, *, messages: int, peers: int, quiet: bool) -> None:
-        """A tick was made. messages: sent and delivered since the last one; quiet: nothing is
-        unstable here, and nothing waits.
-        """
+        """A tick is done. messages: sent and delivered since the last one. quiet: see `Core.quiet`."""
         if self.fixed is not None:
             self.due = now + self.fixed
             return
@@ -94,7 +92,7 @@ class Pacer:
     # Round trips
 
     def may_follow(self, counter: int) -> bool:
-        """Whether the way of the own message `counter` would be worth following. One at a time is."""
+        """Whether to measure the round trip of the own message `counter`: one at a time."""
         return counter > self._probed and not self._waiting and self.fixed is None
 
     def sent(self, counter: int, peers: Collection[str], now: float) -> None:
@@ -109,7 +107,7 @@ class Pacer:
 
     @property
     def following(self) -> bool:
-        """Whether digests are of interest for `acknowledged`."""
+        """Whether a round trip is being measured: then `acknowledged` needs the digests."""
         return bool(self._waiting)
 
     def acknowledged(self, peer: str, counter: int, now: float) -> None:
@@ -122,5 +120,5 @@ class Pacer:
             self.round_trip += gain * (now - self._since - self.round_trip)
 
     def gone(self, peer: str) -> None:
-        """The link with `peer` is down: nobody waits for it."""
+        """The link with `peer` is down: its acknowledgement is not awaited."""
         self._waiting.discard(peer)

@@ -1,8 +1,8 @@
-"""What a member tells in its digests: never more than a crash leaves, and only names that it can answer for.
+"""What a member reports in its digests: never more than a crash leaves, and only names that it can answer for.
 
-A digest *names* an incarnation by having a key for it. That promises two things about those of the same name which it
-has ended: nothing of theirs is taken any more but from a member that has delivered it, and whatever was taken before
-is covered by the digest. The first holds from the moment the incarnation is met, the second may have to wait.
+A digest *names* an incarnation by having a key for it. That promises two things about the earlier ones of its name,
+which it has ended. Its sender takes nothing more of them, except from a member that has delivered it. And the digest
+covers all that its sender took before. The first holds once the incarnation is met, the second may have to wait.
 """
 
 from crdtcast.causality.tags import Vector, dominates, merge_into
@@ -12,7 +12,7 @@ from crdtcast.exceptions import LocalProtocolError
 
 
 class DigestVector:
-    """All that is delivered, as digests tell it. `vector` is the engine's, read only."""
+    """All that is delivered, as digests report it. vector: that of the engine, read only."""
 
     __slots__ = ("_vector", "cache")
 
@@ -22,18 +22,18 @@ class DigestVector:
 
     @property
     def durable(self) -> dict[str, int]:
-        """What no crash can take back, by the time it leaves. To be read only."""
+        """What no crash can take back by the time a digest of it leaves. To be read only."""
         return self._vector
 
     def vector(self) -> dict[str, int]:
-        """What digests tell now. A new one when it changes."""
+        """What digests report now. A new dictionary when it changes."""
         if self.cache is None:
             self.cache = dict(self.durable)
         return self.cache
 
 
 class Told(DigestVector):
-    """The same where names stay and processes come back. `members` are the engine's, read only."""
+    """The same where names stay and processes come back. members: those of the engine, read only."""
 
     __slots__ = ("_declared", "_durability", "_members", "unnamed")
 
@@ -50,7 +50,7 @@ class Told(DigestVector):
         return self._vector if self._durability is Durability.IMMEDIATE else self._declared
 
     def vector(self) -> dict[str, int]:
-        """The durable vector with a key for each current incarnation that may be named. A new one when it changes."""
+        """The durable vector with a key for each current incarnation that may be named. A new one at each change."""
         told = self.cache
         if told is None:
             durable, unnamed = self.durable, self.unnamed

@@ -1,7 +1,7 @@
 """The causal broadcast of one incarnation in a group with a fixed set of member names, whose processes come back.
 
-It knows no sockets, clock or randomness. A name that comes back under a new incarnation supersedes its old one; what
-that takes, with reasons: docs/protocol.md, *Restarts*. Members that come and go: `engine.group`.
+It knows no sockets, clock or randomness. A name that comes back under a new incarnation supersedes its old one:
+docs/protocol.md, *A fixed set of names*, gives the rules and reasons. Members that come and go: `engine.group`.
 """
 
 from collections.abc import Iterable
@@ -32,9 +32,9 @@ class Engine(Core):
     me: own incarnation id. names: names of all members, the own one included.
     state: what a former life has saved, under the same incarnation (only if its journal is provably intact) or under
         a new one of the same name; None for a first start.
-    durable: what digests may tell, see `Durability`.
+    durable: what digests may report, see `Durability`.
 
-    Raises ConfigurationError for names or a state that do not fit.
+    Raises ConfigurationError if the names or the state do not fit.
     """
 
     stability_type: ClassVar[type[NamedRows]] = NamedRows
@@ -99,11 +99,11 @@ class Engine(Core):
         return dict(self._members.current)
 
     def introduce(self, incarnation: str) -> bool:
-        """Make a peer known, from its handshake. True if it is the current incarnation of its name.
+        """Make a peer known, from its handshake. Returns whether it is the current incarnation of its name.
 
-        A newer incarnation supersedes the one known so far, which has ended with that. False: a newer one is known,
-        this one has ended. Raises HandshakeError for a name outside the group or this engine's own id, and
-        SupersededError for a newer incarnation of the own name.
+        A newer incarnation supersedes the one known so far, which then has ended. If a newer one is known, this one has
+        ended. Raises HandshakeError if the name is not in the group or the id is this engine's own, and SupersededError
+        if it is a newer incarnation of the own name.
         """
         members = self._members
         name = name_of(incarnation)
@@ -122,10 +122,10 @@ class Engine(Core):
         return members.current[name] == incarnation
 
     def _learn(self, incarnation: str) -> None:
-        """A newer incarnation is current: what it supersedes has ended, everywhere, from here on.
+        """A newer incarnation is current: what it supersedes has ended, everywhere, from now on.
 
-        Nothing more is taken from an ended one; undelivered messages of ended ones are dropped, since only what some
-        current member has *delivered* of them is certain to reach everybody. Rows are valid again once they name it.
+        Nothing more is taken from an ended one. Undelivered messages of ended ones are dropped, since only what some
+        current member has *delivered* of them is certain to reach all. Rows are valid again once they name the new one.
         """
         members, vector = self._members, self.vector
         if name_of(incarnation) == members.name:
@@ -149,7 +149,7 @@ class Engine(Core):
         self._purged += self._inbox.purge_all(self._members.ended, recovered)
 
     def connected(self, peer: str) -> None:
-        """A link with this incarnation is up: it is told our vector, and repaired as soon as it has told its own."""
+        """A link with this incarnation is up: send it our vector, and repair it as soon as it has sent its own."""
         known = self._peers.get(peer)
         if known is not None:
             self._link_up(known)
@@ -214,7 +214,7 @@ class Engine(Core):
         check_message(sender, message, self.vector, self.me, checked, resumed=resumed)
 
     def _meet(self, incarnation: str) -> None:
-        """An incarnation is heard of through others."""
+        """Learn of an incarnation through others."""
         if self._members.is_newer(incarnation):
             self._learn(incarnation)
         else:
@@ -225,8 +225,8 @@ class Engine(Core):
     def _recover(self, sender: str, message: Message) -> None:
         """Take over what an ended incarnation of this name still had in memory, though not in its journal.
 
-        Only before the first digest: those that follow must cover it (see `engine.digest_vector`), as nobody may count
-        on this member's vector while it can still deliver something from outside the group.
+        Only before the first digest: those that follow must cover it (see `engine.digest_vector`), as none may rely on
+        this member's vector while it can still deliver something from outside the group.
         """
         origin, counter = message.dot
         if self.vector.get(origin, 0) >= counter:
@@ -268,7 +268,7 @@ class Engine(Core):
         self._take_digest(peer, digest, weight)
 
     def _unmet(self, vector: Vector) -> list[str]:
-        """Incarnations in it that are new here and matter: current ones, and ended ones that have sent."""
+        """Unknown incarnations in it that matter: current ones, and ended ones that have sent. The newest first."""
         return sorted(
             (
                 incarnation
@@ -285,7 +285,7 @@ class Engine(Core):
                 return False
             self._recovering = False
             if self._inbox.size:
-                # What is left depends on messages that nobody here has: the group repairs it, if anybody has it.
+                # What is left depends on messages that this member lacks: the group repairs it, if any member has it.
                 for origin in self.vector:
                     self._purged += self._inbox.purge(origin)
                 self._told.give_up(self.me)

@@ -1,9 +1,9 @@
-"""Which peers are silent for longer than they ever are: a failure detector that only informs. Pure;
-times are seconds of the caller's clock.
+"""A failure detector that only informs: which peers are silent for unusually long. Pure; times are
+seconds of the caller's clock.
 
 Accrual (Hayashibara, Défago, Yared and Katayama, "The phi accrual failure detector", 2004): the
-level is -log10 of the chance that a peer that is alive is silent for so long. A peer owes a frame in
-each keep-alive interval and may send a thousand, so a gap counts as one interval at least: a burst
+level is -log10 of the probability that a live peer is silent for so long. A peer owes a frame in
+each keep-alive interval and may send a thousand. So a gap counts as one interval at least: a burst
 does not make an ordinary pause suspicious.
 """
 
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 THRESHOLD = 8.0
-"""Level from which a peer is suspected: one wrong suspicion in 10^8 gaps, were they normal."""
+"""Level from which a peer is suspected: one wrong suspicion in 10^8 gaps, if these are normal."""
 WINDOW = 64
-"""Gaps that are remembered of a peer."""
+"""Gaps that are remembered for each peer."""
 _LEAST_DEVIATION = 0.25
-"""Of an interval: keep-alives are sent by a timer of a quarter of one."""
+"""In intervals: keep-alives are sent by a timer of a quarter of one."""
 _USUAL = 1.125
-"""Intervals between two keep-alives, as long as nothing is known of a peer."""
+"""Intervals between two keep-alives, while nothing is known of a peer."""
 _LONGEST = 3.0
-"""Intervals that a gap counts for at most: an outage says little of a peer's habits, and whoever goes
-silent after many is suspected within 8 intervals nevertheless."""
+"""Intervals that a gap counts for at most: an outage says little of a peer's habits. A peer that falls
+silent after many outages is still suspected within 8 intervals."""
 _FAR = 20.0
-"""Deviations from which the tail is taken from its asymptote: `erfc` ends in zero soon after."""
+"""Deviations from which the tail is computed from its asymptote: `erfc` is zero soon after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ Change: TypeAlias = Suspected | Trusted
 
 @dataclass(slots=True)
 class _Record:
-    """heard: when the last frame came. longest: the longest gap since the last one was remembered,
-    which was at `remembered`. suspected: since when.
+    """heard: when the last frame came. remembered: when a gap was last remembered. longest: the longest
+    gap since then. suspected: since when.
     """
 
     heard: float
@@ -70,10 +70,10 @@ class _Record:
 
 
 class FailureDetector:
-    """Call `heard` for what has come, then `observe`, several times in each interval.
+    """Call `heard` for each frame that has come, then `observe`, several times in each interval.
 
-    interval: seconds in which every peer that is alive says something. Time in which nobody observed
-    is this process's own pause (it was stopped, or busy), and makes nobody suspect.
+    interval: seconds in which every live peer sends something. Time without `observe` is this process's
+    own pause (it was stopped, or busy), and makes no peer suspect.
     """
 
     def __init__(self, interval: float, threshold: float = THRESHOLD) -> None:
@@ -83,7 +83,7 @@ class FailureDetector:
         self._observed: float | None = None
 
     def watch(self, peers: Collection[str], now: float) -> None:
-        """From now on these, and no others. A new one counts as heard now."""
+        """Watch these from now on, and no others. A new one counts as heard now."""
         for peer in self._records.keys() - set(peers):
             del self._records[peer]
         for peer in peers:
@@ -91,7 +91,7 @@ class FailureDetector:
                 self._records[peer] = _Record(now, now)
 
     def heard(self, peer: str, at: float) -> None:
-        """The newest frame of the peer came at that time. Nothing for one who is not watched."""
+        """The newest frame of the peer came at that time. Ignored if the peer is not watched."""
         record = self._records.get(peer)
         if record is None or at <= record.heard:
             return
@@ -103,7 +103,7 @@ class FailureDetector:
             record.remembered, record.longest = at, 0.0
 
     def observe(self, now: float) -> list[Change]:
-        """Who has become suspect, and who is not any more, since the last call."""
+        """The peers that have become suspect, or trusted again, since the last call."""
         if self._observed is not None:
             pause = max(0.0, now - self._observed - self.interval)
             for record in self._records.values():
@@ -122,12 +122,12 @@ class FailureDetector:
         return changes
 
     def level(self, peer: str, now: float) -> float:
-        """How suspect the peer is at that time; 0 for one who is not watched."""
+        """How suspect the peer is at that time; 0 if it is not watched."""
         record = self._records.get(peer)
         return 0.0 if record is None else self._level(record, now - record.heard)
 
     def suspects(self, now: float) -> dict[str, Suspect]:
-        """Those found suspect by the last `observe`."""
+        """The peers that the last `observe` found suspect."""
         return {
             peer: Suspect(
                 self._level(record, now - record.heard),
@@ -155,7 +155,7 @@ class FailureDetector:
 def _phi(deviations: float) -> float:
     """-log10 of the normal distribution's tail beyond so many deviations from its mean."""
     if deviations <= _FAR:
-        # + 0.0: of a negative zero, a zero.
+        # + 0.0 makes zero of a negative zero.
         return -math.log10(0.5 * math.erfc(deviations / math.sqrt(2))) + 0.0
     tail = deviations**2 / 2 + math.log(deviations * math.sqrt(2 * math.pi))
     return tail / math.log(10)

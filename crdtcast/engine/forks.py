@@ -1,7 +1,7 @@
 """Two views of one epoch that no operator has forced: a voter's disk was set back, and it has voted twice.
 
-A decision that ends an epoch of this member's line in another way is a sign of that, or a lie. So the word of one
-member stops nobody: it lies, or it is alone on its side, where it hears of two others, and stops itself. If two say it,
+A decision that ends an epoch otherwise than this member's own decision is a sign of that, or a lie. So the report of
+one member stops no other: it lies, or it is alone on its side, hears of two others, and stops itself. If two do,
 this member begins no ballot and promises and accepts nothing more, until those of one side have ended. Data goes on.
 """
 
@@ -11,11 +11,11 @@ from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.views import Decided
 
 ENOUGH = 2
-"""Members that have to say so."""
+"""Members that have to report it."""
 
 
 class Forks:
-    """Of one member, about what others say themselves. others: who they are now."""
+    """Of one member: what others report of themselves. others: returns the present ones."""
 
     enough = ENOUGH
 
@@ -25,8 +25,8 @@ class Forks:
         self._epochs: dict[str, int] = {}
 
     def note(self, member: str, epoch: int, name: str, decided: Iterable[Decided]) -> int | None:
-        """A member says in which view it is, and how it came there. The epoch that has ended otherwise for it, if that
-        is news.
+        """A member reports its view, and the decisions that led to it. Returns the epoch that has ended otherwise for
+        it, if that is news.
         """
         consensus = self._consensus
         if not consensus.contradicts(epoch, name) and epoch <= consensus.view.epoch:
@@ -43,11 +43,11 @@ class Forks:
 
     @property
     def apart(self) -> dict[str, int]:
-        """The members that follow another change than this one, and of which epoch: see `Standing.SPLIT`."""
+        """Member that follows another change than this one -> the epoch of that change: see `Standing.SPLIT`."""
         others = self._others() if self._epochs else ()
         return {who: epoch for who, epoch in self._epochs.items() if who in others}
 
     @property
     def is_split(self) -> bool:
-        """Whether enough of them say so."""
+        """Whether enough members report it."""
         return len(self.apart) >= self.enough

@@ -1,11 +1,11 @@
-"""How a group is founded with a list: nobody writes before all founders of the list were up once.
+"""How a group is founded with a list: no member writes before all founders of the list have been up at once.
 
 Each founder chooses a fresh id and announces it on every link, with all ids that it knows. Once it has heard every
-founder of the list it *confirms* that set of ids; who has the confirmations of all founders for one set *begins*, and
-says so by being a member of the group, whose id is the hash of the set. Who hears of a group that it has confirmed
-itself begins, too; who hears of any other joins it in its name's place.
+founder of the list, it *confirms* that set of ids. A founder that has the confirmations of all for one set *begins*: it
+shows that as a member of the group, whose id is the hash of the set. A founder that hears of a group which it has
+confirmed itself begins, too. If it hears of any other group, it joins that one in its name's place.
 
-Two sets never both begin. The ids of a name only rise, so a founder in both sets confirms the smaller one first; and a
+Two sets never both begin. The ids of a name only rise, so a founder in both sets confirms the smaller one first. And a
 founder that begins with the smaller one confirms nothing after that. Only its next life, under a greater id, can
 confirm the greater set. So if that set begins, all who began with the smaller one have lost that life.
 
@@ -23,13 +23,13 @@ from crdtcast.engine.membership import MemberInfo
 from crdtcast.exceptions import ConfigurationError
 
 MOST_RENEWALS = 3
-"""Fresh ids that one founder takes, since others know a greater one of its name: one would do, after a clock that went
-back. Two processes of one name would take turns for ever.
+"""Fresh ids that one founder takes at most, since others know a greater one of its name. One is enough after a clock
+that went back. Two processes of one name would take turns forever.
 """
 
 
 class Founder(NamedTuple):
-    """One of the list, as it says itself. reads: the format levels that its program reads."""
+    """A founder of the list, as it says itself. reads: the format levels that its program reads."""
 
     incarnation: str
     witness: bool = False
@@ -37,10 +37,10 @@ class Founder(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """What a founder says on every link, anew whenever it changes.
+    """What a founder says on every link, again whenever it changes.
 
     names: its list, sorted. founders: those that it knows, by name; of its own name the newest, which is itself.
-    confirms: whether it has heard all of them, as they are here.
+    confirms: whether it has heard all of them, with these ids.
     """
 
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class Announcement(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The round is over, and this founder one of the first members."""
+    """The round is over, and this founder is one of the first members."""
 
     me: str
     group_id: str
@@ -58,15 +58,15 @@ class Begun(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A group has begun without this founder: it joins that in its name's place."""
+    """A group has begun without this founder: it joins that one in its name's place."""
 
     group_id: str
 
 
 class FoundingRound:
-    """The part of one founder. It is told what comes on its links, and who is gone.
+    """The part of one founder. It is given what comes on its links, and which links are down.
 
-    names: the list. fresh: makes an id that is greater than the one given.
+    names: the list. fresh: returns an id that is greater than the given one.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class FoundingRound:
         self._founders = {name: Founder(fresh(None), witness, reads)}
         self._heard: dict[str, Announcement] = {}  # the newest on each link
         self._confirms: Begun | None = None
-        # By the group's id: all that it has confirmed with its present id.
+        # Group id -> what this founder has confirmed with its present id.
         self._confirmed: dict[str, Begun] = {}
         self._settle()
 
@@ -96,11 +96,11 @@ class FoundingRound:
         return self._founders[self.name].incarnation
 
     def announcement(self) -> Announcement:
-        """What to say on each link, whenever it is not what was said there last."""
+        """What to say on each link, whenever it differs from what was said there last."""
         return Announcement(self.names, dict(self._founders), self._confirms is not None)
 
     def missing(self) -> list[str]:
-        """The founders that are not heard, or have not confirmed yet."""
+        """The founders that are not heard yet, or have not confirmed this set."""
         mine = self._founders
         return [
             name
@@ -114,9 +114,9 @@ class FoundingRound:
         ]
 
     def heard(self, name: str, said: Announcement) -> None:
-        """What the process of that name says on its link.
+        """Take what the process of that name says on its link.
 
-        Raises ConfigurationError if its list is another one, or if somebody else has this founder's name.
+        Raises ConfigurationError if its list is another one, or if another process has this founder's name.
         """
         if self.outcome is not None:
             return
@@ -145,7 +145,7 @@ class FoundingRound:
             self.outcome = self._confirmed.get(group_id) or Late(group_id)
 
     def _renew(self, name: str, known: str) -> None:
-        """A former life has had a later clock; or another process has this name."""
+        """Take a fresh id: a former life has had a later clock, or another process has this name."""
         self._renewals += 1
         if self._renewals > MOST_RENEWALS:
             raise ConfigurationError(
@@ -165,7 +165,7 @@ class FoundingRound:
             self.outcome = self._confirms
 
     def _is_heard(self, name: str) -> bool:
-        """Whether its link says the id that is known of it here."""
+        """Whether it says itself the id that this founder knows of it."""
         if name == self.name:
             return True
         said = self._heard.get(name)

@@ -1,8 +1,8 @@
-"""Causal broadcast in a group whose members come and go, while everybody keeps sending.
+"""Causal broadcast in a group whose members come and go, while all keep sending.
 
-Joins are ordinary causal messages, so everybody sees them at the same place of causal history. Who goes, and who has a
-vote, is decided view by view (`engine.consensus`). Who has delivered the same, and is in the same view, does the same.
-What each rule is for: docs/protocol.md.
+Joins are ordinary causal messages, so all members see them at the same place of causal history. Removals and votes are
+decided view by view (`engine.consensus`). Members that have delivered the same, and are in the same view, do the same.
+docs/protocol.md gives the reason for each rule.
 """
 
 from collections import deque
@@ -59,22 +59,23 @@ from crdtcast.exceptions import (
 __all__ = ["Admission", "GroupEngine"]
 
 MOST_DECISIONS = 1000
-"""What is kept for `take_decisions`; where nobody takes them, the newest are left."""
+"""Decisions that are kept for `take_decisions`: the newest, if none are taken."""
 SWEEP_WAIT = 3
-"""Ticks between the end of an incarnation and the sweep of the least member; every other one waits as much longer."""
+"""Ticks between the end of an incarnation and the sweep of the least member; each next one waits as much longer."""
 
 
 class GroupEngine(Core):
     """One member of a group with members that come and go.
 
-    me: own incarnation id. state: what a former process of the *same* incarnation has saved (its journal is provably
-    intact), or what a joiner was given by its contact. reads: the format levels that this program reads; the group is
-    told if that has changed. store: an empty one for messages that are not stable; by default one in memory. `found`
-    makes the first engines of a new group.
+    me: own incarnation id.
+    state: what a former process of the *same* incarnation has saved (its journal is provably intact), or what a contact
+        has given to a joiner; `found` makes the first engines of a new group.
+    reads: the format levels that this program reads; the group is notified if that has changed.
+    store: an empty one for messages that are not stable; by default one in memory.
 
     The runtime syncs `state()` before the outbox leaves: nothing that a crash can take back may be known outside.
 
-    Raises ConfigurationError for a state in which `me` is no member, OutdatedError for one of a level that is not read.
+    Raises ConfigurationError if `me` is not a member in the state, OutdatedError if `reads` lacks its level.
     """
 
     stability_type: ClassVar[type[SweptRows]] = SweptRows
@@ -121,7 +122,7 @@ class GroupEngine(Core):
         self._proposer = proposer = self.proposer_type(consensus, exchange, state.wants)
         self._own = self.standing_type(peers, knowledge, proposer, forks, probation)
         self._strangers: dict[str, Peer] = {}
-        """Linked processes that are no members here: joiners on their way, and leavers."""
+        """Linked processes that are not members at this one: joiners on their way, and leavers."""
         self._issued: list[Tag] = []
         self._decisions: deque[Decided] = deque(maxlen=MOST_DECISIONS)
         self._ended_at: int | None = None  # the tick since which something waits to be swept
@@ -146,9 +147,9 @@ class GroupEngine(Core):
         witnesses: Iterable[str] = (),
         reads: Span = PROGRAM,
     ) -> "GroupEngine":
-        """One of the first members of a new group, all of whom know each other's ids from the start.
+        """One of the first members of a new group. All of them know each other's ids from the start.
 
-        All run programs that read `reads`; its format level is the lowest of these, so that any of them may go back.
+        All programs read `reads`. The group's format level is the lowest of these, so that any of them may go back.
         """
         everybody = sorted({me, *founders})
         voters = set(witnesses)
@@ -157,7 +158,7 @@ class GroupEngine(Core):
 
     @staticmethod
     def first_state(members: Iterable[MemberInfo], level: int) -> GroupState:
-        """That of each founder of a new group with these members, whose format level is that."""
+        """The state of each founder of a new group with these members and this format level."""
         founders = tuple(sorted(members, key=lambda member: member.incarnation))
         vector = {founder.incarnation: 0 for founder in founders}
         view = View.first(vector, level)
@@ -183,11 +184,11 @@ class GroupEngine(Core):
     # Who is in the group
 
     def going_on(self) -> Collection[str]:
-        """The members, this one included, but those who went."""
+        """The members, this one included, except those that went."""
         return self._membership.going_on()
 
     def cut_short(self) -> Mapping[str, Cut]:
-        """Those who went and have not ended here."""
+        """Member that went and has not ended at this one -> its cut."""
         return self._membership.cuts
 
     def is_over(self, incarnation: str) -> bool:
@@ -201,20 +202,20 @@ class GroupEngine(Core):
 
     @property
     def established(self) -> frozenset[str]:
-        """Members whose join is stable here: everybody knows them."""
+        """Members whose join is stable at this one: all members know them."""
         return frozenset(filter(self._knowledge.is_established, self._members))
 
     @property
     def unheard(self) -> tuple[str, ...]:
-        """Members that were let in and of which nothing has come: they may have died on their way. Not those whose
-        join is only not stable, since somebody else is silent.
+        """Members that were admitted and of which nothing has come: they may have died on their way. Not those that
+        were heard of, whose join is not stable only because another member is silent.
         """
         established = self.established
         return tuple(sorted(filter(self._consensus.is_unheard, self._members.keys() - established)))
 
     def awaited_founders(self, name: str) -> tuple[str, ...]:
-        """Those that a member without a journal waits for before it lets a joiner of that name in: nothing has come of
-        them, so perhaps they have not begun, and begin another group if those that have are lost.
+        """The founders that a member without a journal waits for before it admits a joiner of that name: nothing has
+        come of them, so perhaps they have not begun, and begin another group if those that have are lost.
         """
         if name in map(name_of, self.members):
             return ()
@@ -234,25 +235,25 @@ class GroupEngine(Core):
         return self._consensus.open_proposal()
 
     def change_waits_for(self) -> list[str]:
-        """Whom the open change waits for, as far as is known here: those who have not promised, or voters who have not
-        accepted.
+        """The members that the open change waits for, as far as is known: those that have not promised, or voters that
+        have not accepted.
         """
         proposal = self.open_change
         return [] if proposal is None else sorted(self._consensus.without_answer(proposal))
 
     @property
     def wants(self) -> Wants:
-        """What this member is to bring about."""
+        """What this member has to bring about."""
         return self._proposer.wants
 
     def waits_for(self) -> list[str]:
-        """Whom that waits for: members that have not answered, promised, or taken what a leaver has."""
+        """The members that the wants wait for: they have not answered or promised, or lack what a leaver has."""
         if self.me in self._membership.cuts:
             return sorted(self._exchange.untold())
         return list(self._proposer.waits_for)
 
     def views_told(self) -> Views:
-        """All that this member would tell one that knows nothing of its view."""
+        """All that this member would send to one that knows nothing of its view."""
         return self._exchange.all_told()
 
     def take_decisions(self) -> list[Decided]:
@@ -263,7 +264,7 @@ class GroupEngine(Core):
 
     @property
     def victims(self) -> frozenset[str]:
-        """Members that are to go, as far as this one knows, and have not ended here."""
+        """Members that have to go, as far as this one knows, and have not ended at it."""
         membership = self._membership
         wanted = self._proposer.wants.victims.keys() & self.evictable
         return frozenset({*membership.frozen, *membership.cuts, *wanted})
@@ -285,7 +286,7 @@ class GroupEngine(Core):
 
     @property
     def cut(self) -> int | None:
-        """If this incarnation was evicted: the number of its messages that count, as far as it was told."""
+        """If this incarnation was evicted: the number of its messages that count, as far as it knows."""
         return self._own.cut
 
     # The format level
@@ -300,7 +301,7 @@ class GroupEngine(Core):
 
     @property
     def level(self) -> int:
-        """The format level that may be used here: every member reads it, or never gets what is sent in it."""
+        """The format level that may be used: every member reads it, or never gets what is sent in it."""
         return self._consensus.view.level
 
     @property
@@ -337,7 +338,7 @@ class GroupEngine(Core):
         self._want(replace(self.wants, level=level))
 
     def check_reader(self, who: str, reads: Span) -> None:
-        """Raise HandshakeError if a program that reads `reads` must not get what this member has to give."""
+        """Raises HandshakeError if a program that reads `reads` must not get what this member has to give."""
         check_reader(who, reads, self.level, self.agreed)
 
     # What members and operators ask for
@@ -352,14 +353,14 @@ class GroupEngine(Core):
         witness: bool = False,
         reads: Span = PROGRAM,
     ) -> Admission:
-        """Let a joiner in; it may send as soon as it has the admission and the application's state of this instant.
+        """Admit a joiner; it may send as soon as it has the admission and the application's state of this instant.
 
-        base: what the joiner has chosen of its id; asked again with it, gives a later state and joins nobody twice.
-            Another contact is asked with a fresh base, which replaces this one: it may not know of the join yet.
-        covered: the vector of the copy of the application's state that the joiner has fetched before, and the member
-            that it was copied from; what lies beyond it is what has to travel with the admission.
-        replaces: bases or ids of the incarnations that the joiner takes the place of: earlier lives of the same node,
-            or one that the operator declares lost. A change of view puts them out, whether or not they are known here.
+        base: what the joiner has chosen of its id. Asked again with it, gives a later state and admits it only once.
+            Ask another contact with a fresh base, which replaces this one: it may not know of the join yet.
+        covered: the vector of the copy of the application's state that the joiner has fetched before; copied_from: the
+            member that it was copied from. Only what lies beyond it has to travel with the admission.
+        replaces: bases or ids of the incarnations whose place the joiner takes: earlier lives of the same node, or one
+            that the operator declares lost. A change of view removes them, whether or not this member knows them.
         reads: the format levels that the joiner's program reads.
 
         Raises NotReadyError if this member cannot do it yet, and HandshakeError if it must not at all.
@@ -391,7 +392,7 @@ class GroupEngine(Core):
             raise LocalProtocolError(f"{self.me} cannot change the members: {self.told_of_split()}")
 
     def told_of_split(self) -> str:
-        """What has happened, and what to do, where the standing is SPLIT."""
+        """What has happened, and what to do, if the standing is SPLIT."""
         apart = self._forks.apart
         epochs = ", ".join(f"{epoch:,}" for epoch in sorted(set(apart.values())))
         return (
@@ -406,16 +407,16 @@ class GroupEngine(Core):
         self._look_at_views()
 
     def leave(self) -> None:
-        """Leave the group: this incarnation sends nothing any more. Go on until `standing` is LEFT (or EVICTED)."""
+        """Leave the group: this incarnation no longer sends. Keep running it until `standing` is LEFT (or EVICTED)."""
         self._refuse_if_ending()
         self._refuse_if_reserved()
         self._want(replace(self.wants, leaves=True))
 
     def evict(self, *incarnations: str, force: bool = False) -> None:
-        """Ask the group to put members out that are dead or unreachable, in one change.
+        """Ask the group to remove members that are dead or unreachable, in one change.
 
-        It is decided by a majority of those who have a vote, those who go included, once all others are there; `force`
-        does without the majority, and may split the group in two for good. It stays wanted until it is done, or until
+        A majority of the voters decides, victims included, once all other members are there. `force` does without the
+        majority, and may split the group in two for good. The eviction stays wanted until it is done, or until
         `withdraw`.
         """
         self._refuse_if_ending()
@@ -440,9 +441,9 @@ class GroupEngine(Core):
         self._want(replace(self.wants, victims=victims))
 
     def withdraw(self, *members: str) -> None:
-        """Evict these no more, by their names or incarnation ids; all of this member's victims, if none is named.
+        """Stop evicting these, by their names or incarnation ids; all of this member's victims, if none is named.
 
-        Raises LocalProtocolError for one that this member has not asked to evict.
+        Raises LocalProtocolError if this member has not asked to evict one of them.
         """
         victims = dict(self.wants.victims)
         for member in members or tuple(victims):
@@ -457,7 +458,7 @@ class GroupEngine(Core):
         self._want(replace(self.wants, victims=victims))
 
     def settle(self, incarnation: str) -> Tag:
-        """All that was to be sent again of this evicted incarnation has been: the group may forget it."""
+        """All that had to be sent again of this evicted incarnation was sent: the group may forget it."""
         tomb = self._membership.tombs.get(incarnation)
         if tomb is None:
             raise LocalProtocolError(f"{incarnation} was not evicted, or has already settled")
@@ -468,21 +469,21 @@ class GroupEngine(Core):
         return self._membership.fate(incarnation)
 
     def surrender(self) -> None:
-        """By the operator's word, where there are two sides: the other one goes on, this incarnation ends."""
+        """End this incarnation by the operator's word, if there are two sides: the other one goes on."""
         if self.standing not in (Standing.DISPUTED, Standing.SPLIT):
             raise LocalProtocolError(f"{self.me} has no dispute")
         self.renounce()
 
     def renounce(self) -> None:
-        """This incarnation is over, and says nothing more: its journal, or a peer, says that it is not all there, so it
-        does not know what it has said, nor what it has voted for.
+        """This incarnation is over, and sends nothing more: its journal, or a peer, shows that something is lost. So it
+        does not know what it has sent, nor what it has voted for.
         """
         self._own.put_out()
 
     # Links
 
     def connected(self, peer: str) -> None:
-        """A link with this incarnation is up: a member or joiner is told our vector, an ended one that it has ended."""
+        """A link with this incarnation is up: a member or joiner is sent our vector, an ended one that it has ended."""
         if peer == self.me:
             raise HandshakeError(
                 f"{peer} is this node itself: remove its own address from its peers"
@@ -513,13 +514,13 @@ class GroupEngine(Core):
         return DigestKind.ASK if self._probation.asks(peer) else DigestKind.NEWS
 
     def _tell_ended(self, peer: str) -> bool:
-        """Whether this incarnation has ended; it is told so then, now and whenever it comes again."""
+        """Notify a peer if it has ended, now and whenever it comes again. Returns whether that was done."""
         membership = self._membership
         cut = membership.ended.get(peer)
         if cut is None and not membership.is_past(peer):
             return False
         if cut is not None and cut.how is How.LEFT and self._consensus.decided:
-            return False  # it waits until it has been told by a majority what has been decided
+            return False  # it waits until it hears that a majority knows the decision
         self._outbox.append(Transmit(peer, Ended(peer, membership.cut_of(peer))))
         self._ghosts += 1
         return True
@@ -530,8 +531,8 @@ class GroupEngine(Core):
         """Take what the incarnation `sender` sent. Deliveries and notices then come from `poll` and `poll_stable`.
 
         Raises RemoteProtocolError for what no member may send, and RolledBackError if the peer remembers more of this
-        incarnation than it does itself, which has lost something: it is over then. The state is unchanged in either
-        case, but for `blamed`.
+        incarnation than it does itself: it has lost something, and is over. The state is unchanged in either case,
+        except `blamed`.
         """
         if not self._own.is_plain and self._own.is_deaf_to(message):
             return
@@ -639,7 +640,7 @@ class GroupEngine(Core):
                 self._tell(member, DigestKind.ASK)
 
     def _answer(self, to: str, asked: Digest) -> None:
-        """A REPLY says, too, that nothing is known here that the asker has lost; otherwise it gets the proof."""
+        """Send a REPLY, which also says that the asker has lost nothing as far as known. Otherwise send the proof."""
         proof = self.proof_of_loss(to, asked.vector)
         if proof is None:
             super()._answer(to, asked)
@@ -647,8 +648,8 @@ class GroupEngine(Core):
             self._outbox.append(Transmit(to, proof))
 
     def proof_of_loss(self, member: str, vector: Vector) -> Message | Digest | None:
-        """What shows a member that its disk was set back, if this is its vector now: a message of it, or what it has
-        told. Records are compared with each frame of views.
+        """What proves to a member with this vector that its disk was set back: a message of it, or what it has told.
+        Records are compared with each frame of views.
         """
         if (message := self._own_message(member, vector.get(member, 0))) is not None:
             return message
@@ -665,7 +666,7 @@ class GroupEngine(Core):
         return Digest(DigestKind.TOLD, told)
 
     def _own_message(self, member: str, sent: int) -> Message | None:
-        """A message of its own that waits here, and that it has not sent, as it says."""
+        """A message of `member` that waits at this one, beyond the `sent` ones that it knows of."""
         held = self._limits.held
         if not self._inbox.size and not held:
             return None
@@ -677,7 +678,7 @@ class GroupEngine(Core):
     # Sending and delivering
 
     def send(self, payload: bytes, *, after: Iterable[Tag] | None = None) -> Tag:
-        """tcbroadcast, see `Core.send`. EndedError once this incarnation leaves or has ended."""
+        """tcbroadcast, see `Core.send`. Raises EndedError once this incarnation leaves or has ended."""
         if not self._own.is_plain:
             self._refuse_if_ending()
         return self._send(payload, 0, None if after is None else tuple(after))
@@ -727,7 +728,7 @@ class GroupEngine(Core):
         return False
 
     def poll_upcoming(self) -> Delivery:
-        """See `Core.poll_upcoming`. Membership operations come, too."""
+        """See `Core.poll_upcoming`. Membership operations are returned, too."""
         message = self._inbox.ready.popleft()
         if not message.kind and not self._limited:
             return self._deliver(message)
@@ -742,7 +743,7 @@ class GroupEngine(Core):
     # What operations and decisions do
 
     def _apply(self, operation: Operation, dot: Dot) -> None:
-        """What a membership operation does where it is delivered, its sender included."""
+        """Apply a membership operation where it is delivered, its sender included."""
         self._own.is_plain = False
         if isinstance(operation, Join):
             self._apply_join(operation, dot)
@@ -765,7 +766,7 @@ class GroupEngine(Core):
         self._end_if_due(incarnation)
 
     def _decided(self, change: ViewChange) -> None:
-        """The epoch is over, and the freeze with it; who is out ends as soon as all of it that counts is here."""
+        """The epoch is over, and the freeze with it. A removed member ends once all of it that counts is delivered."""
         membership, consensus = self._membership, self._consensus
         decided = consensus.decided[consensus.view.epoch - 1]
         if not self._store.note(decided):
@@ -790,24 +791,24 @@ class GroupEngine(Core):
         self._members_changed()
 
     def _end_if_due(self, incarnation: str) -> None:
-        """It has ended if all of it that counts is delivered here."""
+        """End an incarnation if all of it that counts is delivered."""
         cut = self._membership.cuts.get(incarnation)
         if cut is None or incarnation not in self._membership.members:
             return
         delivered = self.vector[incarnation]
         if delivered > cut.counter:
-            # This member has delivered what nobody has who goes on: it belongs to what was cut off.
+            # This member has delivered what no member that goes on has: it belongs to what was cut off.
             self._own.put_out()
         elif delivered == cut.counter:
             self._end(incarnation, cut)
 
     def _end(self, incarnation: str, cut: Cut) -> None:
-        """Nothing more is taken from it."""
+        """End an incarnation: nothing more is taken from it."""
         inbox = self._inbox
         self._membership.end(incarnation, cut)
         self._purged += inbox.purge(incarnation) + inbox.purge_handed_on_by(incarnation)
         for origin in {m.dot.origin for m in inbox.messages()} - self.vector.keys():
-            if self._membership.is_past(origin):  # let in by the victim, beyond its cut
+            if self._membership.is_past(origin):  # admitted by the victim, beyond its cut
                 self._purged += inbox.purge(origin)
         peer = self._peers.pop(incarnation, None)
         if peer is not None and peer.linked:
@@ -828,7 +829,7 @@ class GroupEngine(Core):
         self._stability.holder = None
 
     def _look_at_views(self) -> None:
-        """A ballot may be due; and this member may have gone."""
+        """Begin a ballot if one is due; and end if this member has gone."""
         self._own.is_plain = False
         self._proposer.look(self._tick)
         if self.me in self._membership.cuts and not self._exchange.untold():
@@ -837,7 +838,7 @@ class GroupEngine(Core):
     # Leaving no trace
 
     def _sweep(self) -> None:
-        """List what has ended here and is in no sweep yet; the least member soon, others if it does not."""
+        """Issue a sweep of what has ended and is in no sweep yet: the least member soon, others if it does not."""
         membership = self._membership
         ended, swept = membership.ended, membership.swept
         unswept = tuple((x, ended[x]) for x in sorted(ended) if x not in swept)
@@ -853,7 +854,7 @@ class GroupEngine(Core):
             self._issue(Sweep(unswept))
 
     def _forget(self) -> None:
-        """Drop whatever has a stable sweep: from here on, everything that arrives comes after all of it."""
+        """Drop whatever has a stable sweep: from now on, everything that arrives comes after all of it."""
         membership, stable = self._membership, self.stable
         for incarnation, sweep in list(membership.swept.items()):
             if stable.get(incarnation, 0) < self.vector[incarnation]:
@@ -900,7 +901,7 @@ class GroupEngine(Core):
             self._forget()
 
     def _announce(self) -> None:
-        """Tell the group which format levels are read here, if it is not what was said before.
+        """Announce the format levels that this program reads, if they have changed.
 
         Not on probation: others may remember more of this incarnation than its journal.
         """
@@ -925,8 +926,8 @@ class GroupEngine(Core):
 
     @property
     def quiet(self) -> bool:
-        """Nothing waits here, nothing is unstable, no change of view is open, no member is replaced, and nothing has
-        to be swept.
+        """Whether nothing waits, is unstable or has to be swept, no change of view is open or wanted, and no member is
+        replaced.
         """
         membership, own = self._membership, self._consensus.own
         busy = membership.limited() or membership.ended or own.promised.number or self.wants
@@ -935,7 +936,7 @@ class GroupEngine(Core):
 
     @property
     def has_told_all(self) -> bool:
-        """Whether everybody who is linked is known to know what this member knows of views."""
+        """Whether all linked peers are known to have what this one knows of views."""
         return self._exchange.is_quiet
 
     def counters(self) -> EngineCounters:
@@ -954,7 +955,7 @@ class GroupEngine(Core):
     # What a restart needs
 
     def state(self) -> GroupState:
-        """What a restart of this incarnation needs, or a joiner, as of now."""
+        """What a restart of this incarnation, or a joiner, needs, as of now."""
         return replace(self.outline(), unstable=super().state().unstable)
 
     def outline(self) -> GroupState:

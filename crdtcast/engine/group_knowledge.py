@@ -1,4 +1,4 @@
-"""What one member goes by when views are decided: who is in the group, what each has, and who may vote."""
+"""What one member knows when views are decided: who is in the group, what each has, and who may vote."""
 
 from collections.abc import Collection, Mapping, Set
 
@@ -12,7 +12,7 @@ from crdtcast.engine.removed_rows import SweptRows
 
 
 class GroupKnowledge:
-    """Of one member; the parts that it is given are the engine's. reads: the format levels of its program.
+    """The knowledge of one member. It shares its parts with the engine. reads: the format levels of its program.
     agreed: the greatest level that it has promised. resumed: see `Core`.
     """
 
@@ -39,17 +39,17 @@ class GroupKnowledge:
     # Who is a member
 
     def is_established(self, member: str) -> bool:
-        """Whether its join is stable here, so that everybody knows it."""
+        """Whether its join is stable at this member, so that all members know it."""
         return self.membership.is_established(member, self._stability.stable)
 
     # What members have
 
     def counted(self, incarnation: str) -> int:
-        """How many of its messages are delivered here."""
+        """How many of its messages this member has delivered."""
         return self.vector.get(incarnation, 0)
 
     def newest(self, member: str) -> Vector:
-        """What another member has, as it said last."""
+        """The vector of another member, as it said last."""
         peer = self._peers.get(member)
         return (None if peer is None else peer.newest) or {}
 
@@ -58,8 +58,8 @@ class GroupKnowledge:
         return [peer.incarnation for peer in self._peers.values() if peer.linked]
 
     def is_silent(self, member: str) -> bool:
-        """Whether nothing has come of a member; or whether it cannot become one before the epoch is decided, as the
-        message that let it in cannot be delivered here.
+        """Whether nothing has come of a member; or whether it cannot become one before the epoch is decided, as this
+        member cannot deliver the message that admitted it.
         """
         if member in self.membership.members:
             peer = self._peers.get(member)
@@ -74,10 +74,10 @@ class GroupKnowledge:
         )
 
     def untold(self, gone: Set[str], voters: Set[str]) -> Set[str]:
-        """Before this member leaves: whom it waits for, so that no message is lost with it.
+        """The members that this one waits for before it leaves, so that no message is lost with it.
 
-        All that it has delivered must be at a majority of the voters that go on; at all of them if they are two or
-        fewer; if there is none, at all who go on.
+        A majority of the voters that go on must have all that it has delivered; all of them, if they are two or fewer.
+        If no voter goes on, the same holds for all members that go on.
         """
         others = set(self.membership.going_on()) - gone - {self.me}
         waits_for = (voters & others) or others

@@ -1,8 +1,8 @@
-"""What the other members are known to have delivered: for notices that are weaker than stability, and who is behind.
+"""What other members are known to have delivered: for notices that are weaker than stability, and to see who is behind.
 
-Two questions, one list each. *Delivered*: who has the message, as its newest digest says. *Settled*: from whom can
-nothing concurrent with it come any more; that takes a digest before which all that its sender had sent has been
-delivered here (late adoption). Stability is the second, of all members.
+Two questions about a message. *Delivered*: which members have it, by their newest digests. *Settled*: from which
+members nothing concurrent with it can come any more. That takes a digest before which all that its sender had sent is
+delivered at this member (late adoption). Stability is the second, for all members.
 """
 
 from collections.abc import Collection
@@ -13,21 +13,19 @@ from crdtcast.engine.engine import Engine
 
 
 def delivered(engine: Core, origin: str) -> list[int]:
-    """For each member, this one included, how many messages of `origin` it has delivered for all that is known here;
-    the largest number first.
-    """
+    """How many messages of `origin` each member, this one included, is known to have delivered; the largest first."""
     counters = [_counter(peer.newest, origin) for peer in engine._peers.values()]
     return _with_own(engine, origin, counters)
 
 
 def settled(engine: Core, origin: str) -> list[int]:
-    """The same with the digests only that count for stability."""
+    """The same with only the digests that count for stability."""
     counters = [_counter(peer.row, origin) for peer in engine._peers.values()]
     return _with_own(engine, origin, counters)
 
 
 def lacking(engine: Core, dot: Dot) -> list[str]:
-    """The other members that have not delivered that message, for all that is known here."""
+    """The other members that are not known to have delivered that message."""
     origin, counter = dot
     peers = engine._peers.values()
     return sorted(p.incarnation for p in peers if _counter(p.newest, origin) < counter)
@@ -51,14 +49,14 @@ def _with_own(engine: Core, origin: str, counters: list[int]) -> list[int]:
 
 
 def stable(engine: Core) -> Vector:
-    """Up to where everything is stable here; the notices for it may still have to be taken by `poll_stable`."""
+    """Up to where everything is stable at this member; `poll_stable` may not have returned all of it yet."""
     if engine._evaluate_now:
         engine._evaluate()
     return engine._stability.stable
 
 
 def size(engine: Core) -> int:
-    """The number of members, this one included, also of those that have not been heard of yet."""
+    """The number of members, including this one and those that have not been heard of yet."""
     return len(engine.names) if isinstance(engine, Engine) else len(engine._peers) + 1
 
 
@@ -68,8 +66,8 @@ def linked(engine: Core) -> Collection[str]:
 
 
 def ahead(engine: Core) -> set[str]:
-    """The members that have told of more than is delivered here, or of nothing yet: by incarnation id,
-    or by name if none of that name is known.
+    """The members that have reported more than this one has delivered, or nothing yet: by incarnation id,
+    or by name if no incarnation of it is known.
     """
     known = engine.vector
     unknown: set[str] = set()

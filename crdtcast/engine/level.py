@@ -26,20 +26,20 @@ class Span(NamedTuple):
 
 
 PROGRAM = Span(1, 1)
-"""What a member of this program reads, unless its application says something else."""
+"""What this program reads, unless its application says something else."""
 
 
 def needed_level(reads: Span, in_force: int, agreed: int) -> int | None:
-    """The level that such a program would have to read and does not; None: it may run.
+    """The level that a program has to read and does not; None if it may run.
 
-    in_force: of the view. agreed: the greatest that this member has promised; it may be in force elsewhere already.
+    in_force: that of the view. agreed: the greatest that this member has promised, which may be in force elsewhere.
     """
     needed = agreed if agreed > reads.highest else in_force
     return None if needed in reads else needed
 
 
 def check_program(who: str, reads: Span, in_force: int, agreed: int) -> None:
-    """Raise OutdatedError if a program that reads `reads` must not touch what this member has stored."""
+    """Raises OutdatedError if a program that reads `reads` must not touch what this member has stored."""
     if (needed := needed_level(reads, in_force, agreed)) is not None:
         raise OutdatedError(
             f"{who} has stored data of format level {needed}, and this program reads level "

@@ -1,6 +1,6 @@
 """Who is in the group: a fixed set of names, and for each the newest incarnation heard of. The older ones have ended.
 
-What ends an incarnation here is a newer one of the same name.
+Only a newer incarnation of the same name ends an incarnation.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class Members:
         return len(self.current) == len(self.names)
 
     def checked(self, incarnation: str) -> str:
-        """The name in an incarnation id that a peer sent; RemoteProtocolError if the group has no such member."""
+        """The name in an incarnation id of a peer. Raises RemoteProtocolError if the group has no such member."""
         name = name_of(incarnation) if isinstance(incarnation, str) else ""
         if name not in self.names or not valid_incarnation(incarnation):
             raise RemoteProtocolError(
@@ -46,11 +46,11 @@ class Members:
         return name
 
     def is_newer(self, incarnation: str) -> bool:
-        """Whether it supersedes what is known of its name."""
+        """Whether it supersedes the known incarnation of its name."""
         return incarnation > self.current.get(name_of(incarnation), "")
 
     def learn(self, incarnation: str) -> str | None:
-        """Make a newer incarnation the current one of its name; the one that it ends, if there was one."""
+        """Make a newer incarnation the current one of its name. Returns the one that it ends, if there is one."""
         name = name_of(incarnation)
         previous = self.current.get(name)
         self.current[name] = incarnation

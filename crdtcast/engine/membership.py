@@ -1,7 +1,7 @@
 """Who is in the group, who has ended and where: what the delivered operations and the decisions of views say.
 
-Plain state, and what can be told from it without messages. Everything here is the same at members that have delivered
-the same and are in the same view.
+Plain state, and what follows from it without messages. All of it is the same at members that have delivered the same
+and are in the same view.
 """
 
 import enum
@@ -19,11 +19,11 @@ from crdtcast.engine.views import NO_VIEW, NO_WANTS, Decided, Record, View, Want
 class Standing(enum.Enum):
     """What an engine's own incarnation is, as far as it knows itself.
 
-    LEAVING: by its own will, until the others have all that it has; or put out, until they know that.
-    DISPUTED: a member, but one that was forcibly evicted by those whom this side has evicted, too. It goes on; the
-    operator names the side that ends (`GroupEngine.surrender`), and may come back.
-    SPLIT: a member, but one epoch has ended in two ways, and nobody has forced that: a voter's disk was set back. It
-    goes on, but makes no change of views until those of one side have ended, likewise.
+    LEAVING: it leaves, until the others have all that it has; or it was removed, until they know that.
+    DISPUTED: a member, but evicted by force by members that its own side has evicted, too. It goes on. The operator
+        names the side that ends (`GroupEngine.surrender`), and may come back.
+    SPLIT: a member, but one epoch has ended in two ways, and no operator has forced that: a voter's disk was set back.
+        It goes on, but makes no change of views until those of one side have ended in the same way.
     """
 
     MEMBER = "member"
@@ -35,14 +35,14 @@ class Standing(enum.Enum):
 
     @property
     def can_send(self) -> bool:
-        """Whether it is in the group, as far as it knows, and does not leave."""
+        """Whether it is in the group, as far as it knows, and is not leaving."""
         return self in (Standing.MEMBER, Standing.DISPUTED, Standing.SPLIT)
 
 
 class Fate(enum.Enum):
-    """What has become of a former incarnation, when no number of messages says it.
+    """What has become of a former incarnation, if no number of messages says it.
 
-    MEMBER: it has not ended here, or is not known here yet. SETTLED: no trace of it is left.
+    MEMBER: at this member it has not ended, or is not known yet. SETTLED: no trace of it is left.
     """
 
     MEMBER = "member"
@@ -52,7 +52,7 @@ class Fate(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
     """One member. witness: it votes and stores, but holds no application state. reads: the format levels that its
-    program reads, as it said last, in its message number `said_at` (0: with its join).
+    program reads, as it said last, in its message number `said_at` (0: in its join).
     """
 
     incarnation: str
@@ -63,8 +63,8 @@ class MemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """What others have said of one that had not ended here: the first sweep that lists it at `counter`, and whether it
-    has settled there. It counts if it ends there.
+    """What others have said of an incarnation that had not ended at this member: the first sweep that lists it at
+    `counter`, and whether it has settled there. This counts if it ends at `counter`.
     """
 
     counter: int
@@ -72,7 +72,7 @@ class Early:
     settled: bool = False
 
     def is_outdated_by(self, other: "Early") -> bool:
-        """Whether the same sender has said something else since; only a liar does."""
+        """Whether the same sender has said something else since, which only a liar does."""
         if self.swept is None or other.swept is None:
             return self.swept is other.swept
         return self.swept.origin == other.swept.origin
@@ -82,12 +82,13 @@ class Early:
 class GroupState(EngineState):
     """What a restart, or a joiner, needs, of one instant.
 
-    members: all, oneself included, also those who went and have not ended here. replaced: base of an incarnation ->
-    member whose join replaces it. ended: incarnations that have ended and were not dropped. swept: ended incarnation ->
-    first delivered sweep that lists it. early: see `Early`. tombs: cuts of the evicted that have not settled. dropped:
-    see `Digest`. view: who votes. record: what this member has noted (None: nothing yet). decided: what has ended the
-    last epochs. frozen: victim -> how much of it is taken while the epoch is open. cuts: where those end who went and
-    have not ended here. agreed: a format level that may be in force soon. wants: what this member is to bring about.
+    members: all, this one included, also those that went and have not ended at it.
+    replaced: base of an incarnation -> member whose join replaces it.
+    ended: incarnations that have ended and were not dropped. swept: ended one -> first delivered sweep that lists it.
+    early: see `Early`. tombs: cuts of evicted incarnations that have not settled. dropped: see `Digest`.
+    view: who votes. record: what this member has noted (None: nothing yet). decided: what has ended the last epochs.
+    frozen: victim -> how much of it is taken while the epoch is open. cuts: of those that went and have not ended.
+    agreed: a format level that may be in force soon. wants: what this member has to bring about.
     """
 
     members: tuple[MemberInfo, ...] = ()
@@ -106,12 +107,12 @@ class GroupState(EngineState):
     wants: Wants = NO_WANTS
 
     def given_to_joiner(self) -> "GroupState":
-        """Without what is of this member alone: its promise, its vote, its wants."""
+        """The state without what is this member's alone: its promise, its vote, its wants."""
         return replace(self, record=None, wants=NO_WANTS)
 
 
 class Membership:
-    """Members and the ended. `vector` is the engine's, read only."""
+    """Members and ended incarnations. vector: that of the engine, read only."""
 
     def __init__(self, me: str, vector: Vector, state: GroupState) -> None:
         self.me = me
@@ -130,7 +131,7 @@ class Membership:
         self.tombs: dict[str, Cut] = dict(state.tombs)
         self._by_base = {base_of(i): i for i in (*self.members, *self.ended)}
         self.joins = self.leaves = self.evictions = self.sweeps = 0
-        """Since the process started, here."""
+        """Counted at this member since its process started."""
 
     def incarnation(self, base: str) -> str | None:
         """The id of a member, or of one that has ended and was not dropped, by its base."""
@@ -145,7 +146,7 @@ class Membership:
             return True
         contact = self._by_base.get(join[0])
         if contact is None:
-            # No contact is itself unknown to a member; but nobody waits for one that went before letting others in.
+            # A member knows every contact. But others admit joiners without waiting for a member that went.
             return self.me not in self.cuts
         cut = self.ended.get(contact)
         return self.vector.get(contact, 0) >= join[1] or (cut is not None and join[1] > cut.counter)
@@ -153,7 +154,7 @@ class Membership:
     def cut_of(self, incarnation: str) -> int | None:
         """How many messages of an ended incarnation count; None if it has not ended, or that is forgotten.
 
-        None of one that was let in beyond the cut of its contact: it never was a member for anybody else.
+        0 for one that was admitted beyond the cut of its contact: for all others it never was a member.
         """
         cut = self.ended.get(incarnation) or self.tombs.get(incarnation)
         if cut is not None:
@@ -178,11 +179,11 @@ class Membership:
         return base_of(incarnation) in self.replaced
 
     def replaced_among(self, incarnations: Iterable[str]) -> set[str]:
-        """Those that delivered joins replace."""
+        """Those of them that delivered joins replace."""
         return set(filter(self.is_replaced, incarnations)) if self.replaced else set()
 
     def is_established(self, incarnation: str, stable: Vector) -> bool:
-        """Whether the join of a member is stable here, so that everybody knows it. Founders: always."""
+        """Whether the join of a member is stable, so that all members know it. Always true of founders."""
         join = joined_by(incarnation)
         if join is None:
             return True
@@ -190,16 +191,16 @@ class Membership:
         return contact is None or stable.get(contact, 0) >= join[1]
 
     def going_on(self) -> list[str]:
-        """The members but those who went."""
+        """The members except those that went."""
         return [member for member in self.members if member not in self.cuts]
 
     def others(self) -> Set[str]:
-        """The members but this one, those who went, and those whose successor has joined."""
+        """The members except this one, those that went, and those whose successor has joined."""
         others = set(self.going_on()) - {self.me}
         return others - self.replaced_among(others)
 
     def cut(self, incarnation: str) -> Cut | None:
-        """Where one that went ends, whether or not it has ended here. None also of what is forgotten."""
+        """The cut of an incarnation that went, whether or not it has ended yet. Also None if it is forgotten."""
         return self.cuts.get(incarnation) or self.ended.get(incarnation)
 
     def is_over(self, incarnation: str) -> bool:
@@ -207,8 +208,8 @@ class Membership:
         return self.cut(incarnation) is not None or self.is_past(incarnation)
 
     def may_be_a_member(self, incarnation: str) -> bool:
-        """Whether it is or was a member that is known here; or was let in by a message that is not delivered here, or
-        by somebody who was.
+        """Whether it is or was a member that this one knows; or was admitted by a message that this one has not
+        delivered, or by a contact that it does not know.
         """
         if incarnation in self.vector or incarnation in self.tombs:
             return True
@@ -219,20 +220,20 @@ class Membership:
         return contact is None or self.vector[contact] < join[1]
 
     def limit(self, incarnation: str) -> int | None:
-        """How many messages of a victim, or of one that went, may be delivered here. None: of others, all."""
+        """How many messages of a victim, or of a member that went, may be delivered. None for others: all."""
         frozen, cut = self.frozen.get(incarnation), self.cuts.get(incarnation)
         if cut is None:
             return frozen
         return cut.counter if frozen is None else min(frozen, cut.counter)
 
     def limited(self) -> set[str]:
-        """Victims, and those who went."""
+        """Victims, and members that went."""
         return self.frozen.keys() | self.cuts.keys()
 
     # Changes
 
     def apply(self, operation: Operation, dot: Dot) -> None:
-        """What an operation but a join does where it is delivered, its sender included."""
+        """Apply an operation, except a join, where it is delivered, its sender included."""
         match operation:
             case Sweep(ended):
                 self.sweeps += 1
@@ -245,20 +246,19 @@ class Membership:
                 self._note_early(incarnation, Early(counter, settled=True))
                 self.tombs.pop(incarnation, None)
             case Reads(span) if (member := self.members.get(dot.origin)) is not None:
-                # A member has announced the format levels that its program reads.
                 self.members[dot.origin] = replace(member, reads=span, said_at=dot.counter)
 
     def join(self, incarnation: str, join: Join) -> None:
-        """It is a member."""
+        """An incarnation becomes a member."""
         self.joins += 1
         self.members[incarnation] = MemberInfo(incarnation, join.witness, join.reads)
-        # Two contacts that know nothing of each other may have let one base in; then all take the same one.
+        # Two contacts that know nothing of each other may have admitted one base; then all take the same one.
         self._by_base[join.base] = min(incarnation, self._by_base.get(join.base, incarnation))
         for base in join.replaces:
             self.replaced[base] = incarnation
 
     def _note_early(self, incarnation: str, early: Early) -> None:
-        """Somebody knows that it has ended, and this member does not yet. The last word of each sender counts."""
+        """Another member knows that it has ended, and this one does not yet. The last word of each sender counts."""
         if incarnation not in self.members or incarnation == self.me:
             return
         known = self.early.get(incarnation, ())
@@ -266,8 +266,8 @@ class Membership:
         self.early[incarnation] = [*kept, early]
 
     def drop_unborn(self) -> bool:
-        """Forget the cuts of those who can never be members: they were let in beyond somebody's end, or by nobody.
-        Whether there were any.
+        """Forget the cuts of those that can never be members: they were admitted beyond their contact's end, or never.
+        Returns whether there were any.
         """
         unborn = [x for x in self.cuts if x not in self.members and self.is_past(x)]
         for incarnation in unborn:
@@ -275,12 +275,12 @@ class Membership:
         return bool(unborn)
 
     def thaw(self) -> None:
-        """The epoch is over: the freeze ends; what was said of those who go on after all was not so."""
+        """The epoch is over: the freeze ends. What was said about the end of members that go on after all is false."""
         self.frozen.clear()
         self.early = {who: early for who, early in self.early.items() if who in self.cuts}
 
     def end(self, incarnation: str, cut: Cut) -> None:
-        """It has ended: all of it that counts is delivered here."""
+        """An incarnation has ended: all of it that counts is delivered."""
         if cut.how.is_eviction:
             self.evictions += 1
         else:
@@ -298,7 +298,7 @@ class Membership:
                     self.tombs.pop(incarnation, None)
 
     def drop(self, incarnation: str) -> None:
-        """Nothing of it is left, but for its tomb."""
+        """Forget an incarnation, except its tomb."""
         del self.ended[incarnation]
         del self.swept[incarnation]
         base = base_of(incarnation)

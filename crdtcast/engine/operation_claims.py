@@ -1,12 +1,12 @@
-"""What a membership operation of another member claims, held against the past of the message that carries it.
+"""Checks what a membership operation of another member claims against the past of its message.
 
-A cut or a vector in an operation is what its sender had delivered when it sent it: exactly the past of that
-message, which is delivered here, so it proves or refutes them. What is left when the false parts are taken away is the
-same wherever the same was delivered, so members that have met a liar still agree:
+A cut or a vector in an operation is what its sender had delivered when it sent it: exactly the past of that message.
+This member has delivered that past, so it proves or refutes them. What is left without the false parts is the same
+wherever the same was delivered, so members that have met a liar still agree:
 
-- a join counts, with a vector that claims nothing beyond its past; not one under an id that is known before it;
-- that an incarnation has ended counts if it has, or will, after as many of its messages as that past has;
-- a settlement counts if it is by the same node's successor.
+- A join counts, with a vector that claims nothing beyond its past; not one under a base that its past knows.
+- The end of an incarnation counts if it has ended, or will, after as many of its messages as that past has.
+- A settlement counts if it is from the same node's successor.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ Known = Callable[[str], int]
 
 
 class Wrong(NamedTuple):
-    """What is wrong with an operation. proven: by its own past; otherwise by what this member has made of what it got,
-    which another liar may have had a part in: then it has no effect, and its sender is not blamed.
+    """What is wrong with an operation. proven: whether its own past proves it. If only what this member has concluded
+    does, another liar may have had a part in that: the operation has no effect, and its sender is not blamed.
     """
 
     text: str
@@ -37,8 +37,8 @@ Judged = tuple[Operation | None, Wrong | None]
 
 
 class Claims:
-    """Judges for one member. membership, vector: its engine's, read only. past_of: the past of a message that could be
-    delivered now. blames: where what is wrong is noted.
+    """Judges operations for one member. membership, vector: those of its engine, read only. past_of: returns the past
+    of a message that could be delivered now. blames: where to note what is wrong.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Claims:
         self._past_of = past_of
         self._blames = blames
         self.senders: dict[Dot, str] = {}
-        """Who has sent a membership operation that waits."""
+        """Dot of a membership operation that waits -> the peer that has sent it."""
 
     def check(self, sender: str, message: Message) -> None:
-        """Refuse a membership operation that cannot be, as far as that can be told by now.
+        """Refuse a membership operation that is impossible, as far as this member can tell by now.
 
-        One that another member hands on is judged when it is delivered: that one may have taken it in good faith.
+        One that another member forwards is judged when it is delivered: that member may have taken it in good faith.
         """
         try:
             operation = decode(message.kind, message.payload)
@@ -95,7 +95,7 @@ class Claims:
         return operation
 
     def judge(self, operation: Operation, dot: Dot, past: Vector) -> Judged:
-        """What is left of an operation, None if nothing is; and what is wrong with it, None if nothing is.
+        """What is left of an operation, or None; and what is wrong with it, or None.
 
         past: of the message `dot`, which brings the operation, its sender's earlier messages included.
         """

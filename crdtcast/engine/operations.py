@@ -17,15 +17,15 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked_within
 
 MOST_REPLACED = 1000
-"""Of one join: a node names its earlier lives, and whom an operator declares lost."""
+"""Incarnations that one join names: earlier lives of its node, and those that an operator declares lost."""
 MOST_ENDED = 65_536
-"""What one sweep may list: as many as a vector has entries, at most."""
+"""Incarnations that one sweep may list: at most as many as a vector has entries."""
 MOST_COUNTER = 2**63 - 1
 MOST_LEVEL = 2**31 - 1
 
 
 class OperationKind(enum.IntEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     APPLICATION = 0
     JOIN = 1
@@ -43,7 +43,7 @@ class How(enum.IntEnum):
 
     @property
     def is_eviction(self) -> bool:
-        """Whether it did not go by its own will."""
+        """Whether others have removed it."""
         return self is not How.LEFT
 
 
@@ -57,11 +57,11 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """`base` is a member from here on: with the state of its contact, which had delivered `vector`.
+    """`base` is a member from this message on, with the state of its contact, which had delivered `vector`.
 
-    replaces: bases of earlier incarnations of the same node, or of one that the operator declares replaced; a change of
-        view puts them out, without their votes. witness: it holds no application state. reads: the
-        format levels that its program reads.
+    replaces: bases of earlier incarnations of the same node, or of one that the operator declares replaced. A change of
+        view removes them, without their votes.
+    witness: whether it holds no application state. reads: the format levels that its program reads.
     """
 
     base: str
@@ -73,14 +73,14 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """These have ended at the sender; everything after this message is after all of theirs."""
+    """These have ended at the sender; all that comes after this message comes after all of theirs."""
 
     ended: tuple[tuple[str, Cut], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The successor of `incarnation`, which was cut after `counter`, has sent again what was to be."""
+    """The successor of `incarnation`, which was cut after `counter`, has sent again what it had to."""
 
     incarnation: str
     counter: int
@@ -88,7 +88,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The sender's program reads these format levels from here on: it was upgraded, or is an older one again."""
+    """The sender's program reads these format levels from now on: it was upgraded, or is an older one again."""
 
     span: Span
 
@@ -121,7 +121,7 @@ def _listed(ended: tuple[tuple[str, Cut], ...]) -> list[Any]:
 def decode(kind: int, payload: bytes) -> Operation | None:
     """The operation in a message; None if this program does not know the kind, or it is the application's.
 
-    Raises RemoteProtocolError for a payload that is none.
+    Raises RemoteProtocolError if the payload is invalid.
     """
     read = _READ.get(kind)
     if read is None:

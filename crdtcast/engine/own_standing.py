@@ -1,4 +1,4 @@
-"""What the incarnation of a member is, as far as it knows itself, and so whether it sends and takes."""
+"""The standing of the own incarnation, as far as it knows itself, and so whether it sends and takes messages."""
 
 from collections.abc import Mapping
 
@@ -13,14 +13,14 @@ from crdtcast.engine.views import Views
 from crdtcast.exceptions import RemoteProtocolError
 
 DISPUTE_TICKS = 100
-"""Ticks for which this member is in dispute after one that a majority has put out has said the same of it."""
+"""Ticks of dispute after a member that a majority has removed last reported that this one was removed."""
 LEAST_PAUSE = 4
 MOST_PAUSE = 32
-"""Ticks for which a leaver takes nothing, and then does for as long."""
+"""Ticks for which a leaver takes nothing; then it takes messages for as long."""
 
 
 class OwnStanding:
-    """Of one member; the parts that it is given are the engine's."""
+    """The standing of one member. It shares its parts with the engine."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class OwnStanding:
         probation: Probation,
     ) -> None:
         self.is_plain = False
-        """True: it sends and takes, and nothing has happened that could change that. Looked at for each message."""
+        """Whether it sends and takes, and nothing has happened that could change that. Read for each message."""
         self.cut: int | None = None
-        """If it was evicted: the number of its messages that count, as far as it was told."""
+        """If it was evicted: the number of its messages that count, as far as it knows."""
         self._is_evicted = self._has_left = False
         self._me = knowledge.me
         self._peers = peers
@@ -43,7 +43,7 @@ class OwnStanding:
         self._forks = forks
         self._probation = probation
         self._tick = 0
-        self._disputed: dict[str, int] = {}  # who has cut us off, as they said last, in which tick
+        self._disputed: dict[str, int] = {}  # who says it has cut us off -> tick of its last word
         self._pauses = False  # whether it leaves, and takes nothing for a while
         self._pause = LEAST_PAUSE
         self._turns_at = self._taken = 0
@@ -62,10 +62,10 @@ class OwnStanding:
         return Standing.SPLIT if self._forks.is_split else Standing.MEMBER
 
     def _disputes(self, other: str) -> bool:
-        """Whether the operator has to know that it has put this member out, and was put out itself.
+        """Whether the operator has to know that the other one has removed this member, and was removed itself.
 
-        Where that was by force, until one side has given up. If a majority has put it out it may lie: then for some
-        time after it said so last.
+        If the other one was removed by force, this holds until one side has given up. If a majority has removed it, it
+        may lie: then it holds for some time after it said so last.
         """
         tomb = self._membership.tombs.get(other)
         if tomb is None:
@@ -74,21 +74,21 @@ class OwnStanding:
 
     @property
     def is_over(self) -> bool:
-        """Whether this incarnation takes part in nothing any more."""
+        """Whether this incarnation no longer takes part in anything."""
         return self._has_left or self._is_evicted
 
     def is_deaf_to(self, content: object) -> bool:
-        """Whether it does not take this from others: those who are put out pass on what they are told of views."""
+        """Whether it does not take this from others: a removed member still passes on what it hears of views."""
         return self.is_over and not (self._is_evicted and isinstance(content, Views))
 
     @property
     def is_ending(self) -> bool:
-        """Whether it sends nothing any more."""
+        """Whether it no longer sends."""
         return self.is_over or self._proposer.wants.leaves or self._me in self._membership.cuts
 
     @property
     def has_said_all(self) -> bool:
-        """Whether it leaves, and others have all that it has: what it takes now it could hand over to nobody."""
+        """Whether it leaves, and others have all that it has: it could no longer hand over what it takes now."""
         return self._me in self._membership.cuts or self._proposer.is_leaving
 
     def takes_nothing(self) -> bool:
@@ -103,7 +103,7 @@ class OwnStanding:
 
     def tick(self, tick: int, delivered: int) -> None:
         """The timer. A leaver goes when others have all that it has. While messages keep coming that is never so,
-        unless it takes none for a while. Not for good: two who leave wait for each other.
+        unless it takes none for a while. It does not pause for good: two that leave wait for each other's messages.
         """
         self._tick = tick
         if not self._proposer.wants.leaves or tick < self._turns_at:
@@ -117,13 +117,13 @@ class OwnStanding:
     # How it ends
 
     def put_out(self, cut: int | None = None) -> None:
-        """It says nothing more; in particular if it does not know what it has said, or voted for."""
+        """It sends nothing more; in particular if it does not know what it has sent, or voted for."""
         self.is_plain = False
         self._is_evicted = True
         self.cut = cut
 
     def gone(self) -> None:
-        """The group has put it out, or let it leave, and enough members know that."""
+        """The group has removed it, or let it leave, and enough members know that."""
         cut = self._membership.cuts[self._me]
         if self._proposer.wants.leaves and self._knowledge.counted(self._me) <= cut.counter:
             self._has_left = True
@@ -131,11 +131,11 @@ class OwnStanding:
             self.put_out()
 
     def told_ended(self, sender: str, cut: int | None) -> bool:
-        """A peer has told that this incarnation has ended. False: a majority has evicted that one."""
+        """A peer reports that this incarnation has ended. Returns False if a majority has evicted that peer."""
         tomb = self._membership.tombs.get(sender)
         ended = self._membership.ended.get(sender) or tomb
         if ended is not None and ended.how is How.EVICTED:
-            # It has put this member out by force, while the group has put it out: the operator has to know.
+            # It has removed this member by force, while the group has removed it: the operator has to know.
             if tomb is not None:
                 self._disputed[sender] = self._tick
             return False
@@ -149,7 +149,7 @@ class OwnStanding:
         return True
 
     def _check_ended(self, sender: str, cut: int | None) -> None:
-        """Whether this member may have been told so: by somebody whom it knows, with a cut that can be."""
+        """Raises RemoteProtocolError if this member does not know the sender, or if the cut is impossible."""
         me, knowledge = self._me, self._knowledge
         if not knowledge.membership.may_be_a_member(sender):
             raise RemoteProtocolError(
@@ -169,10 +169,10 @@ class OwnStanding:
             )
 
     def _leave_counts(self, cut: int | None) -> bool:
-        """Whether this leaver has left the group of somebody that tells it its end.
+        """Whether this leaver has left the group of a peer that reports its end.
 
         Without a number it is forgotten there: it has left; or it never was a member, as its contact was cut off before
-        the join. Not if everybody knows that, or enough have taken all that it has.
+        the join. The latter is impossible if all members know its join, or others have all that it has.
         """
         if cut is not None:
             return cut >= self._knowledge.counted(self._me)

@@ -1,7 +1,7 @@
-"""What an engine knows of one other incarnation: its rows, and how repair and asking towards it are paced.
+"""What an engine knows of one other incarnation: its row, and the pace at which to repair and ask it.
 
 Time is counted in ticks of the engine. A message counts as lost only after `hold` ticks, learned from how long the
-peer takes to acknowledge; what was repaired is repaired again only if a whole round later the peer still lacks it.
+peer takes to acknowledge. What was repaired is repaired again only if the peer still lacks it a whole round later.
 """
 
 from crdtcast.causality.tags import Tag, Vector
@@ -49,41 +49,36 @@ class Peer:
         self.incarnation: str = incarnation
         self.met: bool = False  # whether a digest of it has been seen
         self.known_width: int = 0  # number of keys of its largest vector that was checked
-        self.named: int = (
-            -1
-        )  # the change of members up to which its digests name all current incarnations
+        # The change of members up to which its digests name all current incarnations.
+        self.named: int = -1
         self.acknowledging: bool = True  # whether its messages acknowledge, as its digests say
-        self.frozen: bool = False  # whether it is a victim: nothing it says acknowledges any more
-        # Stability. What it has acknowledged is its newest digest in use, if that is newer than its last message
-        # delivered here; otherwise that message and its past. `covers` are bits (`engine.causal_past`): all of it in
-        # the second case, some of it in the first.
+        self.frozen: bool = False  # whether it is a victim: what it sends no longer acknowledges
+        # Stability. It has acknowledged its newest adopted digest (`told`), if that is newer than its last delivered
+        # message (`last`); otherwise that message and its past. `covers` are bits (`engine.causal_past`) of that: all
+        # in the second case, some in the first.
         self.told: Vector | None = None
         self.last: Tag | None = None
         self.covers: int = 0
-        self.sent_then: int = (
-            0  # its own messages as of the newest of all, and the sum of that digest's counters
-        )
+        # Its own messages as of the newest of these or `aside`, and the sum of that digest's counters.
+        self.sent_then: int = 0
         self.weight: int = 0
-        self.aside: Vector | None = None  # the newest digest, while it may not be used yet
+        self.aside: Vector | None = None  # its newest digest, while it may not be adopted yet
         # Pacing
         self.linked: bool = False
         self.linked_at: int = 0
         self.mark: int = 0  # what was stored up to this place never went out on this link
         self.acknowledged: int = 0
-        self.delay: float = (
-            0.0  # ticks until an own message was acknowledged: rises at once, falls slowly
-        )
-        self.hold: int = (
-            HOLD_MIN  # ticks after which an unacknowledged message may be taken for lost
-        )
+        # Ticks until an own message was acknowledged: rises at once, falls slowly.
+        self.delay: float = 0.0
+        # Ticks after which an unacknowledged message counts as lost.
+        self.hold: int = HOLD_MIN
         self.sent: dict[str, int] = {}
         self.sent_before: dict[str, int] = {}
         self.resend_at: int = 0
-        self.repairing: Vector | None = (
-            None  # what it told; there is more to send again than went out
-        )
-        # Origins of which it lacked something at its last digest: the tick at which it had got on last by what others
-        # sent, behind how much it had then.
+        # The vector that it reported, if there is more to send again than went out.
+        self.repairing: Vector | None = None
+        # Origin of which it lacked something at its last digest -> how much it had when messages of others last brought
+        # it forward, and the tick of that.
         self.progress: dict[str, tuple[int, int]] = {}
         self.told_at: int = 0
         self.batches: int = 0
@@ -93,7 +88,7 @@ class Peer:
 
     @property
     def row(self) -> Vector | None:
-        """What it is known to have delivered before all that is still to come of it; None if nothing is known."""
+        """What it is known to have delivered before all of it that is still to come; None if nothing is known."""
         if self.told is None and self.last is not None:
             origin, counter = self.last.dot
             return {**self.last.past, origin: counter}
@@ -107,12 +102,12 @@ class Peer:
         return told is None or told.get(origin, 0) < counter
 
     def adopt(self, row: Vector) -> None:
-        """A newer row."""
+        """Take a newer row."""
         self.told = row
         self.last = None
 
     def forget_row(self) -> None:
-        """Nothing that it has told so far counts."""
+        """Nothing that it has reported so far counts."""
         self.told = self.aside = self.last = None
         self.covers = self.sent_then = self.weight = 0
 
@@ -139,5 +134,5 @@ class Peer:
 
     @property
     def newest(self) -> Vector | None:
-        """What it has told last, whether or not that counts for stability."""
+        """What it has reported last, whether or not that counts for stability."""
         return self.row if self.aside is None else self.aside

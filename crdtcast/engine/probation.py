@@ -1,10 +1,10 @@
-"""What a member that starts from a disk does not do before it has asked the others: its disk may have been set back.
+"""A member that starts from a disk first asks the others, and only listens: its disk may have been set back.
 
-Others may have messages and records of this incarnation that its disk has lost. What it says under numbers that it has
-used before, or votes where it has voted before, would contradict them; so it asks first (`DigestKind.ASK`). A peer that
-has more of it says so in the answer, or before that, and the incarnation is over.
+Others may have messages and records of this incarnation that its disk has lost. If it used message numbers again, or
+voted where it has voted before, it would contradict them. So it asks first (`DigestKind.ASK`). A peer that has more of
+it says so in the answer, or before that, and the incarnation is over.
 
-It cannot wait for those who are away: after `LISTEN` ticks it goes on without them.
+It cannot wait for members that are away: after `LISTEN` ticks it goes on without them.
 """
 
 from collections.abc import Callable, Set
@@ -17,8 +17,8 @@ LISTEN = 8
 
 
 class Probation:
-    """Of one member. sent: how many messages of its own it has. others: who the others are now. resumed: whether it has
-    started from a disk; without that there is no probation.
+    """Of one member. sent: how many own messages it has. others: returns the present other members. resumed: whether it
+    has started from a disk; without that there is no probation.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Probation:
 
     @property
     def is_listening(self) -> bool:
-        """The same, and somebody may be heard soon: there was a link, or it has only just started."""
+        """The same, and a peer may be heard soon: there was a link, or this member has only just started."""
         return self.is_on and (self._tick < LISTEN or self._until is not None)
 
     @property
@@ -55,16 +55,16 @@ class Probation:
         return self._resumed and member not in self._answered
 
     def linked(self) -> None:
-        """There is a link: who is there is about to be heard."""
+        """There is a link: members that are there are about to be heard."""
         if self._until is None:
             self._until = self._ask_at = self._tick + LISTEN
 
     def answered(self, member: str) -> None:
-        """It has compared what it has of this member with what that has itself."""
+        """A member has compared what it has of this one with what this one has itself."""
         self._answered.add(member)
 
     def look(self, tick: int) -> Set[str]:
-        """Whether it is over. Who is to be asked now."""
+        """End the probation if that is due. Returns the members to ask now."""
         self._tick = tick
         if not self._resumed:
             return frozenset()

@@ -1,9 +1,9 @@
-"""When a member begins a ballot, and with which terms: its operator's wants, its own leave, and what nobody has to ask
-for, the end of those who were replaced and votes for those who have joined.
+"""When a member begins a ballot, and with which terms: its operator's wants, its own leave, and what needs no request:
+removals of replaced members, and votes for joined ones.
 
-It *asks first*: unless all who would go on are there, and a quorum, nothing is frozen. What has waited too long for its
-decision is ended by a ballot without victims, by whoever notices first; then it is asked for anew. Ticks are the only
-clock.
+It *asks first*: nothing is frozen unless all who would go on are there, and a quorum. A ballot that waits too long for
+its decision is ended by one without victims, of the first member that notices. Then it is asked for again. Ticks are
+the only clock.
 """
 
 from crdtcast.engine.consensus import Consensus
@@ -11,23 +11,21 @@ from crdtcast.engine.view_exchange import Exchange
 from crdtcast.engine.views import NO_BALLOT, Proposal, Wants, Word
 
 PACE = 4
-"""Ticks by which a member waits longer than the linked voter before it, with what everybody would begin."""
+"""Ticks by which a member waits longer than the linked voter before it, with a ballot that any would begin."""
 ASK_AGAIN = 8
-"""Ticks after which those who have not answered are asked again; later and later, up to eight times as long."""
+"""Ticks after which members that have not answered are asked again, with back-off to eight times as long."""
 GIVE_UP = 3 * ASK_AGAIN
-"""Ticks after which members that do not answer, and of which nothing has ever come, are taken to have died on their
-way.
-"""
+"""Ticks after which a member that does not answer, and of which nothing has ever come, counts as dead on its way."""
 PATIENCE = 40
-"""Ticks without any progress after which a ballot is given up by its proposer, or by somebody who is to force another
+"""Ticks without any progress after which a ballot is given up by its proposer, or by a member that has to force another
 one; by others after twice as long.
 """
 MOST_PATIENCE = 4
-"""Times by which that grows where ballots get in each other's way."""
+"""Factor up to which that grows where ballots get in each other's way."""
 
 
 class Proposer:
-    """Of one member. wants: what it has saved."""
+    """The proposer of one member. wants: what it has saved."""
 
     def __init__(self, consensus: Consensus, exchange: Exchange, wants: Wants) -> None:
         self._me = consensus.own.member
@@ -37,9 +35,9 @@ class Proposer:
         self._membership = consensus.knowledge.membership
         self.wants: Wants = wants
         self.waits_for: tuple[str, ...] = ()
-        """Whom the own want waits for."""
+        """The members that the own wants wait for."""
         self.since: int = 0
-        """The tick at which the epoch began, or its newest ballot last got on."""
+        """The tick at which the epoch began, or its newest ballot last made progress."""
         self._epoch: int | None = None  # a restart may follow a decision at once
         self._progress = consensus.progress()
         self._asked_at: int | None = None
@@ -48,7 +46,7 @@ class Proposer:
         self._tries = 0
         self._due: int | None = None
         self.named: set[str] = set()
-        """Members of which only others know, and that have not promised."""
+        """Members that only others know, and that have not promised."""
 
     @property
     def is_leaving(self) -> bool:
@@ -115,14 +113,14 @@ class Proposer:
             if own.needs_all and tick - self.since >= ASK_AGAIN and self._names_more(own):
                 self._begin(self._ready(self._terms() or own, tick))
                 return
-        forces = any(self.wants.victims.values())  # it does without whom the others wait for
+        forces = any(self.wants.victims.values())  # it does without those that others wait for
         patience = PATIENCE * (1 if own is not None or forces else 2) + PACE * self._rank()
         if not forces:
             patience *= min(1 << self._tries, MOST_PATIENCE)
         waited = tick - self.since
         may_overrule = bool(self.wants) if own is None else not own.needs_all
         if may_overrule and waited >= (PATIENCE if own is None else PACE):
-            # What needs a quorum only has none. By a word, those who are left may do without.
+            # A ballot that needs only a quorum has none. By the operator's word, those left may do without.
             terms = self._terms()
             if terms is not None and terms.needs_all and (terms := self._ready(terms, tick)):
                 self._tries += 1
@@ -134,7 +132,7 @@ class Proposer:
         consensus.prepare(Proposal(NO_BALLOT))
 
     def _names_more(self, own: Proposal) -> bool:
-        """Whether others know members of whom nobody will hear, and who have to go, too, for this to be decided."""
+        """Whether others know members that will never answer, and have to go, too, for this to be decided."""
         strange = self._consensus.without_promise(own).difference(self._membership.going_on())
         self.named |= strange
         if strange & self.wants.victims.keys() or self._membership.replaced_among(strange):
@@ -153,14 +151,14 @@ class Proposer:
     # Terms
 
     def _terms(self) -> Proposal | None:
-        """What this member would ask for now; None: nothing."""
+        """What this member would ask for now; None if nothing."""
         knowledge, wants = self._knowledge, self.wants
         members = set(self._membership.going_on())
         replaced = self._membership.replaced_among(members | self.named) - {self._me}
         victims = (wants.victims.keys() & (members | self.named)) | replaced
         leaves = wants.leaves
         if leaves:
-            # Whom it still has to evict goes first, if nobody else is left who could let them in again.
+            # Those that it still has to evict go first, if no other member is left that could admit them again.
             is_last = members <= victims | {self._me}
             self.waits_for = tuple(sorted(knowledge.untold(victims, self._consensus.view.voters)))
             leaves = not self.waits_for and not (victims and is_last)
@@ -180,7 +178,7 @@ class Proposer:
         return None
 
     def _ready(self, terms: Proposal, tick: int) -> Proposal | None:
-        """The terms, if all who are needed have answered; otherwise they are asked.
+        """The terms, if all members that are needed have answered; otherwise None, and these are asked.
 
         Members of which nothing has ever come may have died on their way, and go, too, if they do not answer. By the
         operator's word, `force` or a replacement, the members that are left do without a quorum of the voters.
@@ -188,7 +186,7 @@ class Proposer:
         knowledge, view = self._knowledge, self._consensus.view
         if self._asked_at is None:
             self._asked_at = tick
-            self._ask(tick)  # who has answered an earlier question may be gone by now
+            self._ask(tick)  # those that have answered an earlier question may be gone by now
         waited = tick - self._asked_at
         answered = {*self._exchange.answered, self._me}.difference(terms.word.replaced)
         given_up = {who for who, force in self.wants.victims.items() if force}
@@ -201,7 +199,7 @@ class Proposer:
         if waited >= GIVE_UP and (unheard := set(filter(self._consensus.is_unheard, missing))):
             terms = terms._replace(victims=tuple(sorted({*terms.victims, *unheard})))
             missing -= unheard
-        # Who is about to go may be the only one to have what others lack of those who went before.
+        # A member that is about to go may be the only one to have what others lack of those that went before.
         if not missing and self._membership.cuts and waited < PATIENCE:
             return None
         if not missing:
@@ -229,7 +227,7 @@ class Proposer:
             self._ask_at = 0
 
     def _begin_in_turn(self, terms: Proposal, tick: int) -> None:
-        """What everybody would begin, the least of the linked voters begins; another one if that does not."""
+        """Begin a ballot that any member would begin: the least linked voter does, another one if that does not."""
         if self._due is None:
             self._due = tick + PACE * self._rank()
         if tick >= self._due:

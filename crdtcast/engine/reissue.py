@@ -1,9 +1,9 @@
-"""What an evicted node takes along: its own operations that the group may not have, until its successor has settled.
+"""What an evicted node keeps: its own operations that the group may not have, until its successor has settled.
 
 They are parked durably before anything else happens. The successor sends again, in order, those that the group does not
-have, and notes the new dot of each durably before the message leaves; so a crash in the middle sends nothing twice,
-and if the successor ends early, the one after it compares all of them again. What a removal or an overwrite means after
-all that has happened meanwhile is decided by the application (`PureOpCRDT.rebase`), not here.
+have, and notes the new dot of each durably before the message leaves. So a crash in the middle sends nothing twice, and
+if the successor ends early, the next one compares all of them again. The application decides what a removal or an
+overwrite means after all that has happened meanwhile (`PureOpCRDT.rebase`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ class ParkedOperation:
 
 
 class ReissueGroup(Protocol):
-    """What is asked of the successor's engine (`GroupEngine`)."""
+    """What this module needs of the successor's engine (`GroupEngine`)."""
 
     me: str
     vector: dict[str, int]
@@ -36,13 +36,14 @@ class ReissueGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Own operations of ended incarnations, in their order. A value: what changes is a new one, to be saved.
+    """Own operations of ended incarnations, in their order. A value: each change makes a new one, to be saved.
 
     copies: first dot -> the dots under which it was sent again. ended: the incarnations that sent any of them, oldest
-    first. strangers: those of them that did not know their join to be stable, so that it may have been cut off together
-    with their contact: if nobody knows them, they never were members. met: strangers whose join is delivered at the
-    successor that runs now, so that they count although they are forgotten. settling: the dot of the last `settle` of
-    each, by the incarnation that it settles.
+        first.
+    strangers: those of `ended` that did not know their join to be stable, so that it may have been cut off together
+        with their contact: if no member knows them, they never were members.
+    met: strangers whose join the present successor has delivered, so that they count although they are forgotten.
+    settling: incarnation -> the dot of its last `settle`.
     """
 
     operations: tuple[ParkedOperation, ...] = ()
@@ -54,8 +55,8 @@ class Parked:
 
     @classmethod
     def of(cls, state: GroupState, me: str, earlier: "Parked | None" = None) -> "Parked":
-        """What `me`, which has ended with this state, has sent itself and does not know to be stable; behind what was
-        parked by the incarnations before it and has not settled.
+        """What `me`, which has ended with this state, has sent itself and does not know to be stable; after what its
+        predecessors have parked and not settled.
         """
         earlier = earlier or cls()
         known = {dot for dots in earlier.copies.values() for dot in dots}
@@ -79,8 +80,8 @@ class Parked:
         )
 
     def meeting(self, group: ReissueGroup) -> "Parked":
-        """With those strangers whose join is delivered at this successor by now. Look, and save it, whenever it has
-        taken messages: later they, and their contacts, may be forgotten, like those who never were members.
+        """With those strangers whose join this successor has delivered by now. Look, and save it, whenever it has taken
+        messages: later they, and their contacts, may be forgotten, like those that never were members.
         """
         if self.strangers <= self.met or group.me in self.ended:
             return self
@@ -104,7 +105,7 @@ class Parked:
         yield from self.copies.get(operation.dot, ())
 
     def _has(self, group: ReissueGroup, dot: Dot) -> bool:
-        """Whether the group has that message: of an incarnation that has settled and is forgotten, everything."""
+        """Whether the group has that message: it has all of an incarnation that has settled and is forgotten."""
         incarnation = dot.origin
         delivered = group.vector.get(incarnation)
         if delivered is not None:
@@ -124,16 +125,16 @@ class Parked:
         return incarnation not in self.strangers or incarnation in self.met
 
     def reissued(self, operation: ParkedOperation, dot: Dot) -> "Parked":
-        """It is about to go out again as `dot`. Save this before that leaves."""
+        """With an operation that is about to go out again as `dot`. Save this before that leaves."""
         again = (*self.copies.get(operation.dot, ()), dot)
         return replace(self, copies={**self.copies, operation.dot: again})
 
     def settled(self, incarnation: str, dot: Dot) -> "Parked":
-        """`incarnation` has been settled by the message `dot`, behind the last of its operations that went out."""
+        """`incarnation` has been settled by the message `dot`, after the last of its operations that went out."""
         return replace(self, settling={**self.settling, incarnation: dot})
 
     def may_be_dropped(self, group: ReissueGroup) -> bool:
-        """Whether no crash, and nobody's end, can bring the question back what the group has of these operations."""
+        """Whether no crash, and no member's end, can make it uncertain again what the group has of these operations."""
         return all(self._is_over(group, incarnation) for incarnation in self.ended)
 
     def _is_over(self, group: ReissueGroup, incarnation: str) -> bool:
@@ -143,7 +144,7 @@ class Parked:
         fate = group.fate(incarnation)
         if self._was_a_member(incarnation) or fate is Fate.MEMBER:
             return fate is Fate.SETTLED
-        # It never was a member, so there is nothing to settle: the copies are all that there is.
+        # It never was a member, so there is nothing to settle: only the copies count.
         return all(
             any(_is_stable(group, copy) for copy in self.copies.get(operation.dot, ()))
             for operation in self.operations
@@ -163,7 +164,7 @@ def _has_joined(group: ReissueGroup, stranger: str) -> bool:
 
 
 def _is_stable(group: ReissueGroup, dot: Dot) -> bool:
-    """Whether it was reported stable; of an incarnation that was dropped, everything was."""
+    """Whether it was reported stable: all messages of an incarnation that was dropped were."""
     if dot.origin in group.vector:
         return group.stable.get(dot.origin, 0) >= dot.counter
     return group.fate(dot.origin) is not Fate.MEMBER

@@ -1,8 +1,8 @@
 """Stability where incarnations are swept: a row that covers the sweep of x has all of x, named in it or not.
 
-Its sender may have dropped the name already, since for it the sweep is stable. A row that has dropped a name whose
-sweep is not delivered here (by a leaver, or a victim that does not know it yet) waits for that: taken for a row without
-anything of x, it would let later messages be stable before those of x.
+Its sender may have dropped the name already, since for it the sweep is stable. A row may also have dropped a name whose
+sweep this member has not delivered (it is by a leaver, or by a victim that does not know it yet). Such a row waits for
+that sweep: taken for one without anything of x, it would let later messages be stable before those of x.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from crdtcast.engine.stability import Stability
 
 
 class SweptRows(Stability):
-    """`Stability` with rows completed. `membership` is the engine's, read only."""
+    """`Stability` with completed rows. membership: that of the engine, read only."""
 
     __slots__ = ("_membership", "swept")
 
@@ -31,7 +31,7 @@ class SweptRows(Stability):
         self.swept: dict[str, Dot] = membership.swept
 
     def may_adopt(self, peer: Peer, vector: Vector) -> bool:
-        """Late adoption; and nothing dropped that is not swept here."""
+        """Late adoption; and the row has dropped no name that is not swept at this member."""
         if not super().may_adopt(peer, vector):
             return False
         if vector.keys() >= self._vector.keys():
@@ -45,7 +45,7 @@ class SweptRows(Stability):
             join = joined_by(incarnation)
             contact = None if join is None else self._membership.incarnation(join[0])
             if join is None or contact is None:
-                return True  # a founder, or let in by somebody who is forgotten here
+                return True  # a founder, or admitted by a contact that is forgotten
             if contact in vector:
                 return vector[contact] >= join[1]
             incarnation = contact
@@ -55,11 +55,11 @@ class SweptRows(Stability):
         super()._adopt(peer, self.completed(vector))
 
     def may_count(self, peer: Peer) -> bool:
-        """Nothing that a victim sends does."""
+        """Whether a message of this peer acknowledges its past: not if it is a victim."""
         return not peer.frozen
 
     def set_aside(self, peer: Peer) -> None:
-        """It is a victim: what it has told and was not taken yet is not taken either."""
+        """The peer is a victim: what it has reported and was not adopted yet is dropped."""
         if peer.aside is not None:
             self._drop_aside(peer)
 
@@ -73,7 +73,7 @@ class SweptRows(Stability):
             return vector
         full = dict(vector)
         before = -1
-        while len(short) != before:  # a sweep may be by one that was swept itself
+        while len(short) != before:  # the sender of a sweep may be swept itself
             before = len(short)
             for x in short:
                 origin, counter = swept[x]
@@ -83,5 +83,5 @@ class SweptRows(Stability):
         return full
 
     def drop(self, incarnation: str) -> None:
-        """The vector has lost this key."""
+        """The vector no longer has this key."""
         self.stable: dict[str, int] = {o: n for o, n in self.stable.items() if o != incarnation}

@@ -1,9 +1,9 @@
-"""Repair and asking: what to send again to whom, and whom to ask for a digest. Decided per digest and per tick.
+"""Repair and asking: what to send again to a peer, and when to ask it for a digest. Decided per digest and per tick.
 
-Any member repairs any other, whoever the origin is. To keep members from all sending the same, and from repairing what
-is only in flight, the origin (or anybody, if the origin is not linked here) repairs after `hold` ticks, the others
-three ticks later. Of what the peer lacks very much, it gets nothing from others while it gets on by what somebody else
-sends. What a fresh link has never carried is repaired at once.
+Any member repairs any other, whatever the origin. Members must not all send the same, nor repair what is only in
+flight. So the origin repairs after `hold` ticks (any member does that has no link to the origin), others three ticks
+later. A peer that lacks very much of an origin gets nothing of it from this member while it makes progress through
+another one. What a fresh link has never carried is repaired at once.
 """
 
 import heapq
@@ -21,14 +21,14 @@ BATCH_BYTES = 1 << 20
 """What is sent again at once: a millisecond or two of work, more where memory is cold."""
 
 LEAST_PROGRESS = 64
-"""Messages by which a peer has to get on, before others help, to count as getting what it lacks from somebody else."""
+"""A peer that advances by so many messages, before others would help, counts as repaired by another member."""
 
 BATCHES = 16
-"""How many batches go out before the peer says again what it has: one a tick, or sooner, see `Core.repair_on`."""
+"""Batches that go out before the peer has to say again what it has: one a tick, or sooner, see `Core.repair_on`."""
 
 
 def relay_hold(peer: Peer) -> int:
-    """Ticks after which others than the origin take a message for lost."""
+    """Ticks after which a message counts as lost for members other than its origin."""
     return peer.hold + 3
 
 
@@ -42,7 +42,7 @@ def note_progress(
         have = known.get(origin, 0)
         had, since = before.get(origin, (have, peer.linked_at))
         much = delivered[origin] - have > BATCH_MESSAGES
-        # A few are worth a shorter way than a slow link's, and so is what trickles in by one.
+        # A few are worth a shorter way than that of a slow link, and so are those that trickle in on one.
         if much and have - max(had, sent.get(origin, 0)) >= LEAST_PROGRESS:
             had, since = have, tick
         progress[origin] = (had, since)
@@ -60,12 +60,11 @@ def repairs(
     tick: int,
     most: int = BATCH_MESSAGES,
 ) -> tuple[list[Message], bool]:
-    """What to send now to `peer`, which has told the vector `known`; in delivery order, a bounded batch. Whether it is
-    full, so that there may be more.
+    """A bounded batch to send to `peer` now, in delivery order. And whether it is full, so that there may be more.
 
-    `linked` are the incarnations with a link to this one, `lacking` the origins of which more is delivered here than
-    the peer knew then, `most` how many messages there may be. `note_progress` comes first. Remembers in `peer` what it
-    returns.
+    linked: the incarnations with a link to this one. known: the vector that the peer has reported.
+    lacking: origins of which this member has delivered more than that. most: the limit of messages in the batch.
+    Call `note_progress` first. Remembers in `peer` what it returns.
     """
     hold, relay = peer.hold, relay_hold(peer)
     retry: dict[str, int] = {}
@@ -122,7 +121,7 @@ def should_ask(store: Store, delivered: Vector, peer: Peer, tick: int) -> bool:
     """Whether the row of `peer` holds back something that it should have acknowledged by now."""
     row = peer.row or {}
     if all(map(le, delivered.values(), map(row.get, delivered, repeat(0)))):
-        return False  # it has everything, which is soon seen
+        return False  # it has everything, which is quickly seen
     for origin, run in store.by_origin.items():
         stored = run.get(max(row.get(origin, 0) + 1, run.first))
         if stored is not None and tick - max(stored.born, peer.linked_at) > peer.hold:

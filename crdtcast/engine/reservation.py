@@ -1,4 +1,4 @@
-"""A dot that is taken before its message is made: for what another program does, and reports in its own time."""
+"""A dot that is taken before its message exists: for effects that another program reports only afterwards."""
 
 from typing import NamedTuple
 

@@ -1,9 +1,9 @@
 """Stability: `stab[o] = min(own[o], min over the other members k of row[k][o])`, evaluated in batches.
 
-*Late adoption* keeps it safe: a digest of k becomes k's row only when everything that k had sent before it has been
-delivered here; until then only the newest is kept aside. A message of k that is delivered here acknowledges like a
-digest told when it was sent (docs/protocol.md). Most of the time the minimum is an intersection of bit sets, those of
-the last messages (`engine.causal_past`); the rows of digests are looked into only for what all these sets agree on.
+*Late adoption* keeps it safe: a digest of k becomes k's row only when this member has delivered everything that k had
+sent before it. Until then only the newest is kept aside. A delivered message of k acknowledges like a digest that was
+sent with it (docs/protocol.md). Mostly the minimum is an intersection of bit sets, those of the last messages
+(`engine.causal_past`). Rows that are digests are read only for what all these sets have in common.
 """
 
 import heapq
@@ -22,7 +22,7 @@ _DOT = itemgetter(1)
 
 
 class Stability:
-    """The rows of the other members and the minimum over them. `vector` and `peers` are the engine's, read only."""
+    """The rows of the other members and the minimum over them. vector, peers: those of the engine, read only."""
 
     __slots__ = (
         "_peers",
@@ -39,13 +39,12 @@ class Stability:
         self._vector = vector
         self._peers = peers
         self.stable: dict[str, int] = {origin: stable.get(origin, 0) for origin in vector}
-        self.messages_acknowledge: bool = True  # those of this member itself
+        self.messages_acknowledge: bool = True  # whether those of this member itself do
         self.holder: Peer | None = None  # one whose row lacks the oldest unstable message, if known
         self.waiting: int = 0  # digests kept aside now
         self.held: int = 0  # digests that had to wait, in all
-        self.entries: int = (
-            0  # entries of rows, or words of bits, looked at in all evaluations, at most
-        )
+        # Entries of rows, or words of bits, looked at in all evaluations, at most.
+        self.entries: int = 0
 
     # Rows
 
@@ -54,7 +53,7 @@ class Stability:
         return self.delivered_what_it_had_sent(peer, vector)
 
     def delivered_what_it_had_sent(self, peer: Peer, vector: Vector) -> bool:
-        """So that whatever else the peer sends, or has sent, comes after everything that `vector` covers."""
+        """Whether all that the peer had sent before `vector` is delivered: all else of it comes after that."""
         return self._vector[peer.incarnation] >= vector.get(peer.incarnation, 0)
 
     def may_count(self, peer: Peer) -> bool:
@@ -62,10 +61,10 @@ class Stability:
         return peer.acknowledging
 
     def offer(self, peer: Peer, vector: Vector, weight: int) -> bool:
-        """Take a digest's vector as the peer's row, now or later; whether it is one now.
+        """Take a digest's vector as the peer's row, now or later. Returns whether it is the row now.
 
-        `weight` is the sum of its counters. The vectors of one incarnation are points of one history, so their weights
-        tell which one is newer, and so does how much it had sent itself; an older one than the known changes nothing.
+        weight: the sum of its counters. The vectors of one incarnation are points of one history, so their weights tell
+        which one is newer, and so does how much it had sent itself. One older than the known changes nothing.
         """
         sent = vector.get(peer.incarnation, 0)
         if sent < peer.sent_then:
@@ -98,10 +97,9 @@ class Stability:
         self.waiting -= 1
 
     def heard(self, peer: Peer, tag: Tag, covers: int | None) -> bool:
-        """A message of the peer was delivered just now; whether its row has risen with that.
+        """A message of the peer was just delivered. Returns whether the peer's row has risen with that.
 
-        Its sender had delivered all of its past, and will send nothing that does not come after it. `covers` are its
-        bits.
+        The peer had delivered all of its past, and from then on sends only what comes after it. covers: its bits.
         """
         counted = self.may_count(peer)
         if counted:
@@ -124,7 +122,7 @@ class Stability:
         return counted
 
     def reconsider(self) -> None:
-        """Adopt what was kept aside and may be used now."""
+        """Adopt the digests that were kept aside and may be used now."""
         for peer in self._peers.values():
             if peer.aside is not None and self.may_adopt(peer, peer.aside):
                 self._adopt(peer, peer.aside)
@@ -138,7 +136,7 @@ class Stability:
         return vector
 
     def lacking(self, vector: Vector) -> list[str]:
-        """Origins of which more is delivered here than a peer with this vector has."""
+        """Origins of which this member has delivered more than a peer with this vector."""
         get = self.completed(vector).get
         return [origin for origin, counter in self._vector.items() if counter > get(origin, 0)]
 
@@ -159,11 +157,11 @@ class Stability:
     def evaluate(
         self, own: Vector, store: Store, pasts: Pasts, *, thoroughly: bool
     ) -> tuple[int, Iterator[Stored]] | None:
-        """Raise `stable`; how many messages have become stable, and which, in delivery order; None if none has.
+        """Raise `stable`. How many messages have become stable, and which, in delivery order; None if none has.
 
-        `own` is what this member would acknowledge itself: its delivered (or durable) vector. Unless `thoroughly`,
-        nothing is looked for while somebody holds back the oldest unstable message: whoever lacks that, mostly lacks
-        the later ones, too, and evaluations cost more than anything else if each row makes one.
+        own: what this member would acknowledge itself: its delivered (or durable) vector.
+        thoroughly: whether to go on although a member holds back the oldest unstable message. Such a member mostly
+            lacks the later ones, too, and evaluations cost more than anything else if each row makes one.
         """
         if self.waiting:
             self.reconsider()
@@ -184,7 +182,7 @@ class Stability:
         return risen
 
     def _find_holder(self, store: Store, pasts: Pasts) -> bool:
-        """Whether somebody holds the oldest unstable message back; `holder` is one of them then."""
+        """Whether members hold the oldest unstable message back; then `holder` is one of them."""
         oldest = store.oldest(self.stable)
         if oldest is None:
             self.holder = None
@@ -206,7 +204,7 @@ class Stability:
     def _by_bits(
         self, own: Vector, store: Store, pasts: Pasts
     ) -> tuple[int, Iterator[Stored]] | None:
-        # First what all messages agree on; then digests, for what is left only; then the own durable vector.
+        # First what all messages agree on; then digests, only for what is left; then the own durable vector.
         peers = self._peers.values()
         self.entries += len(peers)
         left = pasts.full & ~pasts.stable
@@ -224,7 +222,7 @@ class Stability:
         return len(risen), iter(risen)
 
     def _told_by_all(self, peers: list[Peer], left: int, pasts: Pasts) -> int:
-        """What of these bits is in the digests of all these peers; remembered, so that it is looked up once."""
+        """Those of these bits that the digests of all these peers cover; remembered, so that each is looked up once."""
         places: list[tuple[int, Dot]] | None = None
         for peer in peers:
             if left & ~peer.covers:
@@ -244,7 +242,7 @@ class Stability:
     def _by_vectors(
         self, own: Vector, store: Store, pasts: Pasts
     ) -> tuple[int, Iterator[Stored]] | None:
-        # Something unstable lies before the window. Whoever left nothing over the last time is looked at first.
+        # Something unstable lies before the window. The peer that left nothing over the last time comes first.
         stable, by_origin = self.stable, store.by_origin
         least = {o: own.get(o, 0) for o in by_origin}
         least = {o: n for o, n in least.items() if n > stable[o]}
@@ -279,10 +277,10 @@ class Stability:
         return sum(map(len, risen.values())), heapq.merge(*runs)
 
     def _closed(self, least: dict[str, int], by_origin: Mapping[str, Run]) -> dict[str, int]:
-        """Lowered until none of these messages comes after one that is neither among them nor stable.
+        """`least`, lowered until none of its messages comes after one that is neither among them nor stable.
 
         Nothing is lowered where digests are honest, see `Pasts.closed`. The past of a message has all that its origin
-        has sent before, so the last one of each origin speaks for them.
+        has sent before, so it is enough to look at the last one of each origin.
         """
         stable = self.stable
 
@@ -305,11 +303,11 @@ class Stability:
         return least
 
     def holders(self) -> list[str]:
-        """The members whose row (or absence) holds back what is delivered here."""
+        """The members whose row (or absence) holds back what this one has delivered."""
         return [peer.incarnation for peer in self._peers.values() if self.holds_back(peer)]
 
     def holds_back(self, peer: Peer) -> bool:
-        """Whether its row (or absence) holds back something that is delivered here."""
+        """Whether its row (or absence) holds back something that this member has delivered."""
         row = peer.row
         return row is None or any(row.get(o, 0) < n for o, n in self._vector.items())
 

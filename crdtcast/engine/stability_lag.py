@@ -1,9 +1,9 @@
-"""Who holds stability back and for how long, and how old the oldest is that is not stable. Pure; times
+"""Which members hold stability back, for how long, and how old the oldest unstable message is. Pure; times
 are seconds of the caller's clock.
 
-What an acknowledgement has to cover is marked now and then; whoever has not covered its mark at the next
-look holds back since the mark was set. So the error is one look, and under load nobody is blamed for
-what is merely on its way.
+A mark is what a member's acknowledgements have to cover. A member that has not covered its mark at the
+next look holds stability back since the mark was set. So the error is one look, and under load no member
+is blamed for what is merely on its way.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from crdtcast.engine.known_deliveries import stable
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """lag: seconds for which the oldest of what is not stable here has waited; 0 if all is. holders: who
-    holds it back -> since how many seconds, by incarnation id, or by name if none of that name is known.
+    """lag: seconds for which the oldest unstable message has waited; 0 if there is none. holders: member that
+    holds it back -> for how many seconds; by incarnation id, or by name if no incarnation of it is known.
     """
 
     lag: float
@@ -32,9 +32,9 @@ class _Mark:
 
 
 class Holding:
-    """Follows one member's engine. `look` several times in the time that is worth a mention.
+    """Follows one member's engine. Call `look` several times in the least time that is worth reporting.
 
-    patience: seconds for which somebody may lack something and not be called a holder yet.
+    patience: seconds for which a member may lack something before it counts as a holder.
     """
 
     def __init__(self, patience: float = 1.0) -> None:
@@ -44,7 +44,7 @@ class Holding:
         self._unstable: _Mark | None = None
 
     def look(self, engine: Core, now: float) -> HeldBack:
-        """The state as of now. Another engine than the last time begins anew."""
+        """The state as of now. With another engine than last time, it starts from scratch."""
         if engine is not self._engine:
             self._engine, self._marks, self._unstable = engine, {}, None
         mark = _Mark(now, dict(engine.vector))
@@ -73,7 +73,7 @@ class Holding:
 
 
 def _rows(engine: Core) -> dict[str, Vector]:
-    """What each member is known to have delivered, this one with what it may tell."""
+    """What each member is known to have delivered; of this one, what it may report."""
     rows: dict[str, Vector] = {p.incarnation: p.row or {} for p in engine._peers.values()}
     rows[engine.me] = engine.durable
     if isinstance(engine, Engine):

@@ -8,12 +8,12 @@ from crdtcast.causality.tags import Dot, Vector
 
 
 class Durability(enum.Enum):
-    """When the state of an engine counts as durable, which is what its digests may tell (docs/protocol.md).
+    """When the state of an engine counts as durable, which is what its digests may report (docs/protocol.md).
 
-    IMMEDIATE: the runtime holds the outbox back until everything the engine knows has been synced, or nothing
-    survives the process anyway. DECLARED: messages leave at once, digests tell the vector that the runtime has
-    declared by `Engine.mark_durable`, and never more. With IMMEDIATE, messages acknowledge, too. A member's digests say
-    which one is its own, so members of one group may differ.
+    IMMEDIATE: the runtime holds the outbox back until everything that the engine knows is synced, or nothing survives
+        the process anyway. Messages acknowledge, too.
+    DECLARED: messages leave at once; digests never report more than was declared by `Engine.mark_durable`.
+    A member's digests say which one is its own, so members of one group may differ.
     """
 
     IMMEDIATE = "immediate"
@@ -45,10 +45,10 @@ class EngineCounters:
     `digests_in` and `digests_out` digests, `asks` those of them that ask, and `held_digests` those that had to wait
     for messages sent before them (late adoption). `purged` counts undelivered messages of ended incarnations that
     were dropped, to be taken again from a member that has delivered them. `pending_bytes` is what waits, and
-    `crowded_out` counts messages that were not kept since too much of their origin waited already.
+    `crowded_out` counts messages that were not kept, since too much of their origin waited already.
 
-    Of a group whose members come and go: `joins` and `sweeps` delivered here, `leaves` and `evictions` that have ended
-    here, `ghosts` (packets of ended incarnations that were told so), and `views`, the epoch.
+    Of a group whose members come and go: `joins` and `sweeps` delivered, `leaves` and `evictions` that have ended at
+    this member, `ghosts` (notices to ended incarnations), and `views`, the epoch.
     """
 
     sent: int

@@ -1,4 +1,4 @@
-"""Delivered messages until they are stable: any member repairs any other from them, and tags get their pasts here."""
+"""Delivered messages until they are stable: for repairs of any other member, and for the pasts of tags."""
 
 from collections import deque
 from collections.abc import Callable, Collection
@@ -10,18 +10,18 @@ from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
 
 MESSAGE_OVERHEAD = 64
-"""Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""
+"""Bytes counted for a stored message besides its payload; a round number, for warnings, not for accounting."""
 
 KEPT = 1024
-"""Bytes in memory for a message whatever its payload: tag, context, bits, places in tables."""
+"""Bytes in memory for a message besides its payload: tag, context, bits, places in tables."""
 
 FORGET_AT_ONCE = 100
-"""How many of what is stable leave the order of delivery when the oldest is asked for: each takes 10 us and more where
-memory is cold. Most leave it when they are reported.
+"""Stable messages that leave the order of delivery when the oldest is asked for: each takes 10 us and more where memory
+is cold. Most leave it when they are reported.
 """
 
 TRIM = 4096
-"""How many places of what is forgotten a run has at its beginning before it gives them back."""
+"""Forgotten places that a run has at its beginning before it frees them."""
 
 
 class Stored(NamedTuple):
@@ -40,8 +40,8 @@ _PAYLOAD_OF: Callable[[Stored], bytes] = attrgetter("message.payload")
 class Run(list[Stored | None]):
     """The stored messages of one origin: their counters have no gaps, so a list holds them, from counter `base` on.
 
-    A dictionary of so many as a silent member can cause takes tens of milliseconds whenever it has to grow. What is
-    before `first` is forgotten.
+    A silent member can cause so many that a dictionary of them takes tens of milliseconds whenever it has to grow.
+    Those before `first` are forgotten.
     """
 
     __slots__ = ("base", "first")
@@ -57,18 +57,18 @@ class Run(list[Stored | None]):
         return self.base + len(self) - 1
 
     def at(self, counter: int) -> Stored:
-        """The message with this counter, which is here."""
+        """The message with this counter, which must be stored."""
         stored = self[counter - self.base]
         assert stored is not None
         return stored
 
     def get(self, counter: int) -> Stored | None:
-        """The message with this counter, if it is here."""
+        """The message with this counter, if it is stored."""
         return self[counter - self.base] if self.first <= counter <= self.last else None
 
 
 class Store:
-    """Messages that are delivered here and not reported stable, by origin and counter, and in delivery order."""
+    """Messages that are delivered and not reported stable, by origin and counter, and in delivery order."""
 
     __slots__ = ("_order", "by_origin", "bytes", "sequence", "size")
 
@@ -90,7 +90,7 @@ class Store:
         return self.bytes + KEPT * self.size
 
     def note(self, decided: object) -> bool:
-        """Something was decided, in the order of what is added and removed; whether this store tells that."""
+        """Note a decision, in order with what is added and removed. Returns whether this store reports it."""
         return False
 
     def add(self, message: Message, tag: Tag, tick: int) -> Stored:
@@ -109,12 +109,12 @@ class Store:
         return stored
 
     def get(self, origin: str, counter: int) -> Stored | None:
-        """The stored message of that dot, if it is delivered here and not reported stable."""
+        """The stored message of that dot, if it is delivered and not reported stable."""
         run = self.by_origin.get(origin)
         return None if run is None else run.get(counter)
 
     def remove(self, reported: Collection[Stored]) -> None:
-        """Forget messages that have been reported stable: of each origin those that are the first."""
+        """Forget messages that have been reported stable: the first ones of each origin."""
         by_origin = self.by_origin
         last = dict(map(DOT_OF, reported))
         for origin, counter in last.items():
@@ -143,13 +143,13 @@ class Store:
         self.bytes -= payloads + MESSAGE_OVERHEAD * len(reported)
 
     def forget(self, origin: str) -> None:
-        """An origin was dropped, all of it was stable: `stable` says so no more."""
+        """An origin was dropped: all of it was stable, but `stable` no longer says so."""
         self._order = deque(stored for stored in self._order if stored.message.dot.origin != origin)
 
     def oldest(self, stable: Vector) -> Stored | None:
-        """The one delivered first among those that `stable` does not cover, or an earlier one.
+        """The message delivered first of those that `stable` does not cover, or an earlier one.
 
-        Earlier, when so much has become stable at once that forgetting all of it now would take too long.
+        An earlier one if so much has become stable at once that forgetting all of it now would take too long.
         """
         order, get = self._order, stable.get
         for _ in range(FORGET_AT_ONCE):

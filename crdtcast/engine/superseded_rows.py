@@ -1,7 +1,7 @@
-"""Stability where incarnations supersede each other: which rows count (docs/protocol.md, *Restarts*).
+"""Stability where incarnations supersede each other: which rows count (docs/protocol.md, *A fixed set of names*).
 
-*Naming*: a row counts only if it names every incarnation that is current here, since its sender takes nothing more from
-the incarnations which those have ended; and only when everything that it covers of ended ones is delivered here.
+*Naming*: a row counts only if it names every incarnation that is current at this member, since its sender then takes
+nothing more from those that these have ended. It counts only when all that it covers of ended ones is delivered.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from crdtcast.engine.stability import Stability
 
 
 class NamedRows(Stability):
-    """`Stability` in a group with a fixed set of names. `members` is the engine's, read only."""
+    """`Stability` in a group with a fixed set of names. members: those of the engine, read only."""
 
     __slots__ = ("_members",)
 
@@ -39,17 +39,17 @@ class NamedRows(Stability):
 
     def may_count(self, peer: Peer) -> bool:
         """Naming: a message comes after the digest that has named all; what it covers of ended ones is delivered.
-        That digest has told whether messages of its sender leave only when their past is durable, too.
+        That digest has also said whether messages of its sender leave only when their past is durable.
         """
         return peer.acknowledging and peer.named == self._members.changes
 
     def delivered_what_had_ended(self, vector: Vector) -> bool:
-        """So that nothing of an ended incarnation is still to come by way of this peer."""
+        """Whether all of ended ones in the vector is delivered: nothing of them can still come by way of its sender."""
         known = self._vector
         return all(known[origin] >= vector.get(origin, 0) for origin in self._members.ended)
 
     def names_all_current(self, vector: Vector) -> bool:
-        """So that the sender takes nothing more from those which the current incarnations have ended."""
+        """Whether the vector names all current ones: its sender takes nothing more from those that these have ended."""
         return vector.keys() >= set(self._members.current.values())
 
     def complete(self) -> bool:
@@ -57,7 +57,7 @@ class NamedRows(Stability):
         return self._members.complete
 
     def holders(self) -> list[str]:
-        """Names of the members whose row (or absence) holds back what is delivered here."""
+        """Names of the members whose row (or absence) holds back what this one has delivered."""
         members = self._members
         names = []
         for name in members.names:

@@ -1,7 +1,7 @@
-"""What no member can have noted of views. A frame of which a part is such is refused as a whole, and changes nothing.
+"""Checks of frames of views. A frame with a part that no member can have noted is refused whole, and changes nothing.
 
-What holds for a record wherever it is met is checked whoever passes it on: an honest member would have refused it, too.
-What depends on who knows what by now is checked at the link with the record's own member only.
+What holds for a record at every member is checked whichever peer passes it on: an honest one would also refuse it.
+What depends on what members know by now is checked only on the link with the record's own member.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -25,11 +25,11 @@ from crdtcast.engine.views import (
 from crdtcast.exceptions import RemoteProtocolError
 
 MOST_BALLOTS = 2**48
-"""Numbers of ballots go up one by one from 1, in each epoch."""
+"""The greatest ballot number: they go up one by one from 1, in each epoch."""
 
 
 def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
-    """Raise RemoteProtocolError for what no member can have noted, or more of it than there can be.
+    """Raises RemoteProtocolError if no member can have noted this, or if it names more ids than there can be.
 
     known: the receiver's vector. told: the newest one of the sender.
     """
@@ -51,10 +51,10 @@ def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
 
 
 def check_own_record(record: Record, view: View, here: GroupKnowledge) -> None:
-    """Raise RemoteProtocolError if its member cannot have noted this, as far as the receiver can tell; and what
-    `remembers_more` says if it counts on more messages of the receiver than that has sent.
+    """Raises RemoteProtocolError if its member cannot have noted this, as far as the receiver can tell. Raises what
+    `remembers_more` returns if it counts on more messages of the receiver than that has sent.
 
-    Members of one view have the same of whoever went before it.
+    All members of one view know the same members that went before it.
     """
     if (record.epoch, record.name) != (view.epoch, view.name):
         return
@@ -95,7 +95,7 @@ def _changes(record: Record) -> Iterator[ViewChange]:
 
 
 def _check_ids(sender: str, ids: Collection[str], known: Vector, told: Vector) -> None:
-    """Whether so many incarnations can be known that are not known here: see `check_group_digest`."""
+    """Raises RemoteProtocolError for invalid ids, or more unknown ones than there can be: see `check_group_digest`."""
     strange = {each for each in ids if each not in known}
     most = len(known) + MOST_STRANGE
     if any(not valid_incarnation(each) for each in strange):
@@ -141,7 +141,7 @@ def _wrong_in_promise(promise: Promise, promised: Ballot) -> Iterator[str]:
         yield "its promise has a later ballot than the one it promised"
     if not _is_sorted(promise.members):
         yield "its members are not sorted"
-    # Whom a victim has let in beyond what was delivered of it is not known there.
+    # A member cannot know a joiner whose admission by a victim it has not delivered.
     delivered: dict[str, int] = {}
     for who, counter in promise.delivered.items():
         base = base_of(who)
@@ -186,18 +186,18 @@ def _wrong_in_change(change: ViewChange) -> Iterator[str]:
 
 
 def _is_sorted(ids: Collection[str]) -> bool:
-    """And nobody twice: as every member writes them."""
+    """Whether they are sorted, and none is there twice: as every member writes them."""
     listed = list(ids)
     return listed == sorted(set(listed))
 
 
-# A change, for whoever is asked to accept it
+# A change, for members that are asked to accept it
 
 
 def may_be(change: ViewChange, here: GroupKnowledge) -> bool:
-    """Whether this may have been asked for, by what is certain here: otherwise nobody honest has accepted it.
+    """Whether this may have been asked for, by what is certain at this member. If not, no honest one has accepted it.
 
-    Not if it cuts what is delivered here, or says of somebody who went how else it did.
+    It may not if it cuts what this member has delivered, or says that a member that went did so in another way.
     """
     cuts, me = dict(change.cuts), here.me
     if me in change.out:
@@ -212,7 +212,7 @@ def may_be(change: ViewChange, here: GroupKnowledge) -> bool:
 
 
 def is_plausible(change: ViewChange, here: GroupKnowledge) -> bool:
-    """Whether this may follow from what members have promised, the receiver among them, by what others say, too.
+    """Whether this may follow from what members, the receiver included, have promised; also by what others say.
 
     It may not if a member that stays has delivered more than the cuts allow, or if a new voter is neither a member
     at the receiver nor admitted by a message within the cuts.
@@ -247,9 +247,7 @@ def is_new(change: ViewChange, proposal: Proposal) -> bool:
 
 
 def _is_beyond(change: ViewChange, member: str, has: Vector) -> bool:
-    """Whether a member that goes on has more than that change would leave. One that was let in beyond a cut does not go
-    on.
-    """
+    """Whether a member that goes on has more than the change leaves. One admitted beyond a cut does not go on."""
     if member in change.out:
         return False
     cuts = {base_of(who): cut.counter for who, cut in change.cuts}

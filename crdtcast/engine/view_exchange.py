@@ -1,9 +1,9 @@
-"""What members tell each other of views: what this one takes, whom it tells which records and decisions, on which link;
-and who answers when a member asks whether it is there.
+"""How members exchange views: what this one takes, and which records and decisions it sends on which link; and which
+members answer when one asks whether they are there.
 
-A member tells its own record to everybody who is linked, at once. What it knows of others it passes on to those who do
-not say soon that they have it: so it gets along where two members have no link with each other. What is not confirmed
-is sent again, later and later. When all have everything, nothing is sent.
+A member sends its own record to all linked peers, at once. What it knows of others it passes on to peers that do not
+say soon that they have it: so that works where two members have no link with each other. What is not confirmed is sent
+again with back-off. When all have everything, nothing is sent.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -21,16 +21,17 @@ from crdtcast.engine.views import Asked, Record, Views
 PASS_ON = 2
 """Ticks for which others may still say that they have a record before it is passed on to them."""
 MOST_SKIPPED = 1 << 24
-"""Questions of a member that others may know of and it does not, since it has restarted: more than one life asks."""
+"""Questions of a member, at most, that others may know and it does not after a restart: no life asks so many."""
 
 
 @dataclass(slots=True)
 class _Link:
     """What one linked process has said that it has, and what it was sent since.
 
-    epoch, name, has: of its last frame. sent, sent_epoch: what is on its way to it. asks: the number of each question
-    that it was told, and with how many answers. owes: whether it is to be told what this member has, though nothing is
-    new. is_due: whether it gets what it still lacks, whosesoever it is. again_at: the tick of the next look at that.
+    epoch, name, has: of its last frame. sent, sent_epoch: what is on its way to it.
+    asks: asker -> the number of the question that it was sent, and how many answers with it.
+    owes: whether it gets a frame with what this member has, though nothing is new.
+    is_due: whether it gets all that it still lacks, of any member. again_at: the tick of the next look at that.
     """
 
     epoch: int = -1
@@ -46,7 +47,7 @@ class _Link:
 
 
 class Exchange:
-    """Of one member, about its `consensus`."""
+    """The exchange of one member, about its `consensus`."""
 
     def __init__(self, consensus: Consensus, forks: Forks, blames: Blames) -> None:
         self._me = consensus.own.member
@@ -55,12 +56,12 @@ class Exchange:
         self._blames = blames
         self._links: dict[str, _Link] = {}
         self.asks: dict[str, Asked] = {}
-        """The newest question of each member that asks, with those who have answered it."""
-        self._number = 0  # of the own newest question: those before a restart count, once others have told of them
+        """Asker -> its newest question, with the members that have answered it."""
+        self._number = 0  # of the own newest question; those before a restart count, once others have reported them
         self._news = False
         # What can wait for a tick: answers, and that this member has more of others' records.
         self._late_news = self._has_more = False
-        self._told = -1  # the serial of the own record
+        self._told = -1  # the serial of the own record that was sent last
         self._unsure: set[str] = set()  # links that may lack something
 
     @property
@@ -70,22 +71,22 @@ class Exchange:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether all who are linked have everything."""
+        """Whether all linked peers have everything."""
         return not self._unsure and not self.has_news
 
     def link_up(self, peer: str) -> None:
-        """What was sent on an earlier link may be lost."""
+        """There is a link. What was sent on an earlier one may be lost."""
         self._links[peer] = _Link()
         self._unsure.add(peer)
         self._news = True
 
     def link_down(self, peer: str) -> None:
-        """Nothing can be sent to it."""
+        """The link is gone: nothing can be sent to the peer."""
         self._links.pop(peer, None)
         self._unsure.discard(peer)
 
     def check_serial(self, sender: str, frame: Views) -> None:
-        """Whether a peer has seen more records of this member than it has noted."""
+        """Raises what `remembers_more` returns if a peer has seen more records of this member than it has noted."""
         own = [record.serial for record in frame.records if record.member == self._me]
         told, serial = max(frame.has.get(self._me, 0), *own, 0), self._consensus.own.serial
         if told > serial:
@@ -93,7 +94,7 @@ class Exchange:
             raise remembers_more(sender, self._me, told, serial, resumed=resumed, what="records")
 
     def receive(self, sender: str, frame: Views) -> bool:
-        """Records of members, decisions, and questions whether this member is there. Whether anything of it is news."""
+        """Take records, decisions, and questions whether this member is there. Returns whether any of it is news."""
         self._check(sender, frame)
         for record in frame.records:
             if record.member == sender:
@@ -103,7 +104,7 @@ class Exchange:
         )
 
     def pass_on(self, sender: str, frame: Views) -> None:
-        """This member is out; others may still learn from it what it is told."""
+        """Take a frame after this member is out: others may still learn from it what it hears."""
         self._check(sender, frame)
         self._take(sender, frame, answers=False)
 
@@ -112,12 +113,12 @@ class Exchange:
         check_views(sender, frame, knowledge.vector, knowledge.newest(sender))
 
     def _check_own(self, record: Record) -> None:
-        """Whether its member can have noted this, and have delivered so much of this one."""
+        """Raises an error if its member cannot have noted this, or delivered so much of this one."""
         consensus = self._consensus
         check_own_record(record, consensus.view, consensus.knowledge)
 
     def _take(self, sender: str, frame: Views, *, answers: bool) -> bool:
-        """Keep what is of use in a frame that is right. Whether anything of it is news."""
+        """Keep what is of use in a valid frame. Returns whether any of it is news."""
         consensus = self._consensus
         members = self._of_use((record.member for record in frame.records), consensus.records)
         askers = self._of_use((asked.asker for asked in frame.asks), self.asks)
@@ -147,8 +148,8 @@ class Exchange:
         return any(news)
 
     def _of_use(self, incarnations: Iterable[str], known: Iterable[str]) -> set[str]:
-        """Those of which something may be kept: not of who is forgotten; of few that are still to come. known: of whom
-        something is kept.
+        """Those of which something may be kept: none that are forgotten, and only few that are still to come.
+        known: those of which something is kept.
         """
         membership = self._consensus.knowledge.membership
         strange = set(known) - membership.vector.keys()
@@ -161,14 +162,14 @@ class Exchange:
         known = self.asks.get(asked.asker)
         number = 0 if known is None else known.number
         if asked.asker == self._me and asked.number > number:
-            # Before a restart, or it is a lie: who has answered that does not count.
+            # Asked before a restart, or a lie: answers to it do not count.
             if self._number < asked.number <= self._number + MOST_SKIPPED:
                 self._number = asked.number
                 if known is not None:
                     self.ask()
             return False
         if sender == asked.asker and number > asked.number + MOST_SKIPPED:
-            known = None  # and that neither
+            known = None  # a lie, too: no member has asked so often
         answered = set(asked.answered)
         is_new = known is None or asked.number > known.number
         if known is not None:
@@ -194,12 +195,12 @@ class Exchange:
 
     @property
     def answered(self) -> frozenset[str]:
-        """Who has answered since this member asked last."""
+        """The members that have answered since this one asked last."""
         known = self.asks.get(self._me)
         return frozenset() if known is None else known.answered
 
     def drop_questions(self) -> None:
-        """The epoch is decided: who was there before that does not matter."""
+        """The epoch is decided: earlier answers do not matter."""
         self.asks = {}
         self._unsure.update(self._links)
         self._news = True
@@ -213,9 +214,10 @@ class Exchange:
         )
 
     def untold(self) -> Set[str]:
-        """Once this member has left: the voters that do not know it yet; empty if enough of them do.
+        """Once this member has left: the voters that do not know it yet; empty if a majority of them does.
 
-        If nobody votes any more: all who have gone before, since they may wait for what only this member knows.
+        If no voter is left: all that have gone before and do not know it, since they may wait for what only this one
+        knows.
         """
         view = self._consensus.view
         if not view.voters:
@@ -224,7 +226,7 @@ class Exchange:
         return set() if 2 * len(told) > len(view.voters) else view.voters - told
 
     def unaware(self) -> Set[str]:
-        """Who has gone, is linked, and does not know it yet."""
+        """The linked members that have gone, and do not know it yet."""
         return {
             who
             for each in self._consensus.decided.values()
@@ -245,7 +247,7 @@ class Exchange:
         )
 
     def tick(self, tick: int) -> None:
-        """The timer: who still lacks something gets it, again if it was sent before."""
+        """The timer: a peer that still lacks something gets it, again if it was sent before."""
         if self._has_more:
             for link in self._links.values():
                 link.owes = True
@@ -265,7 +267,7 @@ class Exchange:
                 link.owes = link.is_due = self._news = True
 
     def all_told(self) -> Views:
-        """What one would be told that knows nothing."""
+        """What a peer that knows nothing would be sent."""
         consensus = self._consensus
         return Views(
             consensus.view.epoch,
@@ -293,7 +295,7 @@ class Exchange:
             )
             known = max(link.epoch, link.sent_epoch)
             if link.sent_epoch < 0 and consensus.contradicts(link.epoch, link.name):
-                known = -1  # it is to know where that has begun
+                known = -1  # it has to learn where that has begun
             decided = (
                 tuple(each for epoch, each in sorted(consensus.decided.items()) if known <= epoch)
                 if known < view.epoch

@@ -1,8 +1,8 @@
-"""Views: who has a vote, epoch by epoch; what members note while an epoch is decided, and
-how they tell each other. Plain values.
+"""Views: who has a vote, epoch by epoch; what members note while an epoch is decided, and what they send each other.
+Plain values.
 
 A view is an epoch, its voters, the format level of the group, and a name: the hash of the name before it and of the
-change that made it. What leads from one view to the next is one decision (`engine.consensus`).
+change that made it. One decision leads from each view to the next (`engine.consensus`).
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from crdtcast.engine.operations import Cut, How
 
 
 class Ballot(NamedTuple):
-    """Greater ones win. proposer: an incarnation id, so that no two members have the same one."""
+    """Greater ones win. proposer: an incarnation id, so that no two members have the same ballot."""
 
     number: int
     proposer: str
@@ -28,8 +28,9 @@ NO_BALLOT = Ballot(0, "")
 class ViewChange(NamedTuple):
     """What one epoch decides.
 
-    cuts: where those end who go, and, stated anew, where those end who went and have not ended everywhere; by
-        incarnation, sorted. out: those of them that go now. votes: who gets a vote. level: of the format, from then on.
+    cuts: where those end that go; and again, where those end that went before and have not ended everywhere; by
+        incarnation, sorted.
+    out: those of them that go now. votes: learners that get a vote. level: the format level from then on.
     """
 
     cuts: tuple[tuple[str, Cut], ...] = ()
@@ -38,12 +39,12 @@ class ViewChange(NamedTuple):
     level: int | None = None
 
     def forces_out(self, member: str) -> bool:
-        """Whether somebody goes by force, who is asked for nothing: the operator decides which side goes on."""
+        """Whether that member goes by force. It is not asked then: the operator decides which side goes on."""
         return any(who == member and cut.how is How.FORCED for who, cut in self.cuts)
 
 
 class Word(NamedTuple):
-    """Whose votes a ballot does without, by an operator's word.
+    """The voters that a ballot does without, by an operator's word.
 
     replaced: they never come back; a majority is counted without them. forced: whatever becomes of them.
     """
@@ -58,8 +59,8 @@ NO_WORD = Word()
 class Proposal(NamedTuple):
     """What a member asks promises for; and, in `change`, what it asks to accept when it has them.
 
-    victims: who is to go; `leaves`: whether that is (also) the proposer itself, by its own will. level: see
-    `ViewChange`.
+    victims: the members to remove. leaves: whether the proposer itself is one of them, since it leaves.
+    level: see `ViewChange`.
     """
 
     ballot: Ballot
@@ -76,10 +77,10 @@ class Proposal(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What a member reports with its promise: it takes nothing beyond that of the victims any more.
+    """What a member reports with its promise: it takes nothing of the victims beyond that any more.
 
-    delivered: how much of each victim, and of each that went and has not ended here. members: all that it knows, but
-    those who went.
+    delivered: how much of each victim, and of each member that went and has not ended at it. members: all that it
+    knows, except those that went.
     """
 
     ballot: Ballot
@@ -88,7 +89,7 @@ class Promise(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What a voter has accepted last, and what its proposer may count on."""
+    """What a voter has accepted last. word: that of the proposal, which says what a quorum is."""
 
     ballot: Ballot
     change: ViewChange
@@ -97,8 +98,7 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one member has noted last of the epoch that it is in. It is durable before anybody hears of it; anybody
-    passes it on.
+    """What one member has noted last of its epoch. It is durable before another member hears of it; any passes it on.
 
     serial: how often it has noted anything. epoch, name: of its view. sent: how many messages it had sent when it came
     into that view. promised: the greatest ballot that it has promised, or accepted something of.
@@ -136,12 +136,12 @@ class View:
 
     @classmethod
     def first(cls, founders: Iterable[str], level: int) -> "View":
-        """That of a new group: all founders have a vote."""
+        """The view of a new group: all founders have a vote."""
         everybody = sorted(founders)
         return cls(0, _name("", everybody), frozenset(everybody), level)
 
     def after(self, change: ViewChange) -> "View":
-        """The view that this change makes of it."""
+        """The view after this change."""
         return View(
             self.epoch + 1,
             _name(self.name, packed_change(change)),
@@ -152,8 +152,8 @@ class View:
     def is_quorum(self, who: Collection[str], word: Word = NO_WORD) -> bool:
         """Whether these are enough to decide.
 
-        A majority of the voters, those who go included. The vote of one that is replaced is not needed: half of an even
-        number is enough then, none of them replaced. By force: all voters but those who go, however few.
+        A majority of the voters, victims included. The vote of one that is replaced is not needed: half of an even
+        number is enough then, none of them replaced. By force: all voters except the victims, however few.
         """
         given, voters = self.voters & set(who), self.voters
         if word.forced:
@@ -176,9 +176,9 @@ def _name(before: str, what: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a member is to bring about: its operator's word, or its own. Durable.
+    """What a member has to bring about, for its operator or itself. Durable.
 
-    victims: who is to be evicted; value: whether by force. leaves: it leaves itself. level: the format level to raise.
+    victims: member to evict -> whether by force. leaves: it leaves itself. level: the format level to raise to.
     """
 
     victims: Mapping[str, bool] = field(default_factory=dict)
@@ -198,11 +198,11 @@ class Wants:
 
 NO_WANTS = Wants()
 NO_VIEW = View(0, "", frozenset(), 1)
-"""Of a state that is of no group."""
+"""The view of a state without a group."""
 
 
 class Asked(NamedTuple):
-    """A member asks, for the `number`-th time, whether the others are there; and who has answered."""
+    """A member asks, for the `number`-th time, whether the others are there. answered: those that have answered."""
 
     asker: str
     number: int

@@ -36,7 +36,7 @@ class _EagerRows(SweptRows):
 
 
 class EagerAdoption(GroupEngine):
-    """Late adoption: a digest counts only after all that its sender had sent before it is delivered here."""
+    """Late adoption: a digest counts only after its receiver has delivered all that its sender had sent before it."""
 
     stability_type: ClassVar[type[SweptRows]] = _EagerRows
 
@@ -142,7 +142,7 @@ class TakesGhosts(GroupEngine):
 
 
 class Undecided(GroupEngine):
-    """Nothing of an old incarnation is sent again before the group has decided what it has of it."""
+    """Nothing of an old incarnation is sent again before the group has decided how much of it counts."""
 
     def fate(self, incarnation: str) -> int | Fate:
         fate = super().fate(incarnation)
@@ -150,7 +150,7 @@ class Undecided(GroupEngine):
 
 
 class NewRowsBlank(GroupEngine):
-    """A joiner's row is what its contact had delivered. (This only saves time: its first digest tells more.)"""
+    """A joiner's row is what its contact had delivered. (This only saves time: its first digest says more.)"""
 
     def _apply_join(self, join: Join, dot: Dot) -> None:
         super()._apply_join(join, dot)
@@ -180,7 +180,7 @@ class _Unfrozen(Membership):
 
 
 class NoFreezing(GroupEngine):
-    """A member that promises accepts no more messages of the victims; otherwise it may have more than the cut."""
+    """A member that promises takes no more messages of the victims; otherwise it may have more of them than the cut."""
 
     membership_type: ClassVar[type[Membership]] = _Unfrozen
 

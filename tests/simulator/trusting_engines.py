@@ -188,7 +188,7 @@ class _OneWord(Forks):
 
 
 class StopsAtOneWord(GroupEngine):
-    """A member stops changing views only if two members say that an epoch has ended in two ways."""
+    """A member stops changing views only if two members report that an epoch has ended in two ways."""
 
     forks_type: ClassVar[type[Forks]] = _OneWord
 
