@@ -25,7 +25,7 @@ _RANDOM_LIMIT = 1 << 4 * _RANDOM_DIGITS
 
 def valid_name(name: str) -> bool:
     """Whether `name` can name a node: 1 to 32 letters, digits, `_` or `-`."""
-    return _NAME.fullmatch(name) is not None
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def check_name(what: str, name: str) -> None:

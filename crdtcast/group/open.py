@@ -23,13 +23,14 @@ from crdtcast.group.member import Member
 from crdtcast.group.running import running
 from crdtcast.group.state_machine import StateMachine, checked
 from crdtcast.journal import FileJournal, Journal
+from crdtcast.option_checks import check_options
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.options import (
     Address,
     LinkOptions,
     NodeOptions,
-    check_known,
+    address_of,
     format_address,
     parse_address,
     peer_addresses,
@@ -139,7 +140,7 @@ class Host:
         journal: if it holds a former life, the member continues from that. It is read at once, while all other tasks of
             this thread wait.
         """
-        check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_FOUNDERS))
+        check_options(f"group {name!r}", kept, KeptOptions, *_OF_FOUNDERS)
         names = _names(founders)
         member = self._member(name, machine, witness, kept)
         try:
@@ -173,7 +174,7 @@ class Host:
         Raises HandshakeError, with the reason, if no member admits this one; the error of the state machine if it fails
         on the group's state (this member has left again then); and the errors of `Journal.load`.
         """
-        check_known(f"group {name!r}", kept, (*KeptOptions.__annotations__, *_OF_JOINERS))
+        check_options(f"group {name!r}", kept, KeptOptions, *_OF_JOINERS)
         member = self._member(name, machine, witness, kept)
         try:
             await member.join(replace=replace, replaces=replaces, progress=progress)
@@ -229,7 +230,7 @@ async def open_host(
     peers: processes to dial: name -> address, or only addresses. The addresses of others are learned from those.
     network: only processes with the same network name are linked.
     """
-    check_known(f"node {name!r}", options, (*HostOptions.__annotations__, "peers", "network"))
+    check_options(f"node {name!r}", options, HostOptions, "peers", "network")
     logger, advertise = options.pop("logger", None), options.pop("advertise", None)
     listen = options.pop("listen", "127.0.0.1:0")
     links: LinkOptions = options  # the remaining options
@@ -237,7 +238,9 @@ async def open_host(
         name=name,
         listen=parse_address(listen),
         group=network,
-        peers=(peer_addresses(peers) if isinstance(peers, Mapping) else list(map(_address, peers))),
+        peers=(
+            peer_addresses(peers) if isinstance(peers, Mapping) else list(map(address_of, peers))
+        ),
         **links,
     )
     shared = SharedLinks(
@@ -272,7 +275,7 @@ async def open_member(
     Raises ConfigurationError for invalid options, and, inside the block, if the founders' lists differ; HandshakeError,
     with the reason, if no member admits this one. While no process answers at these addresses it waits, and logs that.
     """
-    check_known(f"node {name!r}", options, (*MemberOptions.__annotations__, "machine", "witness"))
+    check_options(f"node {name!r}", options, MemberOptions, "machine", "witness")
     founders, found = options.pop("founders", None), options.pop("found", False)
     contacts: Mapping[str, str | Address | None] | Sequence[str | Address]
     contacts = _addresses(options.pop("join", ()))
@@ -296,7 +299,7 @@ async def open_member(
             )
         contacts = {other: at for other, at in founders.items() if other != name}
         if (own := founders[name]) is not None:
-            options.setdefault("listen", own if isinstance(own, str) else format_address(own))
+            options.setdefault("listen", format_address(address_of(own)))
     elif not found and not contacts and kept.get("journal") is None:
         raise ConfigurationError(
             f"node {name!r}: set founders={{name: 'host:port', …}} for all who found a group "
@@ -373,7 +376,3 @@ def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Add
             return [(host, port)]
         case _:
             return list(given)
-
-
-def _address(given: str | Address) -> Address:
-    return parse_address(given) if isinstance(given, str) else given

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 from crdtcast.causality.member_id import wall_clock_us
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.group.open import MemberOptions, open_member
+from crdtcast.option_checks import check_options
 from crdtcast.replica.replica import Replica
-from crdtcast.transport.options import check_known
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def open_replica(
     Raises, also inside the block, ConfigurationError for invalid options, different lists of founders, or an address in
     use; HandshakeError, with the reason, if no member admits this one; JournalError if the disk fails.
     """
-    check_known(f"replica {name!r}", options, (*MemberOptions.__annotations__, "types", "clock_us"))
+    check_options(f"replica {name!r}", options, MemberOptions, "types", "clock_us")
     logger = options.get("logger")
     replica = Replica(name, clock_ms=lambda: clock_us() // 1000, types=types, logger=logger)
     async with open_member(name, machine=replica.machine, **options) as member:

@@ -1,8 +1,7 @@
 """The options of a node's links. Values only, checked once when they are made."""
 
-import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict
 
@@ -45,16 +44,6 @@ class LinkOptions(TypedDict, total=False):
     secrets: tuple[bytes, ...]
     max_drift_ms: int | None
     seed: int | None
-
-
-def check_known(who: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ConfigurationError for an unknown option, and suggests the nearest known one."""
-    known = sorted(known)
-    for option in given:
-        if option not in known:
-            near = difflib.get_close_matches(option, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
-            raise ConfigurationError(f"{who}: unknown option {option!r}: {hint}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +160,19 @@ def parse_address(text: str) -> Address:
     )
 
 
+def address_of(given: str | Address) -> Address:
+    """The address that is given as a text or as host and port. Raises ConfigurationError if it is neither."""
+    match given:
+        case (str(), int()):
+            return given
+        case _:
+            return parse_address(given)
+
+
 def peer_addresses(peers: Mapping[str, str | Address | None]) -> dict[str, Address | None]:
     """Parses addresses given as text. None stays: such a peer dials us."""
     return {
-        name: parse_address(address) if isinstance(address, str) else address
-        for name, address in peers.items()
+        name: None if address is None else address_of(address) for name, address in peers.items()
     }
 
 

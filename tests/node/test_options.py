@@ -8,7 +8,9 @@ import pytest
 import trio
 
 from crdtcast import ConfigurationError, open_host, open_member, open_replica
+from crdtcast.group.open import MemberOptions
 from crdtcast.lowlevel import NodeOptions
+from crdtcast.option_checks import fits, words_of
 from crdtcast.transport.options import LinkOptions
 
 NOT_OF_LINKS = {"name", "listen", "group", "peers", "level", "reads"}
@@ -78,3 +80,37 @@ def test_links_have_the_options_of_nodes() -> None:
     expected = {name: kind for name, kind in of_nodes.items() if name not in NOT_OF_LINKS}
     assert get_type_hints(LinkOptions) == expected
     assert of_nodes.keys() >= NOT_OF_LINKS
+
+
+@pytest.mark.parametrize("option", sorted(get_type_hints(MemberOptions)))
+def test_option_of_a_wrong_type_is_an_error_that_names_it(option: str) -> None:
+    async def main() -> None:
+        for opener in ("open_replica", "open_member"):
+            why = f"'eu': option {option} has the value <object object .*>: give [A-Za-z]"
+            with trio.fail_after(10), pytest.raises(ConfigurationError, match=why):
+                await OPENERS[opener](**{option: object()})
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"join": [1]},
+        {"join": ("a", "b")},
+        {"founders": {"eu": 1, "us": 2}},
+        {"founders": {"us": 3}},
+    ],
+)
+def test_wrong_types_within_an_option_are_errors(options: dict[str, Any]) -> None:
+    async def main() -> None:
+        with trio.fail_after(10), pytest.raises(ConfigurationError):
+            await OPENERS["open_member"](**options)
+
+    trio.run(main)
+
+
+def test_a_whole_number_is_a_duration_but_no_boolean_is() -> None:
+    assert fits(3, float) and fits(0.5, float) and fits(None, float | None)
+    assert not fits(True, float) and not fits(True, int) and not fits(0.5, int)
+    assert words_of(float | None) == "float or None"

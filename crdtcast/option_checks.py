@@ -1,0 +1,54 @@
+"""Options that a caller gives by keyword: unknown names and values of a wrong type are errors that name the right one.
+
+Without these checks a wrong type would raise somewhere deep inside, perhaps only when a link breaks.
+"""
+
+import difflib
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from crdtcast.exceptions import ConfigurationError
+
+
+def check_options(who: str, given: Mapping[str, object], known: type, *parameters: str) -> None:
+    """Raises ConfigurationError for an unknown option or one of a wrong type.
+
+    known: the TypedDict of the options.
+    parameters: the caller's other keywords, to suggest them, too.
+    """
+    hints = get_type_hints(known)
+    for name, value in given.items():
+        if name not in hints:
+            raise ConfigurationError(
+                f"{who}: unknown option {name!r}: {_nearest(name, hints, parameters)}"
+            )
+        if not fits(value, hints[name]):
+            raise ConfigurationError(
+                f"{who}: option {name} has the value {value!r:.80}: give {words_of(hints[name])}"
+            )
+
+
+def _nearest(name: str, hints: Mapping[str, object], parameters: tuple[str, ...]) -> str:
+    known = sorted({*hints, *parameters})
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether the value has that type. The types of elements and of a function's arguments are not looked at."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(fits(value, each) for each in get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, get_origin(hint) or hint)
+
+
+def words_of(hint: Any) -> str:
+    """The type as users write it."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(map(words_of, get_args(hint)))
+    plain = get_origin(hint) or hint
+    return "None" if plain is type(None) else str(plain.__name__)
