@@ -10,6 +10,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from crdtcast.exceptions import ConfigurationError
 
+_TEXTS = (str, str | None)
+"""Names and addresses: the code that reads them shows an example."""
+
 
 def check_options(who: str, given: Mapping[str, object], known: type, *parameters: str) -> None:
     """Raises ConfigurationError for an unknown option or one of a wrong type.
@@ -23,7 +26,7 @@ def check_options(who: str, given: Mapping[str, object], known: type, *parameter
             raise ConfigurationError(
                 f"{who}: unknown option {name!r}: {_nearest(name, hints, parameters)}"
             )
-        if not fits(value, hints[name]):
+        if hints[name] not in _TEXTS and not fits(value, hints[name]):
             raise ConfigurationError(
                 f"{who}: option {name} has the value {value!r:.80}: give {words_of(hints[name])}"
             )

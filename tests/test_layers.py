@@ -18,7 +18,7 @@ import pytest
 import crdtcast
 
 LAYERS = (
-    "exceptions phases backoff msgpack_limits quantities private_files ports child_processes",
+    "exceptions phases backoff msgpack_limits quantities option_checks private_files ports child_processes",
     "causality",
     "engine",
     "wire",

@@ -26,7 +26,7 @@ from crdtcast.adapters.redis.clock import Clock
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.committer import Committer
-from crdtcast.adapters.redis.commit.durability import PROMISES, DurabilityProbe, Mark
+from crdtcast.adapters.redis.commit.durability import DurabilityProbe, Mark, promise
 from crdtcast.adapters.redis.commit.phase import ServerPhase
 from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.compare.comparison import KeyComparison
@@ -330,7 +330,8 @@ class Gateway:
                     self._log.error("%s; trying again%s", error, until)
                 answers = isinstance(error, ServerReadOnlyError)
                 if answers or self.committer.phase is not ServerPhase.WAITING:
-                    self.committer.refuse(str(error), reads=answers)
+                    passes = ": try again" if isinstance(error, ServerError) else ""
+                    self.committer.refuse(f"{error}{passes}", reads=answers)
                 await trio.sleep(backoff.next_delay())
                 continue
             said = ""
@@ -376,7 +377,7 @@ class Gateway:
         """Let clients wait a moment for the server to come back; then answer them with an error."""
         await trio.sleep(_CLIENTS_WAIT_SECONDS)
         if self._connection is lost and self.committer.phase is ServerPhase.WAITING:
-            self.committer.refuse(str(lost.error), reads=False)
+            self.committer.refuse(f"{lost.error}: try again", reads=False)
 
     async def _attach(self, connection: ServerConnection) -> None:
         """Find out which incarnation this is at this server, and continue from what it holds."""
@@ -421,8 +422,13 @@ class Gateway:
             options.node.name,
             connection.address,
             state.incarnation if how is None else how.value,
-            PROMISES[self.durability.level],
+            self.promise,
         )
+
+    @property
+    def promise(self) -> str:
+        """What acknowledged writes survive."""
+        return promise(self.durability.level, refills=self.options.member is not None)
 
     def _next_epoch(self, fence: int) -> int:
         """Higher than the server's fence, and than any that it has forgotten: a server may be emptied."""

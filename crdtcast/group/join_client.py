@@ -269,12 +269,7 @@ class JoinClient:
                     if trio.current_time() - began > shared.options.handshake_timeout:
                         if refused:
                             raise self._refused(refused)
-                        raise HandshakeError(
-                            f"no process linked with {self._channel.name!r} "
-                            f"({', '.join(sorted(shared.links().up))}) is in group {group!r}: "
-                            "correct the group's name or the address, or found the group on one "
-                            "of them"
-                        )
+                        raise self._no_member()
             with trio.move_on_after(_LONGEST if for_ever else _LOOK_AGAIN):
                 await shared.news()
 
@@ -291,6 +286,20 @@ class JoinClient:
         return HandshakeError(
             f"node {self._channel.name!r} cannot join group {self._channel.group!r}: "
             f"{'; '.join(dict.fromkeys(refused.values()))}"
+        )
+
+    def _no_member(self) -> HandshakeError:
+        """No linked process can admit this one."""
+        shared, group = self._channel.shared, self._channel.group
+        if outside := shared.outside(group):
+            return HandshakeError(
+                f"{', '.join(outside)} cannot admit {self._channel.name!r}: not a member of group "
+                f"{group!r} yet: start all of its founders, then join"
+            )
+        return HandshakeError(
+            f"no process linked with {self._channel.name!r} ({', '.join(sorted(shared.links().up))}) "
+            f"is in group {group!r}: correct the group's name or the address, or found the group on "
+            "one of them"
         )
 
     def _look_for_others(self) -> None:

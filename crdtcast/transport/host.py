@@ -177,6 +177,15 @@ class SharedLinks(Endpoint):
             if here.group == group and here.incarnation is not None
         }
 
+    def outside(self, group: str) -> list[str]:
+        """The linked peers that have opened a group, and are not in it yet: they found it, or join it, too."""
+        return sorted(
+            link.name
+            for link, said in self._said.items()
+            for here in said.values()
+            if here.group == group and not here.group_id
+        )
+
     def _here(self, channel: LinkedGroup) -> Here:
         me = None if channel.engine is None else channel.engine.me
         return Here(channel.number, channel.group, me, channel.group_id)

@@ -242,3 +242,13 @@ async def test_invalid_founder_names_are_refused_at_once() -> None:
                 with pytest.raises(ConfigurationError, match=wrong):
                     links.found("g", founders=founders)
             links.found("g", founders=["a", "b"])
+
+
+@simulated
+async def test_joiner_is_told_that_the_group_is_still_being_founded() -> None:
+    with Network():
+        async with open_replica("eu", founders=AT, listen=AT["eu"]):
+            why = r"eu cannot admit 'x': not a member of group 'default' yet: start all of its founders"
+            with pytest.raises(HandshakeError, match=why):
+                async with open_replica("x", join=AT["eu"]):
+                    pass

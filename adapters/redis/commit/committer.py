@@ -299,7 +299,7 @@ class Committer:
         return self._why_refused if self._life.phase in REFUSES else None
 
     def _refused(self) -> ReplyError:
-        return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written, try again")
+        return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written")
 
     def _settle(self, commit: Commit, state: StoredState, record: ServerRecord | None) -> None:
         """Answer the interrupted commit, once and honestly: the stored state tells whether it was applied."""

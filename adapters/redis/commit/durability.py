@@ -21,17 +21,23 @@ from crdtcast.exceptions import ServerError
 
 _WAIT_MS = 5_000
 
-PROMISES = {
+_PROMISES = {
     Durability.ALWAYS: "acknowledged writes survive a power loss of this machine",
     Durability.EVERYSEC: (
         "acknowledged writes survive SIGKILL of processes; after a power loss the last second "
         "may be missing, unless a peer has it"
     ),
-    Durability.VOLATILE: (
-        "data that this server loses comes back from the other regions, as far as they have it: "
-        "the server has no append-only file (or, before version 7.2, one that is not synced)"
-    ),
 }
+_NOT_SYNCED = "the server has no append-only file (or, before version 7.2, one that is not synced)"
+
+
+def promise(level: Durability, *, refills: bool) -> str:
+    """What acknowledged writes survive. refills: whether the group fills a server that has lost its data."""
+    if level is not Durability.VOLATILE:
+        return _PROMISES[level]
+    if refills:
+        return f"data that this server loses comes back from the other regions, as far as they have it: {_NOT_SYNCED}"
+    return f"a server that loses its data must be restored, since fixed members cannot refill it: {_NOT_SYNCED}"
 
 
 class Mark(NamedTuple):

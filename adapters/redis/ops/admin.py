@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from crdtcast.adapters.redis.clients.client import Request
 from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clock import Clock
-from crdtcast.adapters.redis.commit.durability import PROMISES
 from crdtcast.adapters.redis.compare.verify import digest_everything
 from crdtcast.adapters.redis.group.lifecycle import Belonging
 from crdtcast.adapters.redis.group.peers import GroupPeers
@@ -52,6 +51,10 @@ class AdministeredGateway(Observed, Protocol):
     @property
     def belonging(self) -> Belonging | None:
         """None where the members are fixed."""
+
+    @property
+    def promise(self) -> str:
+        """What acknowledged writes survive."""
 
     @property
     def clock(self) -> Clock: ...
@@ -245,7 +248,7 @@ class GatewayCommands:
             "server": str(options.server),
             "server_up": committer.serving,
             "durability": level.value,
-            "promise": PROMISES[level],
+            "promise": gateway.promise,
             "commits": committer.commits,
             "committing": committer.working,
             "changed_past_the_gateway": committer.changed_behind,
