@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from crdtcast.datatypes import PureOpCRDT
     from crdtcast.testing import EveryOrder
-    from crdtcast.testing.harness import Specification
+    from crdtcast.testing.crdt_check import Specification
 
 _DEFAULTS = {"crdt_examples": "200", "crdt_members": "3", "crdt_actions": "30", "crdt_seed": "0"}
 

@@ -5,12 +5,12 @@ Parts that need Hypothesis (`pip install 'crdtcast[test]'`) are imported when th
 
 from typing import TYPE_CHECKING, Any
 
-from crdtcast.testing.group import Call, Group, VisibleOperation
+from crdtcast.testing.model_group import Call, Group, VisibleOperation
 
 if TYPE_CHECKING:
     from crdtcast.testing.cluster import Cluster, open_cluster
+    from crdtcast.testing.crdt_check import check_crdt, run_schedule
     from crdtcast.testing.disk import Crash, Disk
-    from crdtcast.testing.harness import check_crdt, run_schedule
     from crdtcast.testing.journals import DiskJournal, check_journal
     from crdtcast.testing.network import Line, Network, eventually, simulated
     from crdtcast.testing.orders import EveryOrder, check_every_order
@@ -54,9 +54,9 @@ _LAZY = {
     "schedules": "crdtcast.testing.schedules",
     "weighted": "crdtcast.testing.schedules",
     "EveryOrder": "crdtcast.testing.orders",
-    "check_crdt": "crdtcast.testing.harness",
+    "check_crdt": "crdtcast.testing.crdt_check",
     "check_every_order": "crdtcast.testing.orders",
-    "run_schedule": "crdtcast.testing.harness",
+    "run_schedule": "crdtcast.testing.crdt_check",
 }
 
 

@@ -17,8 +17,8 @@ from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.pure import PureOpCRDT
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.testing.group import Call, VisibleOperation
-from crdtcast.testing.harness import Specification, Tried
+from crdtcast.testing.crdt_check import Specification, Tried
+from crdtcast.testing.model_group import Call, VisibleOperation
 from crdtcast.testing.vectors.run import linear_extensions
 
 

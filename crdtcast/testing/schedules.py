@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from crdtcast.testing.group import Call
+from crdtcast.testing.model_group import Call
 
 
 @dataclass(frozen=True, slots=True)

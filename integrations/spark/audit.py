@@ -14,9 +14,9 @@ from crdtcast.integrations.spark import rules, timeline
 from crdtcast.integrations.spark.checks import (
     causality,
     convergence,
+    exactly_once,
     garbage,
-    integrity,
-    order,
+    log_integrity,
     stability,
 )
 from crdtcast.integrations.spark.files import write_text
@@ -83,7 +83,7 @@ def _judged(
     try:
         found, total = _find(spark, events, frames, groups, out)
         if not live:
-            found += [f for group in groups.values() for f in order.at_the_end(group)]
+            found += [f for group in groups.values() for f in exactly_once.at_the_end(group)]
         found += [f for group in groups.values() for f in garbage.at_the_end(group)]
         verdict = judge(causality.without_heirs(spark, frames.messages, found))
         progress("measuring lag, backlog and metadata")
@@ -117,13 +117,15 @@ def _find(
 ) -> tuple[list[Finding], int]:
     """All findings from Spark, as a table and, up to a limit, as values; and their number."""
     parts = [
-        rules.apply(frames.messages, order.on_messages() + stability.on_messages()),
+        rules.apply(frames.messages, exactly_once.on_messages() + stability.on_messages()),
         rules.apply(
             frames.dependencies,
-            order.on_dependencies() + causality.on_dependencies() + stability.on_dependencies(),
+            exactly_once.on_dependencies()
+            + causality.on_dependencies()
+            + stability.on_dependencies(),
         ),
         convergence.find(events),
-        integrity.find(events, groups),
+        log_integrity.find(events, groups),
         garbage.leaks(spark, frames.messages, groups),
     ]
     table = f"{out}/findings"

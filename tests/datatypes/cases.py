@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import Operation, PureOpCRDT
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
-from crdtcast.testing.harness import Specification
+from crdtcast.testing.crdt_check import Specification
 
 
 class Case(NamedTuple):

@@ -20,7 +20,7 @@ from crdtcast.datatypes import (
 )
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing import Group, VisibleOperation, check_crdt
-from crdtcast.testing.group import Call
+from crdtcast.testing.model_group import Call
 from tests.datatypes import cases
 from tests.datatypes.cases import Case, check_forgetting, not_forgotten
 from tests.effort import examples, first_seed

@@ -37,7 +37,7 @@ from crdtcast.exceptions import (
     UnusableInputError,
 )
 from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
-from crdtcast.testing.group import Call
+from crdtcast.testing.model_group import Call
 from tests.datatypes.cases import Case, not_forgotten
 from tests.datatypes.test_sequence import whole_tree
 

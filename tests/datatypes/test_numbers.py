@@ -13,7 +13,7 @@ from crdtcast.datatypes import Arrival, Arrived, Entry, Number, SortedMap
 from crdtcast.datatypes.canonical import plain
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
-from crdtcast.testing.group import Call
+from crdtcast.testing.model_group import Call
 from tests.datatypes.cases import Case
 from tests.effort import examples
 

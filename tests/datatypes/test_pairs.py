@@ -8,7 +8,7 @@ from crdtcast.datatypes import AWMap, GOMap
 from crdtcast.datatypes.maps import NestedMap
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing import Group
-from crdtcast.testing.group import Call
+from crdtcast.testing.model_group import Call
 from tests.datatypes.cases import Case
 from tests.datatypes.test_catalogue import CASES
 from tests.effort import seeds

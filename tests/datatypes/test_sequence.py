@@ -15,7 +15,7 @@ from crdtcast.datatypes.elements import GONE, SequenceElement
 from crdtcast.datatypes.sequence import Positions
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 from crdtcast.testing import Group, VisibleOperation, check_crdt, check_every_order, weighted
-from crdtcast.testing.group import Call
+from crdtcast.testing.model_group import Call
 from tests.datatypes import cases
 from tests.datatypes.cases import Case
 from tests.datatypes.rebasing import rebased

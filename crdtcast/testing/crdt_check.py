@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.pure import PureOpCRDT
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.testing.group import Group, ModelReplica, Sent, VisibleOperation
+from crdtcast.testing.model_group import Group, ModelReplica, Sent, VisibleOperation
 from crdtcast.testing.schedules import (
     Action,
     Deliver,
