@@ -61,8 +61,8 @@ class Replica(TypedObjects):
 
     `member` is its member of the group: use it for the other members, `leave`, `evict`, and waiting until k members
     have a message. While the member cannot send (it leaves, or returns from an eviction) operations raise `EndedError`
-    and change nothing; `ready` returns when it can. After its `async with` block, or after the member has left, values
-    can still be read; everything else raises `EndedError`.
+    and change nothing; `ready` returns when it can. After its `async with` block, or after the member has left, it can
+    still be read; writing, and waiting for others, raises `EndedError`.
 
     For a replica on an open host, pass its `machine` to `Host.found` or `Host.join`, and call `speak_for` with the
     member that these return.
