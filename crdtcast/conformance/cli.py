@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from crdtcast.conformance.runner import ScenarioOutcome, ScenarioResult, Servers, run_scenario
+from crdtcast.conformance.runner import ScenarioOutcome, ScenarioResult, run_scenario
 from crdtcast.conformance.scenario import LEVELS, Scenario, load_scenarios
+from crdtcast.conformance.stage import Stage, in_order
 from crdtcast.exceptions import UnusableInputError
 
 
@@ -62,15 +63,14 @@ def conformance(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, like Ctrl-C
     totals: Counter[ScenarioOutcome] = Counter()
     with tempfile.TemporaryDirectory(prefix="crdtcast-conformance-") as scratch:
-        servers = Servers(Path(scratch), appendfsync)
+        stage = Stage(Path(scratch), appendfsync)
         try:
-            for number, scenario in enumerate(scenarios):
-                directory = Path(scratch) / f"scenario-{number}"
-                result = run_scenario(scenario, servers, directory, timeout)
+            for scenario in in_order(scenarios):
+                result = run_scenario(scenario, stage, timeout)
                 totals[result.outcome] += 1
                 print_result(result, verbose)
         finally:
-            servers.stop()
+            stage.stop()
     print_totals(totals, as_json)
     sys.exit(1 if totals[ScenarioOutcome.FAILED] else 0)
 

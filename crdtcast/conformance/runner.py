@@ -8,23 +8,30 @@ import enum
 import itertools
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Self
 
 from crdtcast.adapters.redis.cluster import (
+    LONGEST_PAUSE,
     SHORTEST_PAUSE,
     CommandRefusedError,
     LocalCluster,
     OpenCluster,
 )
-from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.server.embedded import EmbeddedServer
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, Reply
 from crdtcast.conformance.matchers import comparable, matches, show
-from crdtcast.conformance.probes import Seen, UnknownProbeError, read_probe
+from crdtcast.conformance.probes import (
+    METADATA_DATABASE,
+    Seen,
+    UnknownProbeError,
+    read_probe,
+)
 from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, ScenarioStep
+from crdtcast.conformance.stage import Stage, empty
 from crdtcast.exceptions import ServerError
 
 CLOCK_TICK = 1_000_000
@@ -58,60 +65,35 @@ class DifferenceError(Exception):
     """A result differs from what was expected."""
 
 
-class Servers:
-    """Servers that scenarios use one after the other, empty at each start."""
-
-    def __init__(self, directory: Path, appendfsync: str) -> None:
-        self.directory = directory
-        self.appendfsync = appendfsync
-        self.started: list[EmbeddedServer] = []
-
-    def take(self, count: int) -> list[EmbeddedServer]:
-        """The first `count` servers, running and empty."""
-        while len(self.started) < count:
-            directory = self.directory / f"server-{len(self.started)}"
-            self.started.append(start_server(directory, appendfsync=self.appendfsync))
-        for server in self.started[:count]:
-            if server.process.poll() is not None:
-                server.restart()
-            empty(server)
-        return self.started[:count]
-
-    def stop(self) -> None:
-        """Stop them all."""
-        for server in self.started:
-            server.stop()
-
-
-def run_scenario(
-    scenario: Scenario, servers: Servers, directory: Path, timeout: float
-) -> ScenarioResult:
-    """Play `scenario` with fresh gateways whose files are below `directory` meanwhile.
+def run_scenario(scenario: Scenario, stage: Stage, timeout: float) -> ScenarioResult:
+    """Play `scenario` on new gateways, or on those of a scenario before it, whose data is removed.
 
     timeout: limit, in seconds, of each reply and each exchange.
     """
     began = time.monotonic()
     outcome, detail = ScenarioOutcome.PASSED, ""
-    names = (*scenario.replicas, *dict.fromkeys(scenario.joining))
-    taken = dict(zip(names, servers.take(len(names)), strict=True))
-    kind = OpenCluster if scenario.changes_members else LocalCluster
-    cluster = kind(directory, scenario.replicas, group="conformance", cut=True, servers=taken)
     try:
-        with cluster:
-            play = Play(cluster, timeout)
-            try:
+        with stage.group(scenario) as cluster, told_who_ended(cluster):
+            with Play(cluster, timeout) as play:
                 play.begin()
                 play.run(scenario)
-            except (ServerError, DifferenceError) as difference:
-                raise DifferenceError("; ".join([str(difference), *cluster.obituaries()])) from None
-            finally:
-                play.close()
+            if scenario.leaves_the_group:
+                with Play(cluster, timeout) as play:
+                    play.clear()
     except NotSupportedError as reason:
         outcome, detail = ScenarioOutcome.UNSUPPORTED, str(reason)
     except (DifferenceError, ServerError, ValueError) as difference:
         outcome, detail = ScenarioOutcome.FAILED, str(difference)
-    shutil.rmtree(directory, ignore_errors=True)
     return ScenarioResult(scenario, outcome, detail, time.monotonic() - began)
+
+
+@contextmanager
+def told_who_ended(cluster: LocalCluster) -> Iterator[None]:
+    """Have a difference name the gateways that ended by themselves."""
+    try:
+        yield
+    except (ServerError, DifferenceError) as difference:
+        raise DifferenceError("; ".join([str(difference), *cluster.obituaries()])) from None
 
 
 @dataclass(slots=True)
@@ -129,12 +111,32 @@ class Play:
     spoke: int = 0
     """The tick of the wall clock when the last command was answered."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close all connections."""
+        for client in self.clients.values():
+            client.close()
+
     def begin(self) -> None:
         """Cut every link. Joining members need theirs first."""
         if isinstance(self.cluster, OpenCluster):
-            pairs = list(itertools.combinations(self.cluster.names, 2))
-            self.wait_together(self.cluster.names)
-            self.cut(pairs)
+            self.sync(None)
+
+    def clear(self) -> None:
+        """Remove all data of a group that has all of its members, for the next scenario."""
+        pairs = list(self.open_pairs(None))
+        for one, other in pairs:
+            self.cluster.heal(one, other)
+        self.wait_together(self.cluster.names, quiet=False)
+        self.call(self.cluster.names[0], (b"FLUSHALL",))
+        self.wait_together(self.cluster.names)
+        self.cut(pairs)
+        for region in self.cluster:
+            left = keys_of(region.server)
+            if left:
+                raise DifferenceError(f"FLUSHALL leaves keys at {region.name}: {left}")
 
     def run(self, scenario: Scenario) -> None:
         """All steps, then all expectations. Raises NotSupportedError or DifferenceError."""
@@ -144,11 +146,6 @@ class Play:
             replicas = self.live() if name == "all" else [name]
             for expectation in expectations:
                 self.expect(expectation, replicas)
-
-    def close(self) -> None:
-        """Close all connections."""
-        for client in self.clients.values():
-            client.close()
 
     def live(self) -> list[str]:
         """The replicas that run."""
@@ -291,6 +288,7 @@ class Play:
     def wait_members(self, names: Iterable[str], hold: Callable[[set[str]], bool]) -> None:
         """Wait until `hold` is true of the members that each of `names` reports."""
         waiting, deadline = list(names), time.monotonic() + self.timeout
+        pause = SHORTEST_PAUSE
         while waiting:
             try:
                 told = json.loads(self.cluster[waiting[0]].command("MEMBERS"))
@@ -301,7 +299,8 @@ class Play:
             elif time.monotonic() > deadline:
                 raise DifferenceError(f"at {waiting[0]} the members are still {told}")
             else:
-                time.sleep(SHORTEST_PAUSE)
+                time.sleep(pause)
+                pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def forget(self, name: str) -> None:
         """Evict a replica, which learns of it only in its next exchange with another one."""
@@ -372,10 +371,13 @@ class Play:
             raise NotSupportedError(f"continuing after the loss of a server: {error}") from error
 
 
-def empty(server: EmbeddedServer) -> None:
-    """Delete all data of a server."""
+def keys_of(server: EmbeddedServer) -> str:
+    """What `INFO keyspace` tells of the databases of clients; nothing if they are empty."""
     with RawClient(server.port) as client:
-        client.call("FLUSHALL")
+        told = client.call("INFO", "keyspace")
+    assert isinstance(told, bytes)
+    lines = [line for line in told.decode().split() if line.startswith("db")]
+    return " ".join(line for line in lines if not line.startswith(f"db{METADATA_DATABASE}:"))
 
 
 def connected(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, ...]]:

@@ -19,6 +19,8 @@ else:
     from yaml import CSafeLoader as SafeLoader  # ten times as fast
 
 LEVELS = ("must", "should", "choice")
+LEAVING_THE_GROUP = ("cmd", "tx", "sync", "gc", "partition", "heal", "forget")
+"""Kinds of steps after which another scenario can use the group. A replica that is forgotten comes back by itself."""
 UNSET: Any = object()
 """Stands for "no reply is expected here", since null is a reply."""
 
@@ -70,6 +72,16 @@ class Scenario:
     def changes_members(self) -> bool:
         """Whether its group needs changing membership."""
         return any(step.kind in ("add", "forget") for step in self.steps)
+
+    @property
+    def asks_gateways(self) -> bool:
+        """Whether it expects something of a probe: some count since the gateway's start."""
+        return any(each.probe for expectations in self.expect.values() for each in expectations)
+
+    @property
+    def leaves_the_group(self) -> bool:
+        """Whether only the group's data is changed at the end: all gateways run, with the clocks as they were."""
+        return all(step.kind in LEAVING_THE_GROUP for step in self.steps)
 
 
 class Yaml12(SafeLoader):

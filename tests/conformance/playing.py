@@ -1,13 +1,14 @@
 """Scenarios of a file of tests, some at the same time, each when it is asked for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 
-from crdtcast.conformance.runner import ScenarioOutcome, ScenarioResult, Servers, run_scenario
+from crdtcast.conformance.runner import ScenarioOutcome, ScenarioResult, run_scenario
 from crdtcast.conformance.scenario import Scenario
+from crdtcast.conformance.stage import Stage, in_order
 
 AT_ONCE = 3
 """Scenarios that are played at the same time: each waits for its exchanges most of the time."""
@@ -16,23 +17,23 @@ PATIENCE = 60.0
 
 @contextmanager
 def playing(
-    scenarios: Iterable[Scenario], directory: Path
+    scenarios: Sequence[Scenario], directory: Path
 ) -> Iterator[dict[str, Future[ScenarioResult]]]:
     """The results to come, by the scenario's id."""
-    spare: Queue[Servers] = Queue()
+    spare: Queue[Stage] = Queue()
     for number in range(AT_ONCE):
-        spare.put(Servers(directory / f"servers-{number}", "everysec"))
+        spare.put(Stage(directory / f"stage-{number}", "everysec"))
 
     def play(scenario: Scenario) -> ScenarioResult:
-        servers = spare.get()
+        stage = spare.get()
         try:
-            return run_scenario(scenario, servers, directory / scenario.id, PATIENCE)
+            return run_scenario(scenario, stage, PATIENCE)
         finally:
-            spare.put(servers)
+            spare.put(stage)
 
     try:
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            yield {scenario.id: threads.submit(play, scenario) for scenario in scenarios}
+            yield {each.id: threads.submit(play, each) for each in in_order(scenarios)}
     finally:
         while not spare.empty():
             spare.get().stop()

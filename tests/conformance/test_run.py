@@ -11,6 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from crdtcast.conformance.cli import conformance
+from crdtcast.conformance.runner import ScenarioOutcome, run_scenario
+from crdtcast.conformance.scenario import load_scenarios
+from crdtcast.conformance.stage import Stage
 from tests.preloaded import crdtcast
 
 pytestmark = pytest.mark.process
@@ -137,11 +140,48 @@ def test_all_kinds_of_outcomes(tmp_path: Path) -> None:
     code, lines, totals = run(file)
     shown = "\n".join(lines)
     assert (code, totals) == (1, {"passed": 4, "failed": 1, "unsupported": 2}), shown
-    assert lines[0].startswith("FAIL              wrong-on-purpose (counter, must,")
-    assert "at the end, GET n at a: expected '6', got '5'" in lines[0]
-    assert "shows the difference and this line" in lines[1]
+    place = next(number for number, line in enumerate(lines) if "wrong-on-purpose" in line)
+    wrong, why = lines[place : place + 2]
+    assert wrong.startswith("FAIL              wrong-on-purpose (counter, must,")
+    assert "at the end, GET n at a: expected '6', got '5'" in wrong
+    assert "shows the difference and this line" in why
     assert "LPUSH k v at a" in next(line for line in lines if "refused" in line)
     assert "probe colour" in shown
+
+
+COUNTING = """
+- id: ID
+  type: counter
+  level: must
+  replicas: [a, b]
+  steps:
+  - {at: a, cmd: [INCRBY, n, '5'], reply: 5}
+  - {at: b, cmd: [SET, only-here, x, EX, '50'], reply: OK}
+  expect:
+    a:
+    - {cmd: [GET, n], reply: REPLY}
+    - {cmd: [GET, only-here], reply: null}
+"""
+
+
+def test_gateways_are_kept_and_their_data_is_not(tmp_path: Path) -> None:
+    """Those of a scenario that failed are not kept."""
+    file = tmp_path / "scenarios.yaml"
+    cases = (("one", "'5'"), ("two", "'5'"), ("three", "'6'"), ("four", "'5'"))
+    file.write_text(
+        "scenarios:" + "".join(COUNTING.replace("ID", i).replace("REPLY", r) for i, r in cases)
+    )
+    stage, groups, outcomes = Stage(tmp_path / "stage", "no"), [], []
+    try:
+        for scenario in load_scenarios(file):
+            outcomes.append(run_scenario(scenario, stage, 60.0).outcome)
+            groups.append(sorted(path.name for path in stage.directory.glob("group-*")))
+    finally:
+        stage.stop()
+    passed, failed = ScenarioOutcome.PASSED, ScenarioOutcome.FAILED
+    assert outcomes == [passed, passed, failed, passed]
+    assert groups == [["group-1"], ["group-1"], [], ["group-2"]]
+    assert not list(stage.directory.glob("group-*"))
 
 
 def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:
