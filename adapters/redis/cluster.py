@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -313,17 +314,23 @@ class LocalCluster:
 
         Raises ServerError, with the states reached, if that takes longer than `timeout` seconds.
         """
-        names = tuple(names)
+        names = deque(names)
         deadline = time.monotonic() + timeout
         pause = SHORTEST_PAUSE
         while True:
-            states = {name: self[name].status() for name in names}
-            if holds_same(list(states.values()), quiet):
+            states: list[dict[str, Any]] = []
+            for name in names:
+                states.append(self[name].status())
+                if not holds_same(states, quiet):
+                    break  # each answer costs work: ask this one first the next time, the others after it
+            else:
                 return
+            names.rotate(1 - len(states))
             if time.monotonic() > deadline:
+                reached = {name: self[name].status() for name in names}
                 raise ServerError(
                     f"regions {', '.join(names)} did not converge in {timeout:.0f} s: "
-                    f"{json.dumps(states)}"
+                    f"{json.dumps(reached)}"
                 )
             time.sleep(pause)
             pause = min(1.5 * pause, LONGEST_PAUSE)
