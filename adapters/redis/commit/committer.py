@@ -459,6 +459,8 @@ class Committer:
         assert engine is not None
         if self._group is not None:
             self._observer.about_to_gather()
+            if self._life.phase is not ServerPhase.READY:
+                return  # what it had to do has begun a commit
         is_idle = self._ticks == 2
         has_load = self._requests or engine.has_deliverable() or self.recorded.pending
         reads = self._asked
