@@ -471,6 +471,7 @@ class Gateway:
         keyspace = Keyspace(self.options.metadata_db)
         keyspace.databases = inspection.databases
         keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
+        keyspace.exact.resume(inspection.exact)
         keyspace.disputed = inspection.disputed
         keyspace.incomplete = inspection.incomplete
         keyspace.refused = keyspace.damaged | keyspace.disputed | keyspace.incomplete

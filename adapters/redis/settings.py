@@ -104,7 +104,7 @@ class GatewaySettings(MemberSettings):
     )
     leave_out: tuple[str, ...] = option(
         OptionKind.NAMES,
-        "Types that are not replicated (list, zset, stream) and that the copy of a join may "
+        "Types that are not replicated (list, stream) and that the copy of a join may "
         "leave out. Not set: such a join is refused.",
         (),
     )

@@ -1,4 +1,4 @@
-"""The bank's scenarios of strings, numbers, hashes, sets, deadlines, transactions, members: every must and should."""
+"""The bank's scenarios of every type that gateways take, deadlines, transactions, members: every must and should."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -12,7 +12,18 @@ from tests.conformance.playing import check, playing
 
 BANK = Path(__file__).parents[1] / "data" / "scenarios" / "scenarios.yaml"
 TYPES = (
-    *("counter", "string", "hash", "set", "ttl", "generic", "transaction", "membership", "gc"),
+    *(
+        "counter",
+        "string",
+        "hash",
+        "set",
+        "zset",
+        "ttl",
+        "generic",
+        "transaction",
+        "membership",
+        "gc",
+    ),
     *("type-conflict", "robustness"),
 )
 SCENARIOS = [

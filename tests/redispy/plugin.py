@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 from redis.commands.core import (
+    GeoCommands,
     HashCommands,
     ManagementCommands,
     PubSubCommands,
     ScanCommands,
     SetCommands,
+    SortedSetCommands,
 )
 
 COUNTERS = {"incr", "incrby", "decr", "decrby", "incrbyfloat"}
@@ -46,6 +48,8 @@ KEYS = {
     *("renamenx", "restore", "touch", "ttl", "type", "unlink", "dbsize"),
 }
 SETS = {name for name in vars(SetCommands) if not name.startswith("_")}
+SORTED_SETS = {name for name in vars(SortedSetCommands) if not name.startswith("_")}
+PLACES = {name for name in vars(GeoCommands) if not name.startswith("_")}
 SCANS = {name for name in vars(ScanCommands) if not name.startswith("_")}
 CONNECTIONS = {
     name
@@ -54,7 +58,8 @@ CONNECTIONS = {
         ("client_", "command", "config_get", "info", "ping", "echo", "select", "time")
     )
 }
-CHOSEN = COUNTERS | STRINGS | HASHES | KEYS | SETS | SCANS | MESSAGES | CONNECTIONS
+CHOSEN = COUNTERS | STRINGS | HASHES | KEYS | SETS | SORTED_SETS | PLACES | SCANS
+CHOSEN |= MESSAGES | CONNECTIONS
 
 _url = ""
 _connect = socket.socket.connect

@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.clients.transaction import (
 )
 from crdtcast.adapters.redis.clients.watches import refuse_watch, watch_of
 from crdtcast.adapters.redis.commands.names import database, named
-from crdtcast.adapters.redis.commands.table import Command, CommandKind, Table
+from crdtcast.adapters.redis.commands.table import Command, CommandKind, Rewrite, Table
 from crdtcast.adapters.redis.server.resp import OK, ReplyError, StatusReply
 from crdtcast.adapters.redis.store.databases import USUAL, Databases
 
@@ -97,6 +97,8 @@ class Conversation:
             client.held.append(request)
             return
         command = self._table.resolve(request.args)
+        if not isinstance(command, ReplyError) and command.rewrite is not None:
+            command = self._rewritten(request, command.rewrite)
         if not isinstance(command, ReplyError):
             request.command = command
         elif is_cross_protocol(
@@ -134,6 +136,14 @@ class Conversation:
             self._carry_out(request, self.submit)
         else:
             self._take_step(request, event, error)
+
+    def _rewritten(self, request: Request, rewrite: Rewrite) -> Command | ReplyError:
+        """The command that does the same; the request gets its words."""
+        words = rewrite(request.args)
+        if isinstance(words, ReplyError):
+            return words
+        request.args = words
+        return self._table.resolve(words)
 
     def _only_listens(self, command: Command) -> ReplyError:
         """The server's error for a command of a client that has subscribed in RESP2."""

@@ -194,7 +194,7 @@ class Transaction(Request):
     def counted_slots(self) -> Iterable[tuple[bytes, RedisType, bytes]]:
         """Slots of types other than strings that its writes count."""
         return (
-            (call.args[1], type_, call.args[2])
+            (call.args[1], type_, call.args[call.command.counted_at])
             for call in self.calls
             if (type_ := call.command.counts_in) is not None
         )

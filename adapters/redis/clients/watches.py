@@ -38,7 +38,7 @@ _TOO_MUCH = ReplyError(
 _KEY_BYTES = 256
 """What a key counts in addition to its bytes: about its share of the tables."""
 _LIVES_ON = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
-ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL"))
+ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL", b"ZREM"))
 """Commands that changed nothing if they reply 0."""
 
 

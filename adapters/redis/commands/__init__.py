@@ -6,9 +6,11 @@ from crdtcast.adapters.redis.commands import (
     counters,
     deadlines,
     decimals,
+    geo,
     hashes,
     keys,
     sets,
+    sorted_sets,
     strings,
 )
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
@@ -31,6 +33,8 @@ register(
     *decimals.COMMANDS,
     *hashes.COMMANDS,
     *sets.COMMANDS,
+    *sorted_sets.COMMANDS,
+    *geo.COMMANDS,
     *keys.COMMANDS,
     *deadlines.COMMANDS,
 )

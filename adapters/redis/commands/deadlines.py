@@ -28,9 +28,9 @@ from crdtcast.adapters.redis.store.effects import (
     NEVER,
     Effect,
     KillKey,
-    Only,
     Until,
 )
+from crdtcast.adapters.redis.store.slot_value import Only
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
 

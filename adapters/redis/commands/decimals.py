@@ -11,8 +11,9 @@ from crdtcast.adapters.redis.commands.errors import (
     NOT_A_FLOAT,
     WOULD_BE_INFINITE,
     WRONG_TYPE,
+    may_hold,
+    refused_for_its_type,
 )
-from crdtcast.adapters.redis.commands.type_check import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable

@@ -12,9 +12,10 @@ from crdtcast.adapters.redis.commands.errors import (
     HASH_NOT_AN_INTEGER,
     NOT_AN_INTEGER,
     OVERFLOW,
+    may_hold,
+    refused_for_its_type,
     wrong_arity,
 )
-from crdtcast.adapters.redis.commands.type_check import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
@@ -113,7 +114,7 @@ def _look(args: Args) -> ServerLook:
     return ServerLook(exact=(b"HGET", args[1], args[2]))
 
 
-def _nothing(_reply: int, _before: None) -> Contents:
+def _nothing(_args: Args, _reply: int, _before: None) -> Contents:
     return {}  # if the field exists, nothing is written
 
 

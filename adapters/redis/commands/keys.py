@@ -34,6 +34,7 @@ from crdtcast.adapters.redis.store.effects import (
     RedisType,
     Reg,
     Replace,
+    pairs_of,
 )
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NOTHING
@@ -55,13 +56,16 @@ def _deleted(args: Args, reply: int, _before: None) -> Sequence[Effect]:
     return [KillKey(key) for key in args[1:]] if reply else ()
 
 
-def _copied(key: bytes, before: tuple[bytes, Any, bytes]) -> Sequence[Effect]:
+def _copied(key: bytes, before: tuple[bytes, Any, bytes, Args]) -> Sequence[Effect]:
     """The effects that give a key this value and deadline. Sent by value, because another region may have another value
     by then.
     """
-    kind, value, until = before
+    kind, value, until, *exact = before
     native, at = BY_NAME[kind], NEVER if int(until) < 0 else unpinned(int(until))
-    content = native.content(value) or {}
+    content = dict(native.content(value) or {})
+    for slot, worth in pairs_of(*exact).items() if exact else ():
+        if content.get(slot) == native.shown(worth):
+            content[slot] = worth
     if native is String:
         return (Assign(key, content[WHOLE], at),)
     begun = Replace(key, at)

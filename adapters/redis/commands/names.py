@@ -29,8 +29,8 @@ def named(
     """
     if command.crosses:
         return _crossing(args, db, databases)
-    places = command.places(len(args))
-    keys = args[places]
+    places = command.places(args)
+    keys = [args[place] for place in places]
     if db:
         begun = name_of(db, b"")
         names = [begun + key for key in keys]
@@ -42,7 +42,8 @@ def named(
         args.name(db, names[0])
         return args
     words = NamedArgs(args, db, args)
-    words[places] = names
+    for place, name in zip(places, names, strict=True):
+        words[place] = name
     return words
 
 

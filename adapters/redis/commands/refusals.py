@@ -5,7 +5,10 @@ _WRITE = (
 )
 _OTHER = "ERR crdtcast: command '{name}' is not replicated: {hint}"
 
-_TODAY = "use SET, INCRBY (strings), HSET, HINCRBY, HDEL (hashes), SADD, SREM (sets) or DEL instead"
+_TODAY = (
+    "use SET, INCRBY (strings), HSET, HINCRBY, HDEL (hashes), ZADD, ZINCRBY, ZREM (sorted sets), "
+    "SADD, SREM (sets) or DEL instead"
+)
 
 # Families of commands that write data, each with what to use instead.
 _WRITE_FAMILIES = (
@@ -34,12 +37,6 @@ _WRITE_FAMILIES = (
         "use SADD and SREM with members that contain their order (a time, an id) instead",
     ),
     (
-        "ZADD ZINCRBY ZREM ZPOPMIN ZPOPMAX ZMPOP ZREMRANGEBYLEX ZREMRANGEBYRANK "
-        "ZREMRANGEBYSCORE ZRANGESTORE ZUNIONSTORE ZINTERSTORE ZDIFFSTORE GEOADD GEOSEARCHSTORE "
-        "GEORADIUS GEORADIUSBYMEMBER",
-        "use a hash of the members' scores (HSET, HINCRBY) instead",
-    ),
-    (
         "SORT",
         "use SORT_RO to read, and SADD to store instead",
     ),
@@ -63,8 +60,12 @@ _WRITE_FAMILIES = (
         ),
     ),
     (
-        "BLPOP BRPOP BLMOVE BLMPOP BRPOPLPUSH BZPOPMIN BZPOPMAX BZMPOP XREADGROUP",
+        "BLPOP BRPOP BLMOVE BLMPOP BRPOPLPUSH XREADGROUP",
         "use SRANDMEMBER and SREM in a loop with pauses instead",
+    ),
+    (
+        "BZPOPMIN BZPOPMAX BZMPOP",
+        "use ZPOPMIN, ZPOPMAX or ZMPOP in a loop with pauses instead",
     ),
 )
 

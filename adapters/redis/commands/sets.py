@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from crdtcast.adapters.redis.clients.large_request import slots_of
-from crdtcast.adapters.redis.commands.type_check import refused_for_its_type
+from crdtcast.adapters.redis.commands.errors import refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import (
     ALL_KEYS,
     NEW_KEY,

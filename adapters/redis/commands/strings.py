@@ -185,11 +185,11 @@ def _taken(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
     return () if reply is None else (KillKey(args[1]),)
 
 
-def _its_reply(reply: bytes | None, _before: None) -> Contents:
+def _its_reply(_args: Args, reply: bytes | None, _before: None) -> Contents:
     return {} if reply is None else {String.type: {WHOLE: reply}}
 
 
-def _its_look(_reply: int, before: bytes | None) -> Contents:
+def _its_look(_args: Args, _reply: int, before: bytes | None) -> Contents:
     return {} if before is None else {String.type: {WHOLE: before}}
 
 

@@ -7,11 +7,11 @@ through, and writes that are refused by name, come from the server's own `COMMAN
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
-from crdtcast.adapters.redis.commands import WRITES
+from crdtcast.adapters.redis.commands import WRITES, geo
 from crdtcast.adapters.redis.commands.refusals import KNOWN, refusal
 from crdtcast.adapters.redis.commands.write_command import (
     ALL_KEYS,
@@ -20,12 +20,14 @@ from crdtcast.adapters.redis.commands.write_command import (
     Keys,
     Plain,
     WriteCommand,
+    key_places,
 )
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.server.resp import ReplyError, StatusReply
 from crdtcast.adapters.redis.store.effects import RedisType
 
+Rewrite: TypeAlias = Callable[[list[bytes]], "list[bytes] | ReplyError"]
 MOST_KEYS = 4096
 """Keys that one command removes at once, except inside MULTI: as many as the operations of a message
 (`divided_removal`).
@@ -59,6 +61,7 @@ class Command:
     __slots__ = (
         "arity",
         "calls",
+        "counted_at",
         "counts",
         "counts_in",
         "crosses",
@@ -77,11 +80,13 @@ class Command:
         "looks",
         "low",
         "name",
+        "numbered",
         "prepare",
         "publishes",
         "rejected",
         "removes_keys",
         "removes_slots",
+        "rewrite",
         "subcommands",
         "taken",
         "tells_deadline",
@@ -98,8 +103,9 @@ class Command:
         keys: Keys = NO_KEY,
         flags: Iterable[str] = (),
         write: WriteCommand | None = None,
+        rewrite: Rewrite | None = None,
     ) -> None:
-        """write: the row of a write."""
+        """write: the row of a write. rewrite: for a command that is executed as another one."""
         self.name: str = name
         self.kind: CommandKind = kind
         self.arity: int = arity
@@ -107,6 +113,8 @@ class Command:
         self.high: int = arity if arity > 0 else 1 << 62
         self.keys: tuple[int, int, int] = keys
         self.write: WriteCommand | None = write
+        self.rewrite: Rewrite | None = rewrite
+        self.numbered: int = 0 if write is None else write.numbered
         self.is_recorded: bool = write is not None and write.plain is None
         """Whether the server decides its effects, and the gateway derives them from the reply."""
         self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
@@ -123,10 +131,13 @@ class Command:
         self.grows: bool = write is not None and write.grows
         self.counts: bool = write is not None and write.counts
         self.counts_in: RedisType | None = None if write is None else write.counts_in
+        self.counted_at: int = 2 if write is None else write.slots.start
+        """Position of the slot that it counts."""
         self.is_list: bool = write is not None and write.is_list
         self.writes_one_key: bool = (
             write is not None
             and write.keys == ONE_KEY
+            and not write.numbered
             and not self.removes_keys
             and self.counts_in is None
         )
@@ -137,7 +148,7 @@ class Command:
         self.forwarded: bool = kind in (CommandKind.READ, CommandKind.WRITE, CommandKind.PUBSUB)
         self.tells_deadline: bool = name in _TELL_DEADLINES
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
-        is_direct = self.forwarded and not self.crosses
+        is_direct = self.forwarded and not self.crosses and rewrite is None
         self.taken: range = range(self.low, most + 1) if is_direct else range(0)
         self.denied: ReplyError | None = None
         """The server's error if the gateway's user has no permission for it."""
@@ -164,17 +175,18 @@ class Command:
         """The keys among a command's arguments (which include its name). If a read gives the number of its keys first,
         every argument may be one.
         """
+        if self.numbered:
+            return [args[place] for place in key_places(self.keys, self.numbered, args)]
         first, last, step = self.keys
         if not first:
             return args[1:] if self.hides_keys else ()
         return args[first : (last + 1 if last >= 0 else len(args) + last + 1) : step]
 
-    def places(self, count: int) -> slice:
-        """The positions of the keys among `count` arguments."""
-        first, last, step = self.keys
-        if not first:
-            return slice(1, count if self.hides_keys else 1)
-        return slice(first, last + 1 if last >= 0 else count + last + 1, step)
+    def places(self, args: Sequence[bytes]) -> list[int]:
+        """The positions of the keys among these arguments; see `keys_of`."""
+        if self.hides_keys and not self.keys[0]:
+            return list(range(1, len(args)))
+        return key_places(self.keys, self.numbered, args)
 
     def arity_error(self) -> ReplyError:
         """The server's error for a wrong number of arguments."""
@@ -263,6 +275,9 @@ _IF_THE_SERVER_HAS_IT = {
     "SPUBLISH": CommandKind.PUBSUB,
 }
 
+_REWRITTEN: dict[str, tuple[int, Rewrite]] = geo.REWRITTEN
+"""Arity, and the words of another command that does the same, or the server's error."""
+
 # Refused even before the server's own table is known.
 _REFUSED_SUBCOMMANDS = {
     "CLIENT": ("KILL", "PAUSE", "UNPAUSE", "TRACKING", "UNBLOCK"),
@@ -292,6 +307,8 @@ class Table:
             self._add(Command.of(row))
         for name, kind, arity, keys in _STATIC:
             self._add(Command(name, kind, arity, keys, _flags_of(kind)))
+        for name, (arity, rewrite) in _REWRITTEN.items():
+            self._add(Command(name, CommandKind.WRITE, arity, ONE_KEY, ("write",), rewrite=rewrite))
         for container, subcommands in _SUBCOMMANDS.items():
             self.by_name[container.encode()].subcommands = {
                 name.encode(): Command(full, _KINDS.get(full, CommandKind.SESSION), arity)
@@ -301,7 +318,7 @@ class Table:
                 name.encode(): Command(f"{container} {name}", CommandKind.REFUSED, -2)
                 for name in _REFUSED_SUBCOMMANDS.get(container, ())
             }
-        for name in KNOWN - _STATIC_NAMES - WRITES.keys():
+        for name in KNOWN - _STATIC_NAMES - _REWRITTEN.keys() - WRITES.keys():
             self._add(Command(name, CommandKind.REFUSED, -1, flags=("write",)))
 
     def _add(self, command: Command) -> None:

@@ -45,6 +45,18 @@ found before.
 """
 
 
+def key_places(keys: Keys, numbered: int, args: Sequence[bytes]) -> list[int]:
+    """Positions of the keys among a command's arguments. numbered: see `WriteCommand`."""
+    first, last, step = keys
+    places: list[int] = []
+    if first:
+        places += range(first, last + 1 if last >= 0 else len(args) + last + 1, step)
+    if numbered and numbered < len(args) and args[numbered].isdigit():
+        begin = numbered + 1
+        places += range(begin, min(begin + int(args[numbered][:9]), len(args)))
+    return places
+
+
 class WriteCommand(NamedTuple):
     """arity: as in the server's own table: with the name, negative for "at least".
 
@@ -57,7 +69,11 @@ class WriteCommand(NamedTuple):
     sends: tuple[Sends, ...]
     """All effects that it may send, which give its format level."""
     plain: Plain | None = None
+    sends_recorded: tuple[Sends, ...] = ()
+    """Further effects that it may send if the server executes it."""
     keys: Keys = ONE_KEY
+    numbered: int = 0
+    """Position of the number of further keys, which follow it; 0: there are none."""
     slots: slice = BEHIND_KEY
     """Which arguments are slots, if it writes slots of its one key."""
     grows: bool = False
@@ -82,8 +98,10 @@ class WriteCommand(NamedTuple):
     """The error for arguments that cannot be executed."""
     shape: Callable[[Sequence[bytes], Any], Any] | None = None
     """The form of its reply, if a script gets it in a different one: from its arguments and what the script gets."""
-    took: Callable[[Any, Any], Contents] | None = None
-    """What it removed or overwrote, if the key existed: from its reply, and what its look found."""
+    took: Callable[[Sequence[bytes], Any, Any], Contents | None] | None = None
+    """What it removed or overwrote, if the key existed, None if that is not known: from its arguments, its reply, and
+    what its look found.
+    """
     timed: Callable[[Sequence[bytes], int], Sequence[bytes] | ReplyError] | None = None
     """For a command that may set a deadline: the command with an absolute one, in milliseconds since the epoch, by its
     arguments and the server's time; or the error in it.
@@ -92,7 +110,7 @@ class WriteCommand(NamedTuple):
     @property
     def level(self) -> int:
         """The format level that introduced all that it may send."""
-        return max(map(effects.LEVELS.__getitem__, self.sends))
+        return max(map(effects.LEVELS.__getitem__, (*self.sends, *self.sends_recorded)))
 
     @property
     def removes_keys(self) -> bool:
@@ -121,11 +139,15 @@ class WriteCommand(NamedTuple):
 
     @property
     def counts_in(self) -> RedisType | None:
-        """The type, other than string, whose slots it counts: it must know what they hold."""
+        """The type, other than string, whose slots it counts: its `plain` must know what they hold."""
+        if self.plain is None:
+            return None
         counted = (type_ for opcode, type_ in self.sends if opcode is Opcode.INC)
         return next((type_ for type_ in counted if type_ is not RedisType.STRING), None)
 
     @property
     def is_list(self) -> bool:
         """Whether all its arguments after the key go unchanged into one effect, however many."""
-        return self.looks and not any(opcode is Opcode.INC for opcode, _ in self.sends)
+        begins_behind_key = self.slots.start == BEHIND_KEY.start
+        counts = any(opcode is Opcode.INC for opcode, _ in self.sends)
+        return self.looks and begins_behind_key and not counts

@@ -27,7 +27,6 @@ from crdtcast.adapters.redis.store.effects import (
     KillKey,
     KillSlots,
     One,
-    Only,
     RedisType,
     Reg,
     Until,
@@ -36,7 +35,7 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.many_slots import ManySlots
 from crdtcast.adapters.redis.store.open_increments import OpenIncrements
-from crdtcast.adapters.redis.store.slot_value import Number
+from crdtcast.adapters.redis.store.slot_value import Number, Only
 from crdtcast.adapters.redis.store.unstable import SlotLog
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
@@ -137,11 +136,13 @@ class LocalBatch:
         since: int | None = None,
         *,
         begins: bool = True,
+        only: Only = Only.ALWAYS,
     ) -> int:
         """Give slots values. Returns the position of the native command.
 
         words: slots and values in turn.
         since: when they were written; None: now.
+        only: the condition under which they were written, which they meet.
         begins: whether this begins a new key if the key does not exist.
         """
         if self.bounded:
@@ -149,9 +150,9 @@ class LocalBatch:
         if begins and self.keyspace.types[key] is NOTHING:
             self._begin(key)
         open_ = self._values.get(key)
-        if since is not None or type(words) is ManySlots:
+        if since is not None or only or type(words) is ManySlots:
             self._seal(key)
-            return self._write_apart(key, type_, words, since)
+            return self._write_apart(key, type_, words, since, only)
         if open_ is None or open_[1] is not type_:
             self._seal(key)
             open_ = self._values[key] = len(self._effects), type_, [], set()
@@ -166,17 +167,22 @@ class LocalBatch:
         return self.keyspace.write_over(key, type_, words, self.plan)
 
     def _write_apart(
-        self, key: bytes, type_: RedisType, words: Sequence[bytes], since: int | None
+        self,
+        key: bytes,
+        type_: RedisType,
+        words: Sequence[bytes],
+        since: int | None,
+        only: Only,
     ) -> int:
         """Like `write`, in a separate effect."""
         place = len(self._effects)
         kept = words if type(words) is ManySlots else tuple(words)
-        self._effects.append(Reg(key, type_, kept, since))
+        self._effects.append(Reg(key, type_, kept, since, only))
         values, keyspace, tag = pairs_of(kept), self.keyspace, self.tag
         if keyspace.aside is not None:
             keyspace.put_aside(key, type_, values, tag, place, self.plan)
         written = self._now() if since is None else since
-        keyspace.log.put(key, type_, values, tag.dot, written, place)
+        keyspace.log.put(key, type_, values, tag.dot, written, place, only)
         return keyspace.write_over(key, type_, kept, self.plan)
 
     def assign(self, key: bytes, value: bytes, at: int = NEVER) -> None:

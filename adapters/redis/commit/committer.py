@@ -690,7 +690,7 @@ class Committer:
             last, self._last = self._last, []
             for end in last:
                 end(commit)
-        if keyspace.unsettled:
+        if keyspace.is_unsettled:
             keyspace.settle(plan)
         if keyspace.dates.orphans and (commit.stable or not commit.requests):
             keyspace.drop_orphans(engine.stable, engine.vector, plan)
@@ -801,7 +801,7 @@ class Committer:
         if dropped := keyspace.dates.dropped():
             batch.expire(dropped)  # commands that begin these keys again would not report it
         commit.sent = batch.end()
-        if keyspace.unsettled:
+        if keyspace.is_unsettled:
             keyspace.settle(plan)
         if keyspace.dates.touched:
             keyspace.set_deadlines(plan, {}, pins=True)
@@ -810,7 +810,12 @@ class Committer:
         offset_ms = keyspace.dates.offset_ms
         record = ServerRecord(dot, engine.reserved.context, self._clock.now(), offset_ms=offset_ms)
         commit.segments = segments = Segments(
-            plan, keyspace, record, whole=bool(commit.transactions), metadata_db=self._metadata_db
+            plan,
+            keyspace,
+            record,
+            whole=bool(commit.transactions),
+            metadata_db=self._metadata_db,
+            level=self._formats.in_force(engine),
         )
         for at, request in enumerate(commit.requests[place:], place):
             if not segments.takes(request) or (at > place and _is_watching(request)):

@@ -142,7 +142,7 @@ class Lookup:
     def whole(self, key: bytes, keyspace: Keyspace, take: Callable[[Contents], None]) -> None:
         """The complete contents of a key, hidden values included."""
         hidden = frozenset(keyspace.hidden.get(key, ()))
-        read = KeyRead(key, hidden, keyspace.metadata_db)
+        read = KeyRead(key, hidden, keyspace.exact, keyspace.metadata_db)
         self.ask(read.commands, lambda replies: take(read.contents(replies)))
 
     def slots(

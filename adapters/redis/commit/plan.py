@@ -16,7 +16,7 @@ import hiredis
 
 from crdtcast.adapters.redis.deadlines.index import Move, finish
 from crdtcast.adapters.redis.store.databases import ELSEWHERE, Home, db_of, home_of
-from crdtcast.adapters.redis.store.hiding import settling
+from crdtcast.adapters.redis.store.hiding import keeping_deadline, settling
 from crdtcast.adapters.redis.store.named_args import db_of_args, sent_of
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -209,6 +209,10 @@ class Plan:
         """If a key has become empty, bring out the value that it hid."""
         words = settling(key, self._metadata_db)
         self.settling.append((key, self.native(key, Expect.ANY, *words)))
+
+    def keep_deadline(self, key: bytes) -> None:
+        """Keep the deadline of a key that the next command may empty, for `settle`."""
+        self.script(*keeping_deadline(key, self._metadata_db))
 
     def set_deadlines(self, moves: Sequence[Move], offset_ms: int, *, pins: bool) -> None:
         """Give keys, and the index, these deadlines. pins: whether to postpone near ones again."""

@@ -141,7 +141,8 @@ class RequestIntake:
                 if args[1] not in known:
                     unknown[args[1]] = None
                 if command.counts_in is not None:
-                    commit.will_count(self.keyspace, args[1], command.counts_in, args[2])
+                    slot = args[command.counted_at]
+                    commit.will_count(self.keyspace, args[1], command.counts_in, slot)
             elif looks_at_all and command.kind is CommandKind.WRITE:
                 unknown |= dict.fromkeys(k for k in command.keys_of(args) if k not in known)
             elif not command.forwarded and isinstance(request, Transaction):

@@ -337,7 +337,7 @@ class KeyComparison:
             found = {row.key: look_at(row) for row in rows}
         rest = [key for key in keys if key not in found]
         if rest:
-            looks = await look_at_keys(rest, self._replies)
+            looks = await look_at_keys(rest, self._replies, keyspace.exact)
             found.update((look.key, look) for look in looks)
         return [found[key] for key in keys]
 

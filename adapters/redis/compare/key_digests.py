@@ -19,6 +19,7 @@ from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, RedisType
 from crdtcast.adapters.redis.store.value_pages import ValuePages
 from crdtcast.adapters.redis.transfer.key_rows import Row
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.exact_values import ExactValues
 from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
 
@@ -92,7 +93,7 @@ def look_at(row: Row) -> DigestLook:
     return DigestLook(row.key, digest, row.foreign)
 
 
-async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[DigestLook]:
+async def look_at_keys(keys: Sequence[bytes], read: Read, exact: ExactValues) -> list[DigestLook]:
     """Look at keys that hide nothing."""
     lengths = await _read_all(read, String.size, keys)
     sizes = {k: size for k, size in zip(keys, lengths, strict=True) if isinstance(size, int)}
@@ -102,9 +103,8 @@ async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[DigestLook]:
     digests |= {key: NOTHING for key, kind in kinds.items() if kind == b"none"}
     for native in TYPES.values():
         if native is not String:
-            digests |= await _digests_of(
-                [k for k in others if kinds[k] == native.name], native, read
-            )
+            of_type = [key for key in others if kinds[key] == native.name]
+            digests |= await _digests_of(of_type, native, read, exact)
     until = await _read_all(read, b"PEXPIRETIME", keys)
     looks: list[DigestLook] = []
     for key, at in zip(keys, until, strict=True):
@@ -178,7 +178,7 @@ def _begun(word: bytes) -> list[bytes]:
 
 
 async def _digests_of(
-    keys: Sequence[bytes], native: type[NativeType], read: Read
+    keys: Sequence[bytes], native: type[NativeType], read: Read, exact: ExactValues
 ) -> dict[bytes, bytes]:
     """Digests of keys of this type: small ones are read together, large ones each by itself. Keys that have another
     type meanwhile are left out.
@@ -188,7 +188,7 @@ async def _digests_of(
     weights = [weight_of(size) for size in sizes]
     large = {key for key, weight in zip(keys, weights, strict=True) if weight > PAGE_BYTES}
     for key in large:
-        if (digest := await _digest_of_large(key, native, read)) is not None:
+        if (digest := await _digest_of_large(key, native, read, exact)) is not None:
             digests[key] = digest
     small = [key for key in keys if key not in large]
     light = [weight for weight in weights if weight <= PAGE_BYTES]
@@ -197,11 +197,14 @@ async def _digests_of(
         for key, reply in zip(some, replies, strict=True):
             content = native.content(reply)
             if content is not None:
+                content = exact.over(key, native.type, content)
                 digests[key] = value_digest(key, {native.type: content} if content else {})
     return digests
 
 
-async def _digest_of_large(key: bytes, native: type[NativeType], read: Read) -> bytes | None:
+async def _digest_of_large(
+    key: bytes, native: type[NativeType], read: Read, exact: ExactValues
+) -> bytes | None:
     """Like `value_digest`, for a large value. If a slot comes twice, because the value grows or shrinks, the digest
     differs: then the key is compared exactly.
     """
@@ -211,7 +214,7 @@ async def _digest_of_large(key: bytes, native: type[NativeType], read: Read) -> 
         page = await taken(walk.page(), read)
         if page is None:
             return None
-        total += _sum_of(page.content.items())
+        total += _sum_of(exact.over(key, native.type, page.content).items())
     return _digest([*_begun(key), b"type %d" % native.type, _sum_part(total)])
 
 

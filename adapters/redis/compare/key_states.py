@@ -26,14 +26,13 @@ from crdtcast.adapters.redis.store.effects import (
     KillKey,
     KillSlots,
     One,
-    Only,
     RedisType,
     Reg,
     Replace,
     Until,
     pairs_of,
 )
-from crdtcast.adapters.redis.store.slot_value import PRESENT, Worth, increased
+from crdtcast.adapters.redis.store.slot_value import PRESENT, Only, Worth, increased
 from crdtcast.adapters.redis.store.unstable import KeyLog, UnstableLog
 from crdtcast.adapters.redis.transfer.key_rows import Row
 from crdtcast.adapters.redis.types import TYPES
@@ -146,7 +145,7 @@ def _apply(
         case Reg(key, type_, words, since):
             pairs = pairs_of(words)
             written = timestamp if since is None else since
-            told = log.write(key, type_, pairs, tag, written, place)
+            told = log.write(key, type_, pairs, tag, written, place, effect.only)
             contents.setdefault(type_, {}).update((s, told.worth(s) or b"") for s in pairs)
         case Inc(key, type_, slot, delta):
             log.increment(key, type_, slot, delta, tag, place)

@@ -134,7 +134,9 @@ class SlotLooks:
     async def _page(self, key: bytes, type_: RedisType, start: bytes) -> tuple[bytes | None, Looks]:
         walk = ValuePages(TYPES[type_], self._keyspace().place_of(key, type_), start, MOST_SLOTS)
         page = await taken(walk.page(), self._read)
-        return walk.following, {} if page is None else _looks_at(page.content)
+        if page is None:
+            return walk.following, {}
+        return walk.following, _looks_at(self._keyspace().exact.over(key, type_, page.content))
 
     async def _looks(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> Looks:
         """Digests of the existing ones."""

@@ -74,6 +74,7 @@ async def _held(
         for (native, name), (until, content) in zip(some, told, strict=True):
             total = None
             if content and name not in committer.keyspace.hidden:
+                content = committer.keyspace.exact.over(name, native.type, content)
                 total = _sum(name, {native.type: content}, until)
             found.append(_Held(name, total, until, recorder.vector_of(name)))
 
@@ -108,7 +109,8 @@ async def _held_in_pages(
         page = await taken(walk.page(), read)
         if page is not None:
             count += len(page.content)
-            total += key_sum(name, {native.type: page.content})
+            content = committer.keyspace.exact.over(name, native.type, page.content)
+            total += key_sum(name, {native.type: content})
     (native_until,) = await taken(in_home(home, [[b"PEXPIRETIME", home.key]]), read)
     until = unpinned(native_until)
     is_same = vector == recorder.vector_of(name) and until != NOT_THERE

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.store.databases import names_in
-from crdtcast.adapters.redis.store.effects import NEVER, Only
+from crdtcast.adapters.redis.store.effects import NEVER
+from crdtcast.adapters.redis.store.slot_value import Only
 from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 

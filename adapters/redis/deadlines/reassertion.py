@@ -22,7 +22,7 @@ from crdtcast.adapters.redis.store.effects import (
     Until,
 )
 from crdtcast.adapters.redis.store.keyspace import Keyspace
-from crdtcast.adapters.redis.store.slot_value import Atoms, Register, Worth, increased
+from crdtcast.adapters.redis.store.slot_value import Atoms, Only, Register, Worth, increased
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.causality.messages import Delivery
 
@@ -50,10 +50,13 @@ def extended(keyspace: Keyspace, event: EffectsEvent) -> list[bytes]:
 
 
 class HeldDeadline(NamedTuple):
-    """The value that a slot shows. since: the timestamp of its register, 0 if that is forgotten."""
+    """The value that a slot shows. since, only: the timestamp and the condition of its register, 0 if that is
+    forgotten.
+    """
 
     worth: Worth
     since: int
+    only: Only = Only.ALWAYS
 
 
 HeldKey: TypeAlias = dict[RedisType, dict[bytes, HeldDeadline]]
@@ -65,13 +68,18 @@ def hold(keyspace: Keyspace, key: bytes, contents: Contents) -> HeldKey:
     for type_ in types_of(contents):
         atoms, content = keyspace.log.of(key, type_).held, contents[type_]
         held[type_] = {
-            slot: HeldDeadline(w, _stamp(atoms.get(slot, ()))) for slot, w in content.items()
+            slot: HeldDeadline(w, *_stamp(atoms.get(slot, ()))) for slot, w in content.items()
         }
     return held
 
 
-def _stamp(atoms: Atoms) -> int:
-    return max((each.timestamp for each in atoms if isinstance(each, Register)), default=0)
+def _stamp(atoms: Atoms) -> tuple[int, Only]:
+    registers = [each for each in atoms if isinstance(each, Register)]
+    if not registers:
+        return 0, Only.ALWAYS
+    conditions = {each.only for each in registers}
+    only = Only.ALWAYS if len(conditions) > 1 else conditions.pop()
+    return max(each.timestamp for each in registers), only
 
 
 def reassert(
@@ -95,7 +103,8 @@ def reassert(
                 continue
             sent = True
             if TYPES[type_].valued:
-                batch.write(key, type_, (slot, held.worth), held.since, begins=False)
+                words = slot, held.worth
+                batch.write(key, type_, words, held.since, begins=False, only=held.only)
             else:
                 batch.add(key, type_, (slot,), begins=False)
     if sent:
@@ -123,6 +132,6 @@ def _wanted(
             case Assign(other) if (other, RedisType.STRING) == (key, type_):
                 wanted.pop(WHOLE, None)
             case Inc(other, of, slot, delta) if (other, of) == (key, type_) and slot in wanted:
-                worth, since = wanted[slot]
-                wanted[slot] = HeldDeadline(increased(worth, delta), since)
+                held = wanted[slot]
+                wanted[slot] = held._replace(worth=increased(held.worth, delta))
     return wanted

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from crdtcast.adapters.redis.group.rebase import Mine, Part, Removal, Write
 from crdtcast.adapters.redis.store.effects import Inc, One, RedisType, Until
-from crdtcast.adapters.redis.store.slot_value import Number, Register, Worth, increased
+from crdtcast.adapters.redis.store.slot_value import (
+    Number,
+    Only,
+    Register,
+    Worth,
+    increased,
+    size_of,
+)
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
@@ -90,13 +97,14 @@ class Performing:
         for slot, value in part.values.items():
             theirs = self._theirs[key, type_, slot]
             is_same = taken is not None and theirs == taken.get(slot)
-            if is_same or self._is_later(key, type_, slot):
+            is_beaten = part.only and theirs is not None and _beats(value, theirs, part.only)
+            if is_same or is_beaten or self._is_later(key, type_, slot):
                 going += slot, value
                 self._theirs[key, type_, slot] = value
             else:
                 left[slot] = value
         if going:
-            self._batch.write(key, type_, going)
+            self._batch.write(key, type_, going, only=part.only)
             if type_ is String.type:
                 self._overwritten.add(key)
         elif type_ is String.type:
@@ -156,3 +164,9 @@ class Performing:
         elif going:
             self._batch.remove(key, type_, going)
         return left
+
+
+def _beats(value: bytes, other: Worth, only: Only) -> bool:
+    """Whether a value is greater or less than another one."""
+    mine, theirs = size_of(value), size_of(other)
+    return mine > theirs if only is Only.GREATER else mine < theirs

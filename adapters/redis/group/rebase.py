@@ -31,7 +31,6 @@ from crdtcast.adapters.redis.store.effects import (
     KillKey,
     KillSlots,
     One,
-    Only,
     RedisType,
     Reg,
     Replace,
@@ -41,6 +40,7 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.adapters.redis.store.slot_value import (
     PRESENT,
     Number,
+    Only,
     Worth,
     exact,
     increased,
@@ -83,12 +83,17 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Values of slots. taken: the values that it overwrote; None if they are not known any more."""
+    """Values of slots.
+
+    taken: the values that it overwrote; None if they are not known any more.
+    only: the condition under which it was written.
+    """
 
     key: bytes
     type: RedisType
     values: Mapping[bytes, bytes]
     taken: Mapping[bytes, Worth] | None
+    only: Only = Only.ALWAYS
 
     def __str__(self) -> str:
         verb = TYPES[self.type].write.decode()
@@ -145,7 +150,7 @@ class Mine:
                 case Reg(key, type_, words):
                     found = taken.get(place)
                     over = None if found is None else found.get(type_, {})
-                    parts.append(Write(key, type_, pairs_of(words), over))
+                    parts.append(Write(key, type_, pairs_of(words), over, effect.only))
                 case KillKey(key) | KillData(key):
                     parts.append(Removal(key, None, None, taken.get(place), again))
                 case Replace(key, at):
@@ -196,8 +201,9 @@ def _row(part: Part) -> list[object]:
             return ["inc", key, type_, slot, text_of(delta)]
         case Until(key, at, only):
             return ["until", key, None, at, only]
-        case Write(key, type_, values, taken):
-            return ["write", key, type_, dict(values), None if taken is None else dict(taken)]
+        case Write(key, type_, values, taken, only):
+            row = ["write", key, type_, dict(values), None if taken is None else dict(taken)]
+            return [*row, only] if only else row
         case Removal(key, type_, slots, taken, back):
             packed_ = None if taken is None else packed(taken)
             return ["removal", key, type_, slots, packed_, sorted(back)]
@@ -226,8 +232,8 @@ def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
             if (added := number_of(delta)) is None:
                 raise ValueError(f"an increment of {delta!r:.40}")
             return Inc(key, type_, slot, added)
-        case "write", (values, taken) if type_ is not None:
-            return Write(key, type_, values, taken)
+        case "write", (values, taken, *only) if type_ is not None:
+            return Write(key, type_, values, taken, *map(Only, only))
     raise ValueError(f"a part {what!r:.40}")
 
 
@@ -297,7 +303,7 @@ class _Later:
                 if not kept:
                     return None
                 over = None if taken is None else {s: w for s, w in taken.items() if s in kept}
-                return Write(key, type_, kept, over)
+                return replace(part, values=kept, taken=over)
             case Removal():
                 return self._left_of_removal(part, message)
 

@@ -85,8 +85,10 @@ class _Asked(NamedTuple):
             return None
         if is_whole(self.effect):
             return {native.type: content} if content else {}
-        assert self.effect.type is not None  # type: ignore[union-attr]
-        return {self.effect.type: content} if content else {}  # type: ignore[union-attr]
+        type_ = self.effect.type  # type: ignore[union-attr]
+        assert type_ is not None
+        shown = TYPES[type_].shown  # a script has kept it as the server prints it
+        return {type_: {slot: shown(worth) for slot, worth in content.items()}} if content else {}
 
     def keep(self, contents: Contents | None) -> None:
         """Note the contents, unless they are too much for one message."""

@@ -323,7 +323,7 @@ class Recorder:
 
     def _all_of(self, key: bytes) -> list[Read]:
         hidden = frozenset(self.keyspace.hidden.get(key, ()))
-        read = KeyRead(key, hidden, self.metadata_db)
+        read = KeyRead(key, hidden, self.keyspace.exact, self.metadata_db)
         replies: list[object] = []
 
         def tell(reply: object) -> None:

@@ -146,7 +146,7 @@ class RecordedWork:
             for effect in found:
                 keyspace.executed(effect)
                 if type(effect) is Inc:
-                    keyspace.counted(effect, entry.reply)
+                    keyspace.counted(effect, entry.reply if entry.before is None else entry.before)
         hidden = [
             hidden_key(type_, effect.key)
             for effect in event.effects
@@ -218,7 +218,7 @@ def _taken_by(
         is_whole = not isinstance(effect, KillSlots | Reg)
         if is_whole and (hidden is None or any(hidden_key(t, effect.key) in hidden for t in TYPES)):
             return None
-        return row.took(entry.reply, entry.before)
+        return row.took(entry.words, entry.reply, entry.before)
     if not isinstance(effect, KillSlots) or TYPES[effect.type].valued:
         return None
     if isinstance(entry.reply, int) and entry.reply != len(effect.slots):

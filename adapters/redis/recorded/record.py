@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import msgpack
 
 from crdtcast.adapters.redis.deadlines.index import PIN_BELOW_MS, PIN_MS
-from crdtcast.adapters.redis.recorded.exact_sums import LUA
+from crdtcast.adapters.redis.recorded import exact_scores, exact_sums
 from crdtcast.adapters.redis.server.resp import ReplyError, StatusReply
 from crdtcast.adapters.redis.store.databases import LUA_HOME, db_of
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.causality.tags import Dot
 from crdtcast.exceptions import ConfigurationError, OutdatedError
 
@@ -34,12 +36,12 @@ _pack: Callable[[object], bytes] = msgpack.packb
 _pack_for_script: Callable[[object], bytes] = partial(msgpack.packb, use_bin_type=False)
 """A server's scripts do not know msgpack's type for bytes."""
 
+_OURS = b"local ours = tonumber(ARGV[1])\n"
 # No line after the first write can fail: errors of commands are caught, all sizes checked before.
 _SCRIPT = b"""
-local ours, header, always, most = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local header, always, most = ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 local results, kept, wrote, used, stopped = {0}, {}, always, 0, false
-local sizes = {string = 'STRLEN', set = 'SCARD', hash = 'HLEN'}
-local reads = {string = 'GET', set = 'SMEMBERS', hash = 'HGETALL'}
+local sizes, reads, rounds = {%(sizes)b}, {%(reads)b}, {%(rounds)b}
 local function bytes(value)
   if type(value) == 'string' then return #value end
   local sum = 0
@@ -69,18 +71,23 @@ local function flush_all(count)
   end
   return {ok = 'OK'}
 end
-local function carry_out(words)
+local function carry_out(asked, found)
+  local words = asked[2]
   if words[1] == 'FLUSHALL' then return flush_all(tonumber(words[2])) end
   if words[1] == 'PEXPIREAT' then return expire(words) end  -- a deadline may be put off, and nobody is to see that
+  local score = scored[string.upper(words[1])]
+  if score then return score(asked, found) end
   return counted(words)
 end
-local function look(words)
+local function look(words, asked)
   if words[1] ~= 'VALUE' then return redis.pcall(unpack(words)) end
   local kind = redis.call('TYPE', words[2]).ok
   if kind == 'none' then return false end
   if not reads[kind] then return {err = 'ERR crdtcast: a key of type ' .. kind .. ' is not replicated'} end
   local at = redis.call('PEXPIRETIME', words[2])
-  return {kind, redis.call(reads[kind], words[2]), string.format('%%.0f', at)}
+  local value = redis.call(reads[kind][1], words[2], unpack(reads[kind], 2))
+  local exact = rounds[kind] and of_exact('HGETALL', 'exact:' .. kind .. ':' .. name_at(asked, 2)) or {}
+  return {kind, value, string.format('%%.0f', at), exact}
 end
 local function too_large(keys)
   local slots, text = 0, 0
@@ -94,15 +101,16 @@ end
 for i = 5, #ARGV do
   local asked = cmsgpack.unpack(ARGV[i])
   local words, begins, idle, before, weighs, exact = asked[2], asked[3], asked[4], asked[5], asked[6], asked[7]
-  local db, into = asked[8] or 0, asked[9] or asked[8] or 0
+  local db, into, after = asked[8] or 0, asked[9] or asked[8] or 0, asked[11]
   to(db)
-  local there, found, reply = '', false, nil
+  local there, found, reply, sum, is_idle = '', false, nil, nil, false
   if weighs and too_large(weighs) then
     reply = {err = 'ERR crdtcast: what this command copies is too large for one message'}
   elseif before and not stopped then
-    found = look(before)
+    found = look(before, asked)
     if type(found) == 'table' and found.err then
-      if string.sub(found.err, 1, 9) ~= 'WRONGTYPE' then reply = found end -- else the command fails by itself
+      -- Else the command fails by itself.
+      if not after and string.sub(found.err, 1, 9) ~= 'WRONGTYPE' then reply = found end
       found = false
     end
     local size = bytes(found)
@@ -123,7 +131,8 @@ for i = 5, #ARGV do
       to(into)
       for j = 1, #begins do there = there .. redis.call('EXISTS', words[begins[j]]) end
       to(db)
-      reply = carry_out(words)
+      reply, sum, is_idle = carry_out(asked, found)
+      found = sum or found
     end
     local kind = 0
     if type(reply) == 'table' then
@@ -133,12 +142,13 @@ for i = 5, #ARGV do
       kind, reply = 3, redis.call(unpack(exact))
     end
     if reply == nil then reply = false end
+    if after and kind == 0 then found = {found, look(after, asked)} end
     local result = cmsgpack.pack({there, found, kind, reply})
     results[#results + 1] = result
     kept[#kept + 1] = ARGV[i]
     kept[#kept + 1] = result
     local empty = not reply or reply == 0 or (type(reply) == 'table' and #reply == 0)
-    if kind ~= 2 and not (idle and empty) then wrote = true end
+    if kind ~= 2 and not is_idle and not (idle and empty) then wrote = true end
   end
 end
 if wrote and #kept > 0 then
@@ -152,23 +162,46 @@ if wrote and #kept > 0 then
 end
 to(0)
 return results
-""" % {b"slots": MOST_SLOTS}
-SCRIPT = (LUA_HOME + LUA + _SCRIPT).replace(b"PIN_MS", b"%d" % PIN_MS)
-SCRIPT = SCRIPT.replace(b"BELOW_MS", b"%d" % PIN_BELOW_MS)
-SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
+"""
+
+
+def _script(scores: bytes, types: Sequence[type[NativeType]]) -> tuple[bytes, bytes]:
+    """The script, and its digest. types: those whose values it can copy."""
+    body = _SCRIPT % {
+        b"slots": MOST_SLOTS,
+        b"sizes": b", ".join(b"%b = '%b'" % (t.name, t.size) for t in types),
+        b"reads": b", ".join(
+            b"%b = {'%b'}" % (t.name, b"', '".join((t.read, *t.read_behind))) for t in types
+        ),
+        b"rounds": b", ".join(b"%b = true" % t.name for t in types if t.rounds),
+    }
+    body = body.replace(b"PIN_MS", b"%d" % PIN_MS).replace(b"BELOW_MS", b"%d" % PIN_BELOW_MS)
+    text = _OURS + LUA_HOME + exact_sums.LUA + scores + body
+    return text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+
+
+SCRIPT, SCRIPT_SHA = _script(
+    exact_scores.NOT_NEEDED, [native for native in TYPES.values() if not native.rounds]
+)
+SCORE_SCRIPT, SCORE_SCRIPT_SHA = _script(exact_scores.LUA, list(TYPES.values()))
+"""For segments with one of `exact_scores.COMMANDS`, from their format level on."""
 
 
 class ServerLook(NamedTuple):
     """Reads in the same step as a command, before it or (`exact`) after it.
 
-    before: a read whose reply is recorded; or VALUE and a key, for its type, its whole contents and its deadline.
+    before: a read whose reply is recorded; or VALUE and a key, for its type, its whole contents, its deadline and its
+      exact values.
     weighs: keys that `before` reads completely.
     exact: a read that returns an integer again as text, if a script cannot hold the integer exactly.
+    after: a read after the command, whose reply is recorded behind that of `before`. If it reads the result, `before`
+      bounds that.
     """
 
     before: Sequence[bytes] = ()
     weighs: Sequence[bytes] = ()
     exact: Sequence[bytes] = ()
+    after: Sequence[bytes] = ()
 
 
 NO_LOOK = ServerLook()
@@ -194,7 +227,7 @@ class AskedCommand(NamedTuple):
 
     def encode(self) -> bytes:
         """The form that the script takes and the record keeps."""
-        before, weighs, exact = self.look
+        before, weighs, exact, after = self.look
         begins = [place + 1 for place in self.begins]
         asked: list[Any] = [
             self.number,
@@ -205,9 +238,11 @@ class AskedCommand(NamedTuple):
             weighs or False,
             exact or False,
         ]
-        if self.db or self.names:
+        if self.db or self.names or after:
             into = {db_of(self.names[place]) for place in self.begins if place in self.names}
             asked += self.db, max(into, default=self.db), list(self.names.items())
+        if after:
+            asked.append(after)
         return _pack_for_script(asked)
 
 
@@ -215,7 +250,7 @@ class RecordEntry(NamedTuple):
     """The record of one command, with names for keys.
 
     fresh: keys that had no data before.
-    before: the reply to `ServerLook.before`.
+    before: the reply to `ServerLook.before`, or both replies if there is an `after`; of an exact sum, its decimal.
     """
 
     number: int

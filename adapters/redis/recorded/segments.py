@@ -16,15 +16,19 @@ from crdtcast.adapters.redis.commands.write_command import (
     ENDS_KEY,
     ONE_KEY,
     WriteCommand,
+    key_places,
 )
 from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.commit.plan import Expect, Plan
 from crdtcast.adapters.redis.deadlines.index import GoneDeadline
+from crdtcast.adapters.redis.recorded import exact_scores
 from crdtcast.adapters.redis.recorded.derivation import effects_of
 from crdtcast.adapters.redis.recorded.record import (
     MOST_BYTES,
     MOST_WORDS,
     NO_LOOK,
+    SCORE_SCRIPT,
+    SCORE_SCRIPT_SHA,
     SCRIPT,
     SCRIPT_SHA,
     AskedCommand,
@@ -52,10 +56,18 @@ class Segments:
     record: its header.
     whole: whether they are one transaction, of which no command may wait.
     metadata_db: the database for the record.
+    level: the format level in force.
     """
 
     def __init__(
-        self, plan: Plan, keyspace: Keyspace, record: ServerRecord, *, whole: bool, metadata_db: int
+        self,
+        plan: Plan,
+        keyspace: Keyspace,
+        record: ServerRecord,
+        *,
+        whole: bool,
+        metadata_db: int,
+        level: int,
     ) -> None:
         self.record = record
         self.requests: list[Request] = []
@@ -76,6 +88,11 @@ class Segments:
         """Place in the plan, first command, number of commands."""
         self._bytes = self._operations = 0
         self._reads_values = False
+        self._knows_scores = level >= exact_scores.LEVEL
+        self._has_scores = False
+        """Whether the open script needs `SCORE_SCRIPT`."""
+        self._sent: set[bytes] = set()
+        """Scripts that an earlier one of this commit has made known to the server."""
         self._ended: set[bytes] = set()
         """Keys with hidden values that may be gone now: the next commit removes what they hid."""
         self._undated = 0
@@ -111,6 +128,8 @@ class Segments:
             self._flush(request)
             return
         args, sent = request.args, sent_of(request.args)
+        if self._keyspace.hidden and row.empties and self._keyspace.dates.in_use:
+            self._keep_deadlines(request)
         if row.timed is not None:
             sent = self._timed(row, sent)
         self.requests.append(request)
@@ -121,6 +140,7 @@ class Segments:
         begins = () if not row.begins else self._may_begin(row, args)
         look = NO_LOOK if row.looks_at is None else row.looks_at(sent)
         self._reads_values |= bool(look.before)
+        self._has_scores |= self._knows_scores and row.name in exact_scores.COMMANDS
         idle = row.idle if isinstance(row.idle, bool) else row.idle(sent)
         db = db_of_args(args)
         several = _pieces(row, args) if type(args) is not list else repeat(())
@@ -194,11 +214,24 @@ class Segments:
             return row.begins
         return tuple(place for place in row.begins if args[place] not in hidden)
 
+    def _hiding_keys(self, request: Request) -> list[bytes]:
+        """The keys of a request that hide something."""
+        hidden = self._keyspace.hidden
+        return [key for key in request.command.keys_of(request.args) if key in hidden]
+
+    def _keep_deadlines(self, request: Request) -> None:
+        """Let what a command may bring out keep the deadline."""
+        keys = [key for key in self._hiding_keys(request) if key not in self._ended]
+        if keys:
+            self.end()
+            for key in keys:
+                self._plan.keep_deadline(key)
+
     def _bring_out(self, request: Request) -> None:
         """If a command may have emptied a key, bring out the value that it hides before the next command."""
         row = request.command.write
         assert row is not None
-        keys = [k for k in request.command.keys_of(request.args) if k in self._keyspace.hidden]
+        keys = self._hiding_keys(request)
         if not keys:
             return
         self.end()
@@ -216,10 +249,15 @@ class Segments:
         if not asked:
             return
         self._plan.speak(2)
-        script = (b"EVALSHA", SCRIPT_SHA) if self._scripts else (b"EVAL", SCRIPT)
+        script, sha = SCRIPT, SCRIPT_SHA
+        if self._has_scores:
+            script, sha = SCORE_SCRIPT, SCORE_SCRIPT_SHA
+        call = (b"EVALSHA", sha) if sha in self._sent else (b"EVAL", script)
+        self._sent.add(sha)
+        self._has_scores = False
         most = MOST_BYTES - self._bytes
         words = b"%d" % self._db, self.record.header(), b"%d" % self._whole, b"%d" % max(most, 0)
-        place = self._plan.script(*script, b"0", *words, *asked)
+        place = self._plan.script(*call, b"0", *words, *asked)
         self._scripts.append((place, self._begun, len(asked)))
         self._begun = len(self._asked)
 
@@ -278,6 +316,8 @@ def refusal_of(request: Request, now: int) -> ReplyError | None:
     row, args = request.command.write, sent_of(request.args)
     if row is None:
         return None
+    if row.refuses is not None and (refusal := row.refuses(args)) is not None:
+        return refusal
     if len(args) > MOST_WORDS:
         if not row.divides:
             return ReplyError(
@@ -286,8 +326,6 @@ def refusal_of(request: Request, now: int) -> ReplyError | None:
             )
         if (len(args) - _front(row)) % row.divides:
             return request.command.arity_error()
-    if row.refuses is not None and (refusal := row.refuses(args)) is not None:
-        return refusal
     if row.timed is not None and isinstance(timed := row.timed(args, now), ReplyError):
         return timed
     return None
@@ -295,10 +333,9 @@ def refusal_of(request: Request, now: int) -> ReplyError | None:
 
 def _names(row: WriteCommand, named: Sequence[bytes]) -> dict[int, bytes]:
     """Those of these words that are names and not the keys sent to the server, by place."""
-    first, last, step = row.keys
-    if not (first and named):
+    if not named:
         return {}
-    places = range(first, last + 1 if last >= 0 else len(named) + last + 1, step)
+    places = key_places(row.keys, row.numbered, named)
     return {place: named[place] for place in places if row.crosses or named[place] >= ELSEWHERE}
 
 

@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.server.steps import Read
 from crdtcast.adapters.redis.store.databases import BEGIN, END, Databases, by_name, scan
 from crdtcast.adapters.redis.types import BY_NAME
 
-KINDS = ("list", "zset", "stream")
+KINDS = ("list", "stream")
 """Types that every server has. Modules add types with names of nine characters, which no list can be complete about."""
 _AT_ONCE = 1000
 
@@ -40,7 +40,7 @@ async def take_census(ask: Read, databases: Databases) -> dict[str, int]:
 
 
 def described(found: Mapping[str, int]) -> str:
-    """As part of a sentence: `2 keys of type list, 1 key of type zset`."""
+    """As part of a sentence: `2 keys of type list, 1 key of type stream`."""
     return ", ".join(
         f"{number} {'key' if number == 1 else 'keys'} of type {kind}"
         for kind, number in sorted(found.items())
@@ -57,5 +57,5 @@ def not_a_kind(name: str) -> str | None:
         return None
     return (
         f"{name!r}, which is not a type that a copy can leave out: use {', '.join(KINDS)}, or the "
-        "type of a module (strings, hashes and sets are always copied)"
+        "type of a module (strings, hashes, sorted sets and sets are always copied)"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,9 +16,11 @@ from crdtcast.adapters.redis.server.connection import ServerConnection, Words
 from crdtcast.adapters.redis.server.monitor import parse_sections
 from crdtcast.adapters.redis.store import metadata
 from crdtcast.adapters.redis.store.databases import MOST_DATABASES, Databases, by_name
-from crdtcast.adapters.redis.store.effects import RedisType
+from crdtcast.adapters.redis.store.effects import RedisType, pairs_of
 from crdtcast.adapters.redis.store.hiding import hidden_of
 from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.adapters.redis.store.slot_value import Worth
+from crdtcast.adapters.redis.types.exact_values import Value, value_named
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import covers
 from crdtcast.exceptions import ConfigurationError, ServerError
@@ -40,6 +42,8 @@ class Inspection:
     """Stable messages, kept until the event log has recorded them."""
     hidden: dict[bytes, set[RedisType]]
     """Keys with hidden values, and the types of these."""
+    exact: Mapping[Value, dict[bytes, Worth]]
+    """Exact values of slots whose native values are approximations."""
     unshown: list[bytes]
     """Those of these keys without a visible value: the hidden one is not visible yet, or the server dropped the key."""
     damaged: set[bytes]
@@ -108,7 +112,8 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         chain.from_iterable(fields.items() for fields in parse_sections(told["info"]).values())
     )
     refuse_unusable(info)
-    hidden = await _hidden_keys(server)
+    hidden = hidden_of(await _named(server, metadata.HIDDEN_PREFIX))
+    exact = await _exact_values(server)
     databases = await _databases(server, metadata_db)
     unshown = await _unshown(server, list(hidden))
     keyspace = parse_sections(told["info"]).get("keyspace", {})
@@ -134,6 +139,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         unstable=unstable,
         late=[message for message in stored if covers(stable, message.dot)],
         hidden=hidden,
+        exact=exact,
         unshown=unshown,
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),
@@ -180,7 +186,7 @@ def _deadlines(name: bytes, rows: list[bytes], marks: int = 0) -> dict[bytes, by
 
 def _damaged(key: bytes, error: Exception) -> ConfigurationError:
     return ConfigurationError(
-        f"the key {key.decode()!r} of the metadata database is damaged ({error}), so another "
+        f"the key {key.decode(errors='backslashreplace')!r} of the metadata database is damaged ({error}), so another "
         "program wrote to it: restore the server's append-only file or snapshot"
     )
 
@@ -197,16 +203,32 @@ def _keys_told(field: str) -> int:
     return int(dict(part.partition("=")[::2] for part in field.split(",")).get("keys", 0))
 
 
-async def _hidden_keys(server: ServerConnection) -> dict[bytes, set[RedisType]]:
+async def _named(server: ServerConnection, prefix: bytes) -> set[bytes]:
+    """Keys of the metadata database whose names begin with this."""
     found: set[bytes] = set()
     cursor: bytes = b"0"
     while True:
         ((cursor, names),) = await server.call(
-            [("SCAN", cursor, "MATCH", metadata.HIDDEN_PREFIX + b"*", "COUNT", 1000)]
+            [("SCAN", cursor, "MATCH", prefix + b"*", "COUNT", _KEYS_AT_ONCE)]
         )
         found.update(names)
         if cursor == b"0":
-            return hidden_of(found)
+            return found
+
+
+async def _exact_values(server: ServerConnection) -> dict[Value, dict[bytes, Worth]]:
+    names = sorted(await _named(server, metadata.EXACT_PREFIX))
+    found: dict[Value, dict[bytes, Worth]] = {}
+    for start in range(0, len(names), _KEYS_AT_ONCE):
+        some = names[start : start + _KEYS_AT_ONCE]
+        for name, reply in zip(
+            some, await server.call([("HGETALL", name) for name in some]), strict=True
+        ):
+            try:
+                found[value_named(name)] = pairs_of(reply)
+            except (ValueError, TypeError, KeyError) as error:
+                raise _damaged(name, error) from error
+    return found
 
 
 async def _unshown(server: ServerConnection, keys: Sequence[bytes]) -> list[bytes]:

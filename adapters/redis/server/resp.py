@@ -32,6 +32,18 @@ class Push(list[object]):
     __slots__ = ()
 
 
+class DoubleText(bytes):
+    """A double as a server has printed it: a double in RESP3, a bulk string in RESP2."""
+
+    __slots__ = ()
+
+
+class ScorePairs(list[tuple[bytes, DoubleText]]):
+    """Members with scores: an array of pairs in RESP3, a flat array in RESP2."""
+
+    __slots__ = ()
+
+
 class Raw(bytes):
     """One whole reply, already encoded in its client's protocol."""
 
@@ -59,6 +71,8 @@ class ReplyError(CrdtcastError):
         return _one_line(str(self).encode("utf-8", "surrogateescape"))
 
 
+NULL_ARRAY = object()
+"""The null array, which RESP3 does not tell from null."""
 OK = StatusReply(b"OK")
 OK_REPLY = b"+OK\r\n"
 SMALL_INTEGERS = {number: b":%d\r\n" % number for number in range(1024)}
@@ -118,11 +132,20 @@ def _aggregate(sign: bytes, items: "list[object] | tuple[object, ...]", protocol
 
 def _uncommon(value: object, protocol: int) -> bytes:
     resp3 = protocol == 3
+    if value is NULL_ARRAY:
+        return _NULL[3] if resp3 else b"*-1\r\n"
     match value:
         case bool():
             return (b"#t\r\n" if value else b"#f\r\n") if resp3 else SMALL_INTEGERS[value]
         case StatusReply():
             return b"+%b\r\n" % bytes(value)
+        case DoubleText():
+            return b",%b\r\n" % bytes(value) if resp3 else encode(bytes(value), protocol)
+        case ScorePairs():
+            pairs: list[object] = list(value)
+            return _aggregate(
+                b"*", pairs if resp3 else [w for pair in value for w in pair], protocol
+            )
         case Verbatim():
             if resp3:
                 return b"=%d\r\ntxt:%b\r\n" % (len(value) + 4, bytes(value))

@@ -15,6 +15,7 @@ from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, RedisType, pairs
 from crdtcast.adapters.redis.store.hiding import hidden_key
 from crdtcast.adapters.redis.store.slot_value import PRESENT
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.exact_values import ExactValues
 from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.exceptions import ServerError
 
@@ -39,15 +40,17 @@ class KeyRead:
     0 before and after.
 
     hidden: the types that the key hides.
+    exact: the exact values at the instant of the reads.
     with_type: also ask for the visible type.
     """
 
-    __slots__ = ("_places", "_slots", "_with_type", "commands")
+    __slots__ = ("_exact", "_name", "_places", "_slots", "_with_type", "commands")
 
     def __init__(
         self,
         name: bytes,
         hidden: Collection[RedisType],
+        exact: ExactValues,
         metadata_db: int,
         slots: Slots | None = None,
         *,
@@ -61,6 +64,7 @@ class KeyRead:
         beside = hidden if slots is None else slots.keys() & hidden
         values = [(type_, home.db, home.key) for type_ in shown]
         values += [(type_, metadata_db, hidden_key(type_, name)) for type_ in sorted(beside)]
+        self._name, self._exact = name, exact
         self._with_type = with_type
         self._slots: list[tuple[type[NativeType], bytes | None]] = []
         for type_, db, key in values:
@@ -78,13 +82,13 @@ class KeyRead:
     def contents(self, replies: Sequence[object]) -> Contents:
         """The contents. A visible value is left out if its type is not ours."""
         found: dict[RedisType, Any] = {}
-        told = self._told(replies)
+        told, name, exact = self._told(replies), self._name, self._exact
         for (native, slot), reply in zip(self._slots, told, strict=True):
             if slot is None:
                 if content := native.content(reply):
-                    found[native.type] = content
+                    found[native.type] = exact.over(name, native.type, content)
             elif (worth := native.worth_of(slot, reply)) is not None:
-                found.setdefault(native.type, {})[slot] = worth
+                found.setdefault(native.type, {})[slot] = exact.of(name, native.type, slot, worth)
         at = replies[self._places[0]]
         return with_deadline(found, unpinned(at)) if isinstance(at, int) and at >= 0 else found
 

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.store.databases import (
     name_of,
 )
 from crdtcast.adapters.redis.store.many_slots import PIECE, ManySlots, Unfolding
-from crdtcast.adapters.redis.store.slot_value import Number, number_of, text_of
+from crdtcast.adapters.redis.store.slot_value import Number, Only, number_of, text_of
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import make_tuple
 from crdtcast.engine import ParkedOperation, Span
@@ -68,16 +68,7 @@ class Opcode(enum.IntEnum):
     INC_EXACT = 11
     KILL_ALL = 12
     ASSIGN = 13
-
-
-class Only(enum.IntEnum):
-    """The condition under which a deadline was set; the deadline keeps it. If all deadlines were set with LT, the
-    earliest counts, otherwise the latest.
-    """
-
-    ALWAYS = 0
-    GREATER = 1
-    LESS = 2
+    REG_ONLY = 14
 
 
 Slots: TypeAlias = tuple[bytes, ...] | ManySlots
@@ -105,12 +96,14 @@ class Reg:
 
     words: slot and value in turn.
     since: the hybrid time at which it was written, if that was before this message.
+    only: the condition under which it was written.
     """
 
     key: bytes
     type: RedisType
     words: Slots
     since: int | None = None
+    only: Only = Only.ALWAYS
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -244,6 +237,12 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.REG_AGAIN, RedisType.HASH): 2,
     (Opcode.INC_EXACT, RedisType.STRING): 2,
     (Opcode.INC_EXACT, RedisType.HASH): 2,
+    (Opcode.REG, RedisType.ZSET): 3,
+    (Opcode.REG_AGAIN, RedisType.ZSET): 3,
+    (Opcode.REG_ONLY, RedisType.ZSET): 3,
+    (Opcode.INC, RedisType.ZSET): 3,
+    (Opcode.INC_EXACT, RedisType.ZSET): 3,
+    (Opcode.KILL_SLOTS, RedisType.ZSET): 3,
 }
 """The format level that introduced each effect on each type. A new one is a row here, with a new level."""
 
@@ -284,6 +283,8 @@ def _one(effect: One) -> Row:
 def _reg(effect: Reg) -> Row:
     words = effect.words
     kept = words if type(words) is tuple and len(words) <= PIECE else _encoded(words)
+    if effect.only:
+        return [Opcode.REG_ONLY, effect.key, effect.type, kept, effect.since, effect.only]
     if effect.since is None:
         return [Opcode.REG, effect.key, effect.type, kept]
     return [Opcode.REG_AGAIN, effect.key, effect.type, kept, effect.since]
@@ -477,6 +478,7 @@ def _of_slots(
 
 _STRING = RedisType.STRING
 _COUNTED, _COUNTED_EXACTLY = _Types(Opcode.INC), _Types(Opcode.INC_EXACT)
+_CONDITIONAL = _Types(Opcode.REG_ONLY)
 _read_reg = _of_slots(Opcode.REG, Reg, 2)
 
 
@@ -502,6 +504,18 @@ def _read_reg_again(row: Row, unfolding: list[Unfolding]) -> Reg:
     if type(since) is not int or not isinstance(register, Reg):
         raise ValueError(f"invalid time stamp {since!r:.40}")
     register.since = since
+    return register
+
+
+def _read_reg_only(row: Row, unfolding: list[Unfolding]) -> Reg:
+    _, key, kind, words, since, only = row
+    _CONDITIONAL[kind]
+    again = since is not None
+    front = [key, kind, words, since] if again else [key, kind, words]
+    register = (_read_reg_again if again else _read_reg)([Opcode.REG, *front], unfolding)
+    if not isinstance(register, Reg) or type(only) is not int or not only:
+        raise ValueError(f"invalid condition {only!r:.40}")
+    register.only = Only(only)
     return register
 
 
@@ -553,6 +567,7 @@ READERS: Mapping[int, Reader] = {
     Opcode.UNTIL: _read_whole,
     Opcode.EXPIRE: _read_expire,
     Opcode.REG_AGAIN: _read_reg_again,
+    Opcode.REG_ONLY: _read_reg_only,
     Opcode.KILL_DATA: _read_whole,
     Opcode.INC_EXACT: _read_exact_inc,
     Opcode.KILL_ALL: _read_whole,

@@ -18,6 +18,8 @@ local there = stands
 local visible = redis.call('TYPE', key).ok
 local hidden = {}
 to(db)
+local ends = redis.call('HGET', 'ending', KEYS[1])
+if ends then redis.call('HDEL', 'ending', KEYS[1]) end
 for i = 3, #ARGV, 2 do
   if redis.call('TYPE', ARGV[i + 1]).ok ~= 'none' then
     if visible == 'none' then
@@ -28,6 +30,11 @@ for i = 3, #ARGV, 2 do
       else
         redis.call('COPY', ARGV[i + 1], key, 'DB', there)
         redis.call('UNLINK', ARGV[i + 1])
+      end
+      if ends then
+        to(there)
+        redis.call('PEXPIREAT', key, ends)
+        to(db)
       end
       visible = ''
     else
@@ -44,6 +51,18 @@ return {visible, text, hidden}
 )
 
 
+# The server drops the deadline with the last slot of the visible type.
+_KEEP_DEADLINE = (
+    LUA_HOME
+    + b"""
+local ends = redis.call('PEXPIRETIME', home(KEYS[1]))
+to(tonumber(ARGV[1]))
+if ends >= 0 then redis.call('HSET', 'ending', KEYS[1], string.format('%.0f', ends)) end
+to(0)
+"""
+)
+
+
 def hidden_key(type_: RedisType, key: bytes) -> bytes:
     """Where the metadata database keeps a value that another type hides."""
     return b"hidden:%s:%s" % (type_.name.lower().encode(), key)
@@ -55,6 +74,13 @@ def settling(key: bytes, metadata_db: int) -> tuple[bytes, ...]:
     """
     names = (word for each in RedisType for word in (b"%d" % each, hidden_key(each, key)))
     return b"EVAL", _SETTLE, b"1", key, b"%d" % metadata_db, b"%d" % LONGEST_NUMBER, *names
+
+
+def keeping_deadline(key: bytes, metadata_db: int) -> tuple[bytes, ...]:
+    """The command that keeps the deadline of a key for the value that `settling` brings out, which must follow in the
+    same transaction. To be sent before a command that may empty the key, if only the server knows its deadline then.
+    """
+    return b"EVAL", _KEEP_DEADLINE, b"1", key, b"%d" % metadata_db
 
 
 def hidden_of(names: Iterable[bytes]) -> dict[bytes, set[RedisType]]:

@@ -55,7 +55,6 @@ from crdtcast.adapters.redis.store.effects import (
     KillKey,
     KillSlots,
     One,
-    Only,
     RedisType,
     Reg,
     Replace,
@@ -65,9 +64,10 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.adapters.redis.store.hiding import hidden_key
 from crdtcast.adapters.redis.store.many_slots import command_of
 from crdtcast.adapters.redis.store.slot_numbers import Known, SlotNumbers, known_of
-from crdtcast.adapters.redis.store.slot_value import Figures, Number, Worth, exact, text_of
+from crdtcast.adapters.redis.store.slot_value import Figures, Number, Only, Worth, exact, text_of
 from crdtcast.adapters.redis.store.unstable import KeyLog, UnstableLog
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
+from crdtcast.adapters.redis.types.exact_values import ExactValues
 from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds, NativeType
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.causality.tags import Tag, Vector
@@ -113,6 +113,7 @@ class Keyspace:
         self.types: dict[bytes, Known] = {}
         """What keys are known to hold. Read-only."""
         self._numbers = SlotNumbers()
+        self.exact: ExactValues = ExactValues()
         self.dates: Dates = Dates()
         self.unsettled: dict[bytes, None] = {}
         """Keys whose visible type is unknown: a value that hid others may have become empty."""
@@ -176,7 +177,8 @@ class Keyspace:
 
     def learn_number(self, key: bytes, type_: RedisType, slot: bytes, value: object) -> None:
         """Take in the server's reply for a slot: its value, nothing, or an error if the key has another type."""
-        self._numbers.learn(key, type_, slot, known_of(value) if isinstance(value, bytes) else 0)
+        worth = self.exact.of(key, type_, slot, TYPES[type_].slot_of(value))
+        self._numbers.learn(key, type_, slot, 0 if worth is None else known_of(worth))
 
     def trim(self) -> None:
         """Bound the memory of types. Only between batches, because a batch relies on it."""
@@ -220,10 +222,10 @@ class Keyspace:
                     written = timestamp if since is None else since
                     values = pairs_of(words)
                     if sees_all or self.log.are_seen(key, type_, values, tag):
-                        self.log.put(key, type_, values, tag.dot, written, index)
+                        self.log.put(key, type_, values, tag.dot, written, index, effect.only)
                         self.write_over(key, type_, words, plan)
                     else:
-                        self.write(key, type_, values, tag, written, index, plan)
+                        self.write(key, type_, values, tag, written, index, plan, effect.only)
                 case Expire(key, whole):
                     self.dates.others_tell = True
                     self.expire(key, tag, plan, whole=whole)
@@ -271,6 +273,8 @@ class Keyspace:
         left = self.log.kill_data(key, tag)
         if left or self.types.get(key) is not NOTHING or key in self.hidden:
             self._hold_only(key, left, plan)
+        else:
+            self._emptied(key)
 
     def learn_due(self, due: Due) -> None:
         """The server has dropped this key."""
@@ -307,12 +311,13 @@ class Keyspace:
         native = TYPES[type_]
         if (
             self._numbers
-            or not native.in_turn
+            or self.exact.slots
             or key >= ELSEWHERE
             or self.types[key] is not native.here
+            or (ordered := native.in_order(words)) is None
         ):
             return self._fill(key, type_, pairs_of(words), plan)
-        return plan.native_packed(key, native.written, command_of(native.write, key, words))
+        return plan.native_packed(key, native.written, command_of(native.write, key, ordered))
 
     def write(
         self,
@@ -323,11 +328,12 @@ class Keyspace:
         timestamp: int,
         index: int,
         plan: Plan,
+        only: Only = Only.ALWAYS,
     ) -> int:
         """Give slots values in the log, and make the server show what they are worth then: the log may have a later
         value. Returns the position of the command.
         """
-        log = self.log.write(key, type_, values, tag, timestamp, index)
+        log = self.log.write(key, type_, values, tag, timestamp, index, only)
         shown: dict[bytes, Worth] = {slot: log.worth(slot) for slot in values}  # type: ignore[misc]
         return self._fill(key, type_, shown, plan)
 
@@ -357,9 +363,30 @@ class Keyspace:
         known: Known = native.here
         if type_ is _STRING:
             known = known_of(content[WHOLE])
-        elif self._numbers:
-            self._numbers.written(key, type_, content)
+        else:
+            self._written(key, type_, content)
         return _write(native, self._home(key, type_, known, plan), content, plan)
+
+    def _written(self, key: bytes, type_: RedisType, content: Content) -> None:
+        """Note the values of slots."""
+        if self._numbers:
+            self._numbers.written(key, type_, content)
+        if TYPES[type_].rounds:
+            self.exact.written(key, type_, content)
+
+    def _removed(self, key: bytes, type_: RedisType, gone: Collection[bytes]) -> None:
+        """Note that slots are gone."""
+        if self._numbers:
+            self._numbers.removed(key, type_, gone)
+        if self.exact.slots:
+            self.exact.removed(key, type_, gone)
+
+    def _emptied(self, key: bytes, kept: Collection[RedisType] = ()) -> None:
+        """Note that a key has no slots of types that are not in `kept`."""
+        if self._numbers:
+            self._numbers.emptied(key, kept)
+        if self.exact.slots:
+            self.exact.emptied(key, kept)
 
     def _home(self, key: bytes, type_: RedisType, then: Known, plan: Plan) -> Home:
         """Where to write slots of this type. then: what the key holds afterwards, if the type is visible."""
@@ -394,8 +421,8 @@ class Keyspace:
             self._deadline_is(key)
         if key in self.hidden:
             self.drop_hidden(key, plan)
-        if self._numbers:
-            self._numbers.emptied(key)
+        if self._numbers or self.exact.slots:
+            self._emptied(key)
         self._set(key, value, plan)
 
     def assign_again(self, key: bytes, value: bytes, plan: Plan) -> None:
@@ -450,12 +477,17 @@ class Keyspace:
         if (
             native.increase is not None
             and type(base) is type(number) is type(delta) is int
-            and _fits(base, number, delta)
+            and base in native.counts
+            and number in native.counts
+            and delta in native.counts
         ):
-            words = native.increase, home.key, slot, b"%d" % delta
-            plan.at(home, command_of(words[0], words[1], words[2:]), number)
+            words = native.increasing(slot, delta)
+            plan.speak(2)  # in RESP3 a score is no text
+            plan.at(home, command_of(native.increase, home.key, words), native.increased(number))
         else:
-            _write(native, home, {slot: text_of(number)}, plan)
+            content = {slot: text_of(number)}
+            self.exact.written(key, type_, content)
+            _write(native, home, content, plan)
 
     def count(self, key: bytes, delta: int, plan: Plan) -> Number | None:
         """Increase the number in memory; the increment must still be sent to the server. A visible value of another
@@ -572,6 +604,7 @@ class Keyspace:
 
     def _forget_all(self, db: int | None) -> None:
         """Forget what the keys of a database hold: to note for each that it is gone would take a while."""
+        self.exact.flushed(db)
         if db is None:
             self.types.clear()
             self._numbers.forget_all()
@@ -589,8 +622,7 @@ class Keyspace:
             self.dates.is_known_again(key)
             self._deadline_is(key)
             self.drop_hidden(key, plan)
-            if self._numbers:
-                self._numbers.emptied(key)
+            self._emptied(key)
 
     def _hold_only(self, key: bytes, left: KeyLog, plan: Plan, *, is_assigned: bool = False) -> int:
         """Make the key hold only this. Returns the position of the DEL in the plan, -1 if none is needed."""
@@ -599,8 +631,8 @@ class Keyspace:
             position = plan.on_key(key, Expect.INTEGER, b"DEL")
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
-        if self._numbers:
-            self._numbers.emptied(key)
+        if self._numbers or self.exact.slots:
+            self._emptied(key)
         if left:
             self._put_survivors(key, left, plan)
         return position
@@ -636,12 +668,11 @@ class Keyspace:
         if native.valued and gone is not slots:
             log = self.log.of(key, type_)
             left = {slot: w for slot in slots if (w := log.worth(slot)) is not None}
-            self._numbers.written(key, type_, left)
+            self._written(key, type_, left)
             _write(native, home, left, plan)
         if not gone:
             return ()
-        if self._numbers:
-            self._numbers.removed(key, type_, gone)
+        self._removed(key, type_, gone)
         if is_visible:
             self.types[key] = native.perhaps
         if key in self.hidden:
@@ -661,28 +692,30 @@ class Keyspace:
         match effect:
             case KillKey() | KillData() | Replace():
                 self.types[key] = NOTHING
-                self._numbers.emptied(key)
+                self._emptied(key)
             case Assign(_, value):
                 self.types[key] = known_of(value)
-                self._numbers.emptied(key)
+                self._emptied(key)
             case One(_, type_, _):
                 self.types[key] = TYPES[type_].here
             case Reg(_, type_, words):
                 values = pairs_of(words)
                 self.types[key] = known_of(values[WHOLE]) if type_ is _STRING else TYPES[type_].here
-                self._numbers.written(key, type_, values)
+                self._written(key, type_, values)
             case KillSlots(_, type_, slots):
                 known = self.types.get(key)
                 if isinstance(known, Holds) and known.type is type_ and key not in self.hidden:
                     self.types[key] = TYPES[type_].perhaps
                 else:
                     self.types.pop(key, None)
-                self._numbers.removed(key, type_, slots)
+                self._removed(key, type_, slots)
 
     def counted(self, effect: Inc, reply: object) -> None:
-        """Know what a key holds after an increment that the server has executed, by its reply."""
+        """Know what a key holds after an increment that the server has executed, by its reply, or by the exact sum."""
         key, type_ = effect.key, effect.type
         known: Known = known_of(reply) if isinstance(reply, bytes) else _TEXT
+        if isinstance(reply, bytes):
+            self.exact.written(key, type_, {effect.slot: reply})
         if isinstance(reply, int):
             known = reply
         if isinstance(known, Holds):
@@ -724,10 +757,16 @@ class Keyspace:
             plan.metadata(Expect.INTEGER, b"DEL", hidden_key(type_, key))
 
     def settle(self, plan: Plan) -> None:
-        """Show the next type of each key that may have become empty, at the end of a commit."""
+        """Show the next type of each key that may have become empty, and store exact values, at the end of a commit."""
         for key in self.unsettled:
             plan.settle(key)
         self.unsettled.clear()
+        self.exact.store(plan)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether `settle` has work to do."""
+        return bool(self.unsettled) or self.exact.has_changed
 
     def let_out(self, key: bytes) -> None:
         """A key showed nothing when the gateway started: what it hides becomes visible with this commit, which has
@@ -812,7 +851,7 @@ class Keyspace:
         plan.on_key(key, Expect.INTEGER, b"DEL")
         hidden = self.hidden.get(key, ())
         self.types[key] = NOTHING
-        self._numbers.emptied(key, kept=hidden)
+        self._emptied(key, kept=hidden)
         if hidden:
             self.unsettled[key] = None
         left = {t: log for t, log in self.log.key(key).items() if t not in hidden}
@@ -834,7 +873,7 @@ class Keyspace:
         plan.on_key(key, Expect.INTEGER, b"DEL")
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
-        self._numbers.emptied(key)
+        self._emptied(key)
         for type_ in types_of(contents):
             for some in portions(contents[type_]):
                 self._fill(key, type_, some, plan)
@@ -873,7 +912,7 @@ class Keyspace:
         if not is_visible and type_ not in self.hidden.get(key, ()):
             return
         home = home_of(key) if is_visible else self._hidden_home(key, type_)
-        self._numbers.removed(key, type_, gone)
+        self._removed(key, type_, gone)
         if is_visible:
             self.types[key] = native.perhaps
         if key in self.hidden:

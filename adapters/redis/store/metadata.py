@@ -6,6 +6,7 @@
     fence    rising epoch of the one gateway that may write
     durable  counter that the durability probe writes, so that WAITAOF has a write to wait for
     hidden:TYPE:KEY   a value whose type is hidden by another under the same key
+    exact:TYPE:KEY    exact values of slots whose native value is an approximation (`types/exact_values.py`)
     damaged  set of keys that were overwritten directly in the server and wait for another region's copy
     disputed set of keys that differ between members, while nothing shows which copy is right
     incomplete set of large keys of which only some slots are repaired yet
@@ -42,6 +43,7 @@ DAMAGED, DISPUTED, INCOMPLETE = REFUSED = (b"damaged", b"disputed", b"incomplete
 JOINING, PARKED = b"joining", b"parked"
 RECORD = b"record"
 HIDDEN_PREFIX, TAKEN_PREFIX, FOREIGN_PREFIX = b"hidden:", b"taken:", b"foreign:"
+EXACT_PREFIX = b"exact:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """The keys of a quiet group, however much data it holds."""
 

@@ -1,8 +1,9 @@
 """The atoms of a slot, its value, and what a number is: the one place that defines them (docs/redis-internals.md,
 Types).
 
-The register with the latest value shows. If it is a number, every increment is added to it exactly; without a register,
-increments are added to zero. If it is a text, increments do not show. A presence only says that the slot
+The register with the latest value shows; if all were written only to make the value greater, the greatest one; if all
+were written only to make it less, the least. If it is a number, every increment is added to it exactly; without a
+register, increments are added to zero. If it is a text, increments do not show. A presence only says that the slot
 exists: its value is empty.
 
 Numbers are exact decimals. A number with increments is written canonically: no exponent, no plus sign, no superfluous
@@ -11,9 +12,11 @@ zeros. So the order of increments does not change a single digit.
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Collection
 from fractions import Fraction
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 from crdtcast.causality.tags import Dot
@@ -29,6 +32,7 @@ _CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
 _CANONICAL = re.compile(rb"(-?(?:0|[1-9][0-9]*))\.([0-9]*[1-9])\Z")
 _FIGURES = re.compile(rb"[+-]?\.?[0-9][0-9.eE+-]*\Z")
 _PLAIN = re.compile(rb"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9}))?\Z")
+_INFINITIES = {b"inf": inf, b"-inf": -inf}
 MOST_DIGITS = 40
 """Digits of a number that is not written canonically, and of a decimal increment."""
 MOST_EXPONENT = 400
@@ -47,13 +51,24 @@ class Atom(NamedTuple):
     place: int
 
 
+class Only(enum.IntEnum):
+    """The condition under which a value, or a deadline, was written; it keeps it. Of several that were all written only
+    if they were less, the least counts; of several only if they were greater, the greatest.
+    """
+
+    ALWAYS = 0
+    GREATER = 1
+    LESS = 2
+
+
 class Register(NamedTuple):
-    """A written value; of several, the one with the greatest `rank` shows. timestamp: hybrid logical time."""
+    """A written value; of several, `shown_of` decides which one shows. timestamp: hybrid logical time."""
 
     dot: Dot
     place: int
     timestamp: int
     value: bytes
+    only: Only = Only.ALWAYS
 
     @property
     def rank(self) -> tuple[int, str, int]:
@@ -153,14 +168,30 @@ def increased(base: bytes, delta: Number) -> bytes:
     return base if number is None else text_of(exact(number + delta))
 
 
+def shown_of(registers: Collection[Register]) -> Register:
+    """The register that shows: the greatest or the least value if all were written only for that, otherwise the last
+    one.
+    """
+    (only, *others) = {register.only for register in registers}
+    if only is Only.ALWAYS or others:
+        return max(registers, key=lambda register: register.rank)
+    sign = 1 if only is Only.GREATER else -1
+    return max(registers, key=lambda register: (sign * size_of(register.value), register.rank))
+
+
+def size_of(value: bytes) -> Number | float:
+    """The number by which values are compared; an infinity does not count as one (`number_of`)."""
+    number = number_of(value)
+    return _INFINITIES.get(value, 0) if number is None else number
+
+
 def worth_of(atoms: Atoms, deltas: Collection[Number]) -> Worth | None:
     """The value of a slot with these presences or registers and increments; None if there are none."""
     value: bytes | None = None
     if atoms:
         value = PRESENT
         if len(first := atoms[0]) > 2:  # registers
-            last = first if len(atoms) == 1 else max(atoms, key=lambda atom: atom.rank)  # type: ignore[union-attr]
-            value = last.value  # type: ignore[union-attr]
+            value = first.value if len(atoms) == 1 else shown_of(atoms).value  # type: ignore[arg-type, union-attr]
     if not deltas:
         return value
     return text_of(exact(sum(deltas))) if value is None else increased(value, sum(deltas))

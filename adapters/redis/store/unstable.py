@@ -25,14 +25,21 @@ from crdtcast.adapters.redis.store.effects import (
     KillKey,
     KillSlots,
     One,
-    Only,
     RedisType,
     Reg,
     Replace,
     Until,
     pairs_of,
 )
-from crdtcast.adapters.redis.store.slot_value import Atom, Atoms, Number, Register, Worth, worth_of
+from crdtcast.adapters.redis.store.slot_value import (
+    Atom,
+    Atoms,
+    Number,
+    Only,
+    Register,
+    Worth,
+    worth_of,
+)
 from crdtcast.causality.tags import Dot, Tag, make_tuple
 
 _MANY = 1000
@@ -351,7 +358,7 @@ class UnstableLog:
                 self.one(key, type_, slots, tag, index)
             case Reg(key, type_, words, since):
                 written = timestamp if since is None else since
-                self.write(key, type_, pairs_of(words), tag, written, index)
+                self.write(key, type_, pairs_of(words), tag, written, index, effect.only)
             case Inc(key, type_, slot, delta):
                 self.increment(key, type_, slot, delta, tag, index)
             case KillKey(key):
@@ -440,11 +447,12 @@ class UnstableLog:
         tag: Tag,
         timestamp: int,
         index: int,
+        only: Only = Only.ALWAYS,
     ) -> SlotLog:
         """Give each slot its value. Returns the log, which has the slots' new values."""
         dot = tag.dot
         log = self._log_of(key, type_)
-        registers = {s: Register(dot, index, timestamp, value) for s, value in values.items()}
+        registers = {s: Register(dot, index, timestamp, v, only) for s, v in values.items()}
         log.write(registers, tag)
         self._by_dot[dot].append(_Written(key, type_, values.keys(), Atom(dot, index), log))
         return log
@@ -457,6 +465,7 @@ class UnstableLog:
         dot: Dot,
         timestamp: int,
         index: int,
+        only: Only = Only.ALWAYS,
     ) -> None:
         """Like `write`, for a write that has seen all that is in the log, as a local one has: its values are what the
         slots are worth.
@@ -464,7 +473,7 @@ class UnstableLog:
         log = self._log_of(key, type_)
         held = log._held
         for slot, value in values.items():
-            held[slot] = (make_tuple(Register, (dot, index, timestamp, value)),)
+            held[slot] = (make_tuple(Register, (dot, index, timestamp, value, only)),)
         if log.increments:
             for slot in values:
                 log.increments.pop(slot, None)
@@ -484,7 +493,9 @@ class UnstableLog:
     ) -> None:
         """Replace the key by one slot with this value, until the deadline. The write has seen all in the log."""
         self.deadlines.assign(key, at, dot, timestamp, index)
-        log = SlotLog(None, {WHOLE: (make_tuple(Register, (dot, index, timestamp, value)),)})
+        log = SlotLog(
+            None, {WHOLE: (make_tuple(Register, (dot, index, timestamp, value, Only.ALWAYS)),)}
+        )
         self._keys[key] = {type_: log}
         atom = make_tuple(Atom, (dot, index))
         self._by_dot[dot].append(make_tuple(_Written, (key, type_, _WHOLE, atom, log)))
@@ -493,7 +504,7 @@ class UnstableLog:
         """Change the value that the same effect gave the key."""
         held = self._keys[key][type_]._held
         (before,) = held[WHOLE]
-        held[WHOLE] = (make_tuple(Register, (*before[:3], value)),)
+        held[WHOLE] = (make_tuple(Register, (*before[:3], value, Only.ALWAYS)),)
 
     def drop_key(self, key: bytes) -> None:
         """Remove a key locally, by a removal that has seen all that is in the log."""

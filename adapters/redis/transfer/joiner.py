@@ -70,7 +70,8 @@ class Writer:
         self._hiding.clear()
         ours = [metadata.STATE, metadata.STORE, metadata.RECORD]
         ours += metadata.REFUSED
-        ours += await self._named(metadata.HIDDEN_PREFIX) + await self._named(metadata.TAKEN_PREFIX)
+        for prefix in (metadata.HIDDEN_PREFIX, metadata.EXACT_PREFIX, metadata.TAKEN_PREFIX):
+            ours += await self._named(prefix)
         others: list[Words] = [("DEL", *some) for some in _some(ours)]
         if self._parked is not None:
             others.append(("SET", metadata.PARKED, self._parked))

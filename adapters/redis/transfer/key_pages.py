@@ -123,7 +123,8 @@ class KeyPages:
             self._left.remove(walk)
         type_ = walk.native.type
         part = RowsPart(hidden=self.hides & {type_}, at=page.at)
-        return [Row(self.key, {type_: page.content}, part)] if page.content else []
+        content = self._keyspace.exact.over(self.key, type_, page.content)
+        return [Row(self.key, {type_: content}, part)] if content else []
 
     def _some_again(self) -> Steps[Rows]:
         slots: list[Slot] = []

@@ -14,8 +14,15 @@ from typing import Any, NamedTuple, TypeVar
 from crdtcast.adapters.redis.deadlines.atoms import Deadline, Deadlines
 from crdtcast.adapters.redis.store.contents import Contents, Slots, packed, types_of, unpacked
 from crdtcast.adapters.redis.store.databases import check_name
-from crdtcast.adapters.redis.store.effects import NEVER, Only, RedisType
-from crdtcast.adapters.redis.store.slot_value import Atom, Number, Register, number_of, text_of
+from crdtcast.adapters.redis.store.effects import NEVER, RedisType
+from crdtcast.adapters.redis.store.slot_value import (
+    Atom,
+    Number,
+    Only,
+    Register,
+    number_of,
+    text_of,
+)
 from crdtcast.adapters.redis.store.unstable import KeyLog, SlotLog
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.causality.tags import Dot
@@ -116,6 +123,8 @@ def _packed_log(log: SlotLog) -> list[object]:
 
 def _packed_atom(atom: Atom | Register) -> list[object]:
     (origin, counter), *rest = atom
+    if len(rest) > 3 and not rest[3]:
+        del rest[3]  # a condition is new: programs that do not know it read all other rows
     return [origin, counter, *rest]
 
 
@@ -145,8 +154,9 @@ def _atom(origin: Any, counter: Any, place: Any, *written: Any) -> Atom | Regist
     dot = _dot(origin, counter)
     if not written:
         return Atom(dot, natural(place))
-    timestamp, value = written
-    return Register(dot, natural(place), natural(timestamp), checked(bytes, value))
+    timestamp, value, *condition = written
+    only = Only(natural(*condition)) if condition else Only.ALWAYS
+    return Register(dot, natural(place), natural(timestamp), checked(bytes, value), only)
 
 
 def _deadline(

@@ -38,7 +38,14 @@ def reading(
     """
     hidden = [frozenset(keyspace.hidden.get(each.key, ())) for each in subjects]
     reads = [
-        KeyRead(each.key, hides, keyspace.metadata_db, each.slots, with_type=exact)
+        KeyRead(
+            each.key,
+            hides,
+            keyspace.exact,
+            keyspace.metadata_db,
+            each.slots,
+            with_type=exact,
+        )
         for each, hides in zip(subjects, hidden, strict=True)
     ]
     replies = yield [words for read in reads for words in read.commands]

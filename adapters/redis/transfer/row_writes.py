@@ -12,6 +12,8 @@ from crdtcast.adapters.redis.store.effects import NEVER, RedisType
 from crdtcast.adapters.redis.store.hiding import hidden_key
 from crdtcast.adapters.redis.transfer.key_rows import Row, RowsPart
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.exact_values import commands_for as exact_commands
+from crdtcast.adapters.redis.types.exact_values import exact_key
 
 
 def commands_for(
@@ -30,6 +32,8 @@ def commands_for(
         asked: list[tuple[int, list[bytes]]] = []
         if row.part is None:
             asked.append((home.db, [b"DEL", home.key]))
+            rounded = (type_ for type_ in types if TYPES[type_].rounds)
+            asked += ((metadata_db, [b"DEL", exact_key(type_, key)]) for type_ in rounded)
             stale = {*hiding.pop(key, ()), *part.hidden}
             if RedisType.DEADLINE in stale:
                 asked.append((metadata_db, [b"HDEL", ORPHANS, key]))
@@ -45,8 +49,11 @@ def commands_for(
                 if row.part is not None:
                     words = native.page_writing(stands, some, part.at)
                 asked.append((db, words))
+                asked += ((metadata_db, words) for words in exact_commands(key, type_, some))
             if gone := part.gone.get(type_):
                 asked.append((db, [native.remove, stands, *gone]))
+                if native.rounds:
+                    asked.append((metadata_db, [b"HDEL", exact_key(type_, key), *gone]))
         yield from sent(asked)[0]
         if (until := deadline_of(worth)) != NEVER:
             yield from commands_until(key, until, metadata_db, is_there=is_there)

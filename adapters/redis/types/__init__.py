@@ -6,6 +6,7 @@ from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.sets import Set
+from crdtcast.adapters.redis.types.sorted_sets import SortedSet
 from crdtcast.adapters.redis.types.strings import String
 
 TYPES: dict[RedisType, type[NativeType]] = {}
@@ -21,4 +22,5 @@ def register(native: type[NativeType]) -> None:
 
 register(String)
 register(Hash)
+register(SortedSet)
 register(Set)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import ClassVar
 
@@ -20,7 +20,6 @@ class Hash(NativeType):
     here: ClassVar[Holds] = Holds("a hash", RedisType.HASH)
     perhaps: ClassVar[Holds] = Holds("a hash or nothing", RedisType.HASH, is_sure=False)
     write: ClassVar[bytes] = b"HSET"
-    in_turn: ClassVar[bool] = True
     written: ClassVar[Expect | bytes] = Expect.INTEGER
     remove: ClassVar[bytes] = b"HDEL"
     read: ClassVar[bytes] = b"HGETALL"
@@ -29,6 +28,10 @@ class Hash(NativeType):
     size: ClassVar[bytes] = b"HLEN"
     scan: ClassVar[bytes] = b"HSCAN"
     names: ClassVar[bytes | None] = b"HKEYS"
+
+    @classmethod
+    def in_order(cls, words: Sequence[bytes]) -> Sequence[bytes] | None:
+        return words
 
     @staticmethod
     def words(content: Content) -> Collection[bytes]:

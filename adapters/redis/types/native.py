@@ -6,7 +6,7 @@ in `types`. No other file names a type, except the string, which may be a number
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.commit.plan import Expect
@@ -71,8 +71,8 @@ class NativeType:
     """After a removal, before a look whether a slot is left."""
     write: ClassVar[bytes]
     """The command that writes slots and keeps the others: `write key words…`."""
-    in_turn: ClassVar[bool] = False
-    """Whether it takes slots and values in turn, as effects have them."""
+    rounds: ClassVar[bool] = False
+    """Whether it can hold only an approximation of some values (`shown`)."""
     written: ClassVar[Expect | bytes]
     """Its reply."""
     remove: ClassVar[bytes]
@@ -86,9 +86,9 @@ class NativeType:
     one slot.
     """
     increase: ClassVar[bytes | None] = None
-    """The command that adds to the number in a slot, within 64 bits, and replies with the sum: `increase key slot
-    delta`; None: the number is written instead.
-    """
+    """The command that adds to the number in a slot and replies with the sum; None: the number is written instead."""
+    counts: ClassVar[range] = range(-(2**63), 2**63)
+    """The numbers with which it counts exactly."""
 
     size: ClassVar[bytes]
     """The command that counts the slots, or returns the length of the only one."""
@@ -112,10 +112,32 @@ class NativeType:
         return cls.reading(key) if cls.get is None else [cls.get, key, slot]
 
     @classmethod
+    def increasing(cls, slot: bytes, delta: int) -> tuple[bytes, bytes]:
+        """The words of `increase` after the key."""
+        return slot, b"%d" % delta
+
+    @staticmethod
+    def increased(number: int) -> bytes | int:
+        """The reply to `increase`, by the sum."""
+        return number
+
+    @staticmethod
+    def shown(worth: Worth) -> Worth:
+        """The value that is read from the server after a value was written, or if the server shows it like this."""
+        return worth
+
+    @classmethod
+    def in_order(cls, words: Sequence[bytes]) -> Sequence[bytes] | None:
+        """The words of `write` after the key, from slots and values in turn, each slot once or several times; None if
+        that takes a while. Only for types with values that are shown exactly.
+        """
+        return None
+
+    @classmethod
     def slot_of(cls, reply: object) -> Worth | None:
         """The value of the slot; None if it does not exist, or the key holds another type."""
         if cls.valued:
-            return reply if isinstance(reply, bytes) else None
+            return cls.shown(reply) if isinstance(reply, bytes) else None
         return PRESENT if reply == 1 else None
 
     @classmethod

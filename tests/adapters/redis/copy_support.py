@@ -28,9 +28,14 @@ from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.transfer.key_rows import Row
 from crdtcast.adapters.redis.transfer.region_copy import RegionCopy
 from crdtcast.adapters.redis.transfer.row_writes import commands_for
+from crdtcast.adapters.redis.types.exact_values import value_named
+from crdtcast.adapters.redis.types.sorted_sets import SortedSet
 
 OURS = 15
-SET, HASH, STRING = RedisType.SET, RedisType.HASH, RedisType.STRING
+SET, HASH, STRING, ZSET = RedisType.SET, RedisType.HASH, RedisType.STRING, RedisType.ZSET
+EXACT = b"10000000000000000.7"
+"""A score that no double gives back."""
+REMOVALS = {b"set": (b"SREM", SET), b"hash": (b"HDEL", HASH), b"zset": (b"ZREM", ZSET)}
 Value = dict[bytes, bytes]
 STEPS = 400
 
@@ -133,11 +138,7 @@ class FakeServer:
         return _or_error(value, lambda v: _scanned(v, cursor, int(count)))
 
     def _hscan(self, key: bytes, cursor: bytes, _: bytes, count: bytes) -> Any:
-        def pairs(value: Value) -> list[Any]:
-            following, slots = _scanned(value, cursor, int(count))
-            return [following, [word for slot in slots for word in (slot, value[slot])]]
-
-        return _or_error(self._held(key, b"hash"), pairs)
+        return _or_error(self._held(key, b"hash"), lambda v: _pairs(v, cursor, int(count)))
 
     def _sismember(self, key: bytes, slot: bytes) -> Any:
         return _or_error(self._held(key, b"set"), lambda value: int(slot in value))
@@ -153,8 +154,28 @@ class FakeServer:
         self._own(key, b"hash").update(zip(words[::2], words[1::2], strict=True))
         return 0
 
-    def _zadd(self, *_: bytes) -> int:
+    def _zadd(self, key: bytes, *words: bytes) -> int:
+        if self.db != OURS or key.startswith(b"hidden:"):  # else it is the index of deadlines
+            self._own(key, b"zset").update(zip(words[1::2], words[::2], strict=True))
         return 0
+
+    def _zrem(self, key: bytes, *slots: bytes) -> int:
+        for slot in slots:
+            self._own(key, b"zset").pop(slot, None)
+        self._shed(key)
+        return 0
+
+    def _zcard(self, key: bytes) -> Any:
+        return _or_error(self._held(key, b"zset"), len)
+
+    def _zscore(self, key: bytes, slot: bytes) -> Any:
+        return _or_error(self._held(key, b"zset"), lambda value: value.get(slot))
+
+    def _zrange(self, key: bytes, *_: bytes) -> Any:
+        return _or_error(self._held(key, b"zset"), lambda v: [w for p in v.items() for w in p])
+
+    def _zscan(self, key: bytes, cursor: bytes, _: bytes, count: bytes) -> Any:
+        return _or_error(self._held(key, b"zset"), lambda v: _pairs(v, cursor, int(count)))
 
     def _set(self, key: bytes, text: bytes) -> bytes:
         self._del(key)
@@ -190,6 +211,24 @@ class FakeServer:
         clients = {db: keys for db, keys in self.dbs.items() if db != OURS}
         return {"keys": clients, "hidden": hidden, "until": self.until}
 
+    def exact(self) -> dict[bytes, Value]:
+        """The exact values that it keeps of sorted sets, as far as they count."""
+        found: dict[bytes, Value] = {}
+        for name, (_, kept) in self.dbs[OURS].items():
+            if not name.startswith(b"exact:"):
+                continue
+            key, _ = value_named(name)
+            held, value = self.held(key)
+            told = {s: w for s, w in kept.items() if value.get(s) == SortedSet.shown(w)}
+            if held == b"zset" and told:
+                found[key] = told
+        return found
+
+
+def _pairs(value: Value, cursor: bytes, count: int) -> list[Any]:
+    following, slots = _scanned(value, cursor, count)
+    return [following, [word for slot in slots for word in (slot, value[slot])]]
+
 
 def _scanned(slots: Any, cursor: bytes, count: int) -> list[Any]:
     """As a server goes over a table: in an order that no write changes."""
@@ -207,7 +246,7 @@ def _or_error(value: Value | None, take: Callable[[Value], Any]) -> Any:
 class Region:
     """A giver that goes on writing. Writes are effects and what the server makes of them."""
 
-    KEYS = (b"s", b"h", b"t", name_of(3, b"u"), name_of(3, b"s"), name_of(0, b"\xff\xfe"))
+    KEYS = (b"s", b"h", b"z", b"t", name_of(3, b"u"), name_of(3, b"s"), name_of(0, b"\xff\xfe"))
 
     def __init__(self, random: Random, copies: Sequence[RegionCopy] = ()) -> None:
         self.random = random
@@ -230,8 +269,8 @@ class Region:
     def _write(self, key: bytes) -> list[Effect]:
         random, call = self.random, self.server.call_on
         what = random.choices(
-            ("add", "remove", "kill", "set", "replace", "until", "drop", "put"),
-            (30, 15, 1, 1, 0.5, 3, 0.5, 10),
+            ("add", "remove", "kill", "set", "replace", "until", "drop", "put", "score"),
+            (30, 15, 1, 1, 0.5, 3, 0.5, 10, 20),
         )[0]
         self.counts[what] += 1
         held, value = self.server.held(key)
@@ -253,10 +292,16 @@ class Region:
                     self._hide(key)
                 call(b"HSET", key, *words)
                 return [*effects, Reg(key, HASH, words)]
-            case "remove" if held in (b"set", b"hash") and (key not in self.keyspace.hidden):
+            case "score" if held in (b"zset", b"none") and key in (b"z", b"s"):
+                content = {slot: random.choice((b"1", b"2.5", EXACT)) for slot in slots}
+                call(b"ZADD", key, *SortedSet.words(content))
+                self.keyspace.exact.written(key, ZSET, content)
+                return [*effects, Reg(key, ZSET, tuple(w for p in content.items() for w in p))]
+            case "remove" if held in REMOVALS and (key not in self.keyspace.hidden):
                 known = tuple(random.sample(sorted(value), min(len(value), 2)))
-                verb, type_ = (b"SREM", SET) if held == b"set" else (b"HDEL", HASH)
+                verb, type_ = REMOVALS[held]
                 call(verb, key, *known)
+                self.keyspace.exact.removed(key, type_, known)
                 return [*effects, KillSlots(key, type_, known)]
             case "kill":
                 return [*effects, *self._kill(key, KillKey(key))]
@@ -282,6 +327,7 @@ class Region:
 
     def _kill(self, key: bytes, effect: Effect) -> list[Effect]:
         self.server.call_on(b"DEL", key)
+        self.keyspace.exact.emptied(key)
         for type_ in self.keyspace.hidden.pop(key, ()):
             self.server.dbs[OURS].pop(hidden_key(type_, key), None)
         return [effect]
@@ -354,6 +400,10 @@ def run(seed: int) -> Counter[str]:
             receiver.call_on(b"DEL", key)  # at its deadline
         if receiver.shown() != region.server.shown():
             raise CopyFailureError(f"{receiver.shown()} instead of {region.server.shown()}")
+        exact = region.keyspace.exact.slots
+        wanted = {k: v for (k, _), v in exact.items() if region.server.held(k)[0] == b"zset"}
+        if receiver.exact() != wanted:
+            raise CopyFailureError(f"exactly {receiver.exact()} instead of {wanted}")
         return region.counts
     raise CopyFailureError("it does not come to an end")
 

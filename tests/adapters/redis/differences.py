@@ -77,6 +77,42 @@ _FAMILIES = (
         ),
     ),
     ("SDIFFSTORE SINTERSTORE SUNIONSTORE", "sends the result, by value, not the command"),
+    # sorted sets
+    (
+        "ZADD",
+        (
+            "each member separately: of concurrent scores the later wins, by clock; the greatest if "
+            "all were written with GT, the least if all with LT; with NX or XX two regions may both "
+            "succeed; with INCR as ZINCRBY; -0 is stored as 0"
+        ),
+    ),
+    (
+        "ZINCRBY",
+        (
+            "all increments count, exactly, as the decimals with the fewest digits that give their "
+            "doubles; the score is the double next to the sum"
+        ),
+    ),
+    (
+        "ZREM ZREMRANGEBYLEX ZREMRANGEBYRANK ZREMRANGEBYSCORE",
+        "remove the members that their region had seen, with the scores that it had seen",
+    ),
+    (
+        "ZPOPMIN ZPOPMAX ZMPOP",
+        (
+            "remove the returned members; two regions at the same time may get the same member (at "
+            "least once)"
+        ),
+    ),
+    (
+        "ZUNIONSTORE ZINTERSTORE ZDIFFSTORE ZRANGESTORE GEOSEARCHSTORE",
+        "sends the result, by value, not the command",
+    ),
+    ("GEOADD", "as ZADD, with a score that tells the place"),
+    (
+        "GEORADIUS GEORADIUSBYMEMBER",
+        "as GEORADIUS_RO and GEORADIUSBYMEMBER_RO; with STORE or STOREDIST as GEOSEARCHSTORE",
+    ),
     # keys
     (
         "DEL UNLINK",
@@ -94,7 +130,7 @@ _FAMILIES = (
     ),
     (
         "RENAME RENAMENX COPY MOVE",
-        "by value, as one message: strings, hashes and sets of up to 131,072 slots and 8 MiB",
+        "by value, as one message: strings, hashes, sorted sets and sets of up to 131,072 slots and 8 MiB",
     ),
     ("OBJECT TOUCH MEMORY DUMP", "answered by this region's server alone"),
     (

@@ -68,14 +68,16 @@ class Operation:
     def request(self) -> list[tuple[str, ...]]:
         """What goes over the wire; the last reply is the operation's."""
         before = [_NOTHING_TO_POP] if self.recorded else []
-        if len(self.commands) == 1 or self.kind == "pop":
+        if len(self.commands) == 1 or self.kind in _POPS:
             return [*before, *self.commands]
         return [*before, ("MULTI",), *self.commands, ("EXEC",)]
 
 
+_POPS = ("pop", "zpop")
 _NOTHING_TO_POP = ("SPOP", "nothing to pop")
 """Only a server can know that: so it carries out what comes behind it in one commit, too."""
 _POPPED_FROM = ("m1", "m2", "m3")
+_SCORED = tuple(word for n, member in enumerate(_POPPED_FROM) for word in (str(n), member))
 _LARGE_MEMBERS = tuple(f"m{number}" for number in range(LARGE))
 
 
@@ -101,12 +103,18 @@ class Operations:
             grown = f"{self._label}:{number - 20}"
             return Operation("shrink", grown, (("SREM", grown, *_LARGE_MEMBERS[1:]),))
         if self._recorded and number % 4 == 3:
-            return Operation("pop", key, (("SADD", key, *_POPPED_FROM), ("SPOP", key)))
-        match number % 3:
+            if number % 8 == 3:
+                return Operation("pop", key, (("SADD", key, *_POPPED_FROM), ("SPOP", key)))
+            return Operation("zpop", key, (("ZADD", key, *_SCORED), ("ZPOPMIN", key)))
+        match number % 6:
             case 0:
                 return Operation("incr", key, (("INCR", key),))
             case 1:
                 return Operation("sadd", key, (("SADD", "members", key),))
+            case 3:
+                return Operation("zincr", key, (("ZINCRBY", "sums", "0.7", key),))
+            case 4:
+                return Operation("zadd", key, (("ZADD", "board", "2.5", key),))
         return self._transfer(key, parts=_PART if number % 10 == 2 else 1)
 
     def __iter__(self) -> Iterator[Operation]:
@@ -294,7 +302,7 @@ class Load:
         """The keys of all sets that were written."""
         clients = self.clients.values()
         every = [each for client in clients for _, each in _with_state(client)]
-        return {each.key for each in every if each.kind in ("large", "transfer", "pop")}
+        return {each.key for each in every if each.kind in ("large", "transfer", *_POPS)}
 
     def check(
         self, servers: Iterable[HasPort], *, may_yield: bool = False, may_lose: str = ""
@@ -354,11 +362,15 @@ def _check_writer(writer: Client, server: RawClient, may_yield: bool, *, may_los
                 is_there = value == b"1"
             case "sadd":
                 is_there = member == 1
+            case "zincr" | "zadd":
+                score = b"0.7" if each.kind == "zincr" else b"2.5"
+                assert value is None or float(value) == float(score), ("doubled", each.key, value)
+                is_there = value is not None
             case "transfer":
                 parts = next(len(words) - 2 for words in each.commands if words[1] == each.key)
                 assert (value, member) in ((0, 0), (parts, 1)), ("half", each.key, value, member)
                 is_there = member == 1
-            case "pop":
+            case "pop" | "zpop":
                 left = len(_POPPED_FROM)
                 may_be = {"acknowledged": {left - 1}, "refused": {0, left}}
                 sizes = may_be.get(state, {0, left - 1, left})
@@ -379,7 +391,15 @@ def _with_state(writer: Client) -> Iterator[tuple[str, Operation]]:
 
 
 def _reads(operation: Operation) -> Iterator[tuple[str, ...]]:
-    yield ("GET" if operation.kind == "incr" else "SCARD"), operation.key
+    match operation.kind:
+        case "incr":
+            yield "GET", operation.key
+        case "zincr" | "zadd":
+            yield "ZSCORE", operation.commands[0][1], operation.key
+        case "zpop":
+            yield "ZCARD", operation.key
+        case _:
+            yield "SCARD", operation.key
     is_here = operation.kind == "sadd"
     yield "SELECT", "0" if is_here else _OTHER
     yield "SISMEMBER", "members" if is_here else "transferred", operation.key

@@ -26,13 +26,13 @@ from crdtcast.adapters.redis.store.effects import (
     KillKey,
     KillSlots,
     One,
-    Only,
     RedisType,
     Reg,
     Replace,
     Until,
     pairs_of,
 )
+from crdtcast.adapters.redis.store.slot_value import Only
 from crdtcast.causality.tags import Tag
 
 
@@ -53,6 +53,12 @@ class _Placed(NamedTuple):
         if self.told is other.told:
             return self.place < other.place
         return self.told.tag < other.told.tag
+
+
+class _Register(NamedTuple):
+    stamp: tuple[int, str, int]
+    value: bytes
+    only: Only
 
 
 Slot: TypeAlias = tuple[RedisType, bytes]
@@ -77,7 +83,7 @@ def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
     ]
     past = Past()
     ones: set[Slot] = set()
-    registers: dict[Slot, list[tuple[int, str, int, bytes]]] = {}
+    registers: dict[Slot, list[_Register]] = {}
     deltas: dict[Slot, Fraction] = {}
     deadlines: list[tuple[int, tuple[int, str, int], Only]] = []
     for where, effect in about:
@@ -89,7 +95,8 @@ def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
                 written = (where.told.timestamp if since is None else since), *stamp[1:]
                 for slot, value in pairs_of(words).items():
                     if not _is_killed(where, (type_, slot), about):
-                        registers.setdefault((type_, slot), []).append((*written, value))
+                        register = _Register(written, value, effect.only)
+                        registers.setdefault((type_, slot), []).append(register)
             case Inc(_, type_, slot, delta):
                 if not _is_killed(where, (type_, slot), about):
                     deltas[type_, slot] = deltas.get((type_, slot), Fraction(0)) + delta
@@ -103,12 +110,12 @@ def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
                 if not _is_killed(where, None, about):
                     deadlines.append((at, stamp, Only.ALWAYS))
                 if not _is_killed(where, slot := (RedisType.STRING, WHOLE), about):
-                    registers.setdefault(slot, []).append((*stamp, value))
+                    registers.setdefault(slot, []).append(_Register(stamp, value, Only.ALWAYS))
     for type_, slot in ones:
         past.values.setdefault(type_, {})[slot] = b""
     for type_, slot in registers.keys() | deltas.keys():
         ranked = registers.get((type_, slot))
-        value = max(ranked)[-1] if ranked else b"0"
+        value = _shown(ranked) if ranked else b"0"
         delta = deltas.get((type_, slot))
         if delta is not None and (number := _number(value)) is not None:
             value = _written(number + delta)
@@ -118,6 +125,24 @@ def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
         at, (_, origin, _), _ = min(deadlines) if is_least else max(deadlines)
         past.at, past.setter = at, origin
     return past
+
+
+def _shown(registers: list[_Register]) -> bytes:
+    """The greatest, if each was written only to make it greater; the least likewise; else the last one."""
+    registers = sorted(registers)
+    conditions = {register.only for register in registers}
+    if conditions == {Only.GREATER}:
+        registers.sort(key=lambda register: _size(register.value))
+    elif conditions == {Only.LESS}:
+        registers.sort(key=lambda register: _size(register.value))
+        least = _size(registers[0].value)
+        registers = [register for register in registers if _size(register.value) == least]
+    return registers[-1].value
+
+
+def _size(value: bytes) -> Fraction | float:
+    number = _number(value)
+    return float(value) if number is None else number
 
 
 _NUMBER = re.compile(rb"[+-]?(?=\.?[0-9])[0-9]*(\.[0-9]*)?([eE][+-]?[0-9]+)?")

@@ -24,10 +24,12 @@ from crdtcast.adapters.redis.recorded.answer import Derived
 from crdtcast.adapters.redis.recorded.record import ServerRecord
 from crdtcast.adapters.redis.store import effects, metadata
 from crdtcast.adapters.redis.store.databases import ELSEWHERE, db_of, key_of
+from crdtcast.adapters.redis.store.effects import pairs_of
 from crdtcast.adapters.redis.store.hiding import hidden_of
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.metadata import StoredState
 from crdtcast.adapters.redis.store.named_args import NamedArgs
+from crdtcast.adapters.redis.types.exact_values import value_named
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of, new_incarnation
 from crdtcast.causality.messages import Message
@@ -288,6 +290,8 @@ class Site:
                 keyspace.log.apply(effect, engine.tag(message.dot), timestamp, index)
         names = ask(b"KEYS", metadata.HIDDEN_PREFIX + b"*")
         keyspace.hidden = hidden_of(names)
+        for name in ask(b"KEYS", metadata.EXACT_PREFIX + b"*"):
+            keyspace.exact.resume({value_named(name): pairs_of(ask(b"HGETALL", name))})
         orphans = ask(b"HGETALL", ORPHANS)
         told = {message.dot for message in self.sent}
         self.sent += [m for m in unstable if m.dot.origin == engine.me and m.dot not in told]

@@ -169,15 +169,15 @@ def test_unreplicated_keys_have_the_same_counts_in_every_report(tmp_path: Path) 
         town.call("us", "INCR", "n")
         town.call("us", "SADD", "s", "x")
         town.settle()
-        town.past("eu", "ZADD", "scores", "1", "x")
+        town.past("eu", "XADD", "stream", "1", "f", "x")
         town.past("eu", "RPUSH", "list", "x")
         town.past("us", "RPUSH", "other", "x")
-        for key in ("scores", "both"):
-            town.past("us", "ZADD", key, "2", "x")
-        town.past("eu", "ZADD", "both", "2", "x")
+        for key in ("stream", "both"):
+            town.past("us", "XADD", key, "2", "f", "x")
+        town.past("eu", "XADD", "both", "2", "f", "x")
         expected = {
-            "eu": {"zset": 2, "list": 1},
-            "us": {"zset": 2, "list": 1},
+            "eu": {"stream": 2, "list": 1},
+            "us": {"stream": 2, "list": 1},
         }
         for name in town.names:
             told = json.loads(town.call(name, "CRDTCAST", "REPAIR"))
@@ -186,7 +186,7 @@ def test_unreplicated_keys_have_the_same_counts_in_every_report(tmp_path: Path) 
             assert town.status(name)["not_replicated"]["keys"] == expected[name]
             verified = json.loads(town.call(name, "CRDTCAST", "VERIFY"))
             assert verified["not_replicated"] == expected[name]
-        assert set(town.status("us")["not_replicated"]["first"]) == {"scores", "both", "other"}
+        assert set(town.status("us")["not_replicated"]["first"]) == {"stream", "both", "other"}
 
 
 def test_long_texts_are_examined_a_few_at_a_time(

@@ -15,8 +15,9 @@ from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
 from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.deadlines.index import ORPHANS, FoundDeadlines, Move
 from crdtcast.adapters.redis.recorded.record import RecordEntry
-from crdtcast.adapters.redis.store.effects import NEVER, KillKey, Only
+from crdtcast.adapters.redis.store.effects import NEVER, KillKey
 from crdtcast.adapters.redis.store.keyspace import Keyspace
+from crdtcast.adapters.redis.store.slot_value import Only
 from crdtcast.adapters.redis.store.unstable import UnstableLog
 from crdtcast.causality.tags import Tag, Vector
 from tests import servers

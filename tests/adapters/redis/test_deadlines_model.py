@@ -14,6 +14,7 @@ from crdtcast.adapters.redis.store.databases import name_of
 from crdtcast.adapters.redis.store.effects import NEVER
 from crdtcast.adapters.redis.store.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.exact_values import exact_key
 from crdtcast.causality.tags import Tag
 from crdtcast.engine.operations import OperationKind
 from tests import servers
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.process
 SESSION, LIMITER = b"session", name_of(0, b"\xfflimiter")
 KEYS = (name_of(3, b"k"), name_of(3, b"l"), SESSION, LIMITER)
 MEMBERS = (b"x", b"y", b"z")
+SCORES = (b"1", b"-3", b"0.5", b"1e16", b"inf", b"7", b"10000000000000000")
+STEPS = (b"1", b"0.7", b"0.1", b"1e16", b"-2", b"-inf", b"1e-9")
 UNIT_MS = 1_000_000
 """Of time: far longer than a test takes, so that the servers' own clocks stand still beside it."""
 STEP_MS = 10_000
@@ -82,10 +85,14 @@ def check(history: History, site: Site) -> None:
         assert past.values, (key, past)
         visible = min(past.values)
         assert kind == TYPES[visible].name, (key, past)
-        content = TYPES[visible].content(ask(key, TYPES[visible].read))
-        assert content == past.values[visible], (key, past, content)
-        native = ask(key, b"PEXPIRETIME")
-        at = NEVER if native < 0 else native + site.committer.keyspace.dates.offset_ms
+        native, exact = TYPES[visible], site.committer.keyspace.exact
+        content = native.content(ask(key, native.read, *native.read_behind))
+        assert content is not None
+        for slot, worth in past.values[visible].items() if native.rounds else ():
+            assert content[slot] == native.shown(worth), (key, past, content)
+        assert exact.over(key, visible, content) == past.values[visible], (key, past, content)
+        until = ask(key, b"PEXPIRETIME")
+        at = NEVER if until < 0 else until + site.committer.keyspace.dates.offset_ms
         assert at == past.at, (key, past, at)
 
 
@@ -109,6 +116,15 @@ def check_order(history: History, site: Site) -> None:
             unseen = {o: n for o, n in before.items() if n > past.get(o, 0)}
             assert not unseen, (message.dot, past, unseen)
         before[message.dot.origin] = message.dot.counter
+
+
+def exact_names(site: Site) -> set[bytes]:
+    """Where the metadata keeps digits: as they are in memory, and of keys that are there."""
+    exact = site.committer.keyspace.exact.slots
+    for (key, type_), slots in exact.items():
+        told = site.server.ask_metadata(b"HGETALL", exact_key(type_, key))
+        assert dict(zip(told[::2], told[1::2], strict=True)) == slots
+    return {exact_key(type_, key) for key, type_ in exact}
 
 
 class Session:
@@ -158,7 +174,10 @@ class Limiter:
 class Schedule:
     """One seed."""
 
-    def __init__(self, ports: list[int], seed: int, focus: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, ports: list[int], seed: int, focus: tuple[int, ...] = (), *, scores: bool = False
+    ) -> None:
+        """scores: most commands are those of sorted sets."""
         self.rng = rng = Random(seed)
         self.steps = 0
         skews = [rng.randint(-200, 200) for _ in ports]
@@ -169,6 +188,7 @@ class Schedule:
         self.session = Session(rng.choice(self.sites), rng)
         self.limiter = Limiter()
         self.focus = focus or rng.choice((ANY, ANY, ON_SESSION, ON_LIMITER))
+        self.scores = scores
         self.records = rng.choice((0, 6, 30))
         """How often the server decides."""
         self.conditions = rng.choice(((b"NX", b"XX", b"GT", b"LT"), (b"LT",)))
@@ -194,7 +214,8 @@ class Schedule:
                 past = self.history.of(site, key)
                 assert not past.values or (past.at == NEVER and key in KEYS[:2]), (key, past)
             names = set(site.server.ask_metadata(b"KEYS", b"*"))
-            assert {n for n in names if not n.startswith(b"hidden:")} <= QUIET, names
+            kept = exact_names(site)
+            assert {n for n in names if not n.startswith(b"hidden:")} <= QUIET | kept, names
             assert len(site.committer.keyspace.log) == 0
 
     def look(self) -> None:
@@ -259,6 +280,8 @@ class Schedule:
         rng = self.rng
         key, some = rng.choice(KEYS[:2]), rng.sample(MEMBERS, rng.choice((1, 1, 2)))
         ttl = self.ttl()
+        if self.scores and rng.random() < 0.7:
+            return self.score(key, some)
         return rng.choices(
             (
                 (b"SADD", key, *some),
@@ -283,6 +306,30 @@ class Schedule:
                 self.recorded(key, ttl, some),
             ),
             weights=(6, 3, 4, 3, 3, 2, 4, 3, 2, 2, 3, 8, 6, 2, 1, self.records),
+        )[0]
+
+    def score(self, key: bytes, some: list[bytes]) -> tuple[bytes, ...]:
+        """A command on a sorted set."""
+        rng = self.rng
+        other, score = KEYS[key == KEYS[0]], rng.choice(SCORES)
+        condition = rng.choice((b"GT", b"LT", b"NX", b"XX"))
+        return rng.choices(
+            (
+                (b"ZADD", key, *(w for slot in some for w in (rng.choice(SCORES), slot))),
+                (b"ZADD", key, condition, score, some[0]),
+                (b"ZADD", key, condition, b"INCR", rng.choice(STEPS), some[0]),
+                (b"ZINCRBY", key, rng.choice(STEPS), some[0]),
+                (b"ZREM", key, *some),
+                (b"ZPOPMIN", key),
+                (b"ZMPOP", b"2", key, other, b"MAX", b"COUNT", b"2"),
+                (b"ZREMRANGEBYRANK", key, b"0", rng.choice((b"0", b"-1"))),
+                (b"ZREMRANGEBYSCORE", key, b"-inf", b"(3"),
+                (b"ZUNIONSTORE", other, b"2", key, other),
+                (b"ZRANGESTORE", other, key, b"0", b"1"),
+                (rng.choice((b"RENAME", b"COPY")), key, other),
+                (b"EXPIRE", key, self.ttl()),
+            ),
+            weights=(8, 6, 1, 10, 3, 2, 1, 1, 1, 1, 1, 1, 3),
         )[0]
 
     def recorded(self, key: bytes, ttl: bytes, some: list[bytes]) -> tuple[bytes, ...]:
@@ -341,6 +388,15 @@ FOUND = (70, 75, 85, 200, 408, 639)
 @pytest.mark.parametrize("seed", sorted({*seeds(60), *FOUND}))
 def test_keys_match_the_model_after_random_schedules(ports: list[int], seed: int) -> None:
     schedule = Schedule(ports, seed)
+    try:
+        schedule.run()
+    finally:
+        schedule.stage.close()
+
+
+@pytest.mark.parametrize("seed", seeds(120))
+def test_scores_are_what_their_history_says(ports: list[int], seed: int) -> None:
+    schedule = Schedule(ports, seed, ANY, scores=True)
     try:
         schedule.run()
     finally:

@@ -514,6 +514,39 @@ def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> Non
 
 
 @pytest.mark.process
+def test_sorted_sets_need_the_level_that_added_them(tmp_path: Path) -> None:
+    """Meanwhile all else goes on, also what copies values of any type."""
+    logs = tmp_path / "logs"
+    with OpenCluster(tmp_path, (), group="g", appendfsync="always", log_directory=logs) as cluster:
+        cluster.add("a", arguments=("--format-level", "2"))
+        cluster.add("b")
+        assert format_of(cluster["b"])["level"] == 2
+        for words in (
+            *(["ZADD", "z", "1", "x"], ["ZINCRBY", "z", "1", "x"], ["ZPOPMIN", "z"]),
+            *(["GEOADD", "z", "0", "0", "x"], ["ZUNIONSTORE", "u", "1", "z"]),
+            ["GEORADIUS", "z", "0", "0", "1", "m", "STORE", "u"],
+        ):
+            assert "needs format level 3, and the group uses 2" in refusal(cluster["b"], *words)
+        assert call(cluster["b"], "GEORADIUS", "z", "0", "0", "1", "m") == []
+        assert call(cluster["a"], "SET", "k", "x") == b"OK"
+        assert call(cluster["a"], "RENAME", "k", "l") == b"OK"
+        with RawClient(cluster["a"].server.port, TIMEOUT) as server:
+            server.call("ZADD", "past", "1", "x")
+        refused = call(cluster["a"], "COPY", "past", "other")
+        assert isinstance(refused, ErrorReply) and "type zset is not replicated" in refused.text
+        with RawClient(cluster["a"].server.port, TIMEOUT) as server:
+            server.call("DEL", "past")
+        assert "the group now uses format level 3" in operator(cluster, "a", "raise")
+        for name in "ab":
+            until(lambda name=name: format_of(cluster[name])["level"] == 3)
+        assert call(cluster["b"], "ZADD", "z", "GT", "1", "x") == 1
+        assert call(cluster["a"], "ZINCRBY", "n", "2", "x") == b"2"
+        verify(cluster, "ab")
+        assert call(cluster["a"], "ZSCORE", "z", "x") == b"1"
+    assert not check_logs([logs]).violations
+
+
+@pytest.mark.process
 def test_strings_and_hashes_need_the_level_that_added_them(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with OpenCluster(tmp_path, (), group="g", appendfsync="always", log_directory=logs) as cluster:
@@ -531,7 +564,7 @@ def test_strings_and_hashes_need_the_level_that_added_them(tmp_path: Path) -> No
             executed = client.pipeline(whole)[-1]
             assert isinstance(executed, ErrorReply) and "needs format level 2" in executed.text
         assert call(cluster["b"], "GET", "n") == b"1"
-        assert "the group now uses format level 2" in operator(cluster, "a", "raise")
+        assert "the group now uses format level 2" in operator(cluster, "a", "raise", "2")
         for name in "ab":
             until(lambda name=name: format_of(cluster[name])["level"] == 2)
         assert call(cluster["b"], "SET", "n", "x") == b"OK"

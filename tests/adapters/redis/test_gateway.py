@@ -206,7 +206,7 @@ def test_refused_commands_change_nothing(cluster: LocalCluster, clients: list[re
     for words in (
         ["SETBIT", "k", "1", "1"],
         ["LPUSH", "k", "v"],
-        ["ZADD", "k", "5", "m"],
+        ["XADD", "k", "*", "f", "v"],
     ):
         with pytest.raises(redis.ResponseError, match=f"crdtcast: command '{words[0]}' is not"):
             client.execute_command(*words)

@@ -14,6 +14,7 @@ from crdtcast.adapters.redis.compare.key_digests import (
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
+from crdtcast.adapters.redis.types.exact_values import ExactValues
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
 from tests.servers import borrowed
 
@@ -48,7 +49,7 @@ class Reading:
         return replies
 
     def looks(self, *keys: bytes) -> list[DigestLook]:
-        reading = look_at_keys(keys, self)
+        reading = look_at_keys(keys, self, ExactValues())
         try:
             reading.send(None)
         except StopIteration as ended:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.commit.plan import Plan
-from crdtcast.adapters.redis.store import unstable
+from crdtcast.adapters.redis.recorded.record import SCORE_SCRIPT
+from crdtcast.adapters.redis.store import slot_value, unstable
 from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN, Keyspace
 from crdtcast.adapters.redis.store.slot_value import (
     Atoms,
     Number,
+    Only,
     Register,
     Worth,
     number_of,
@@ -21,10 +23,15 @@ from crdtcast.adapters.redis.store.slot_value import (
     worth_of,
 )
 from crdtcast.adapters.redis.store.unstable import SlotLog, UnstableLog
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.exact_values import ExactValues
+from crdtcast.adapters.redis.types.native import Content
 from crdtcast.causality.tags import Dot, Tag
+from tests.adapters.redis import test_keyspace_model
 from tests.adapters.redis.test_keyspace_model import (
     Replica,
-    add_toy_type,
+    random_command,
+    random_score,
     reset,
     run,
     three_replicas,
@@ -102,8 +109,9 @@ def writes_without_kill(patch: Patch) -> None:
         dot: Dot,
         timestamp: int,
         index: int,
+        only: Only = Only.ALWAYS,
     ) -> None:
-        self.write(key, type_, values, Tag(dot, (), {}), timestamp, index)
+        self.write(key, type_, values, Tag(dot, (), {}), timestamp, index, only)
 
     patch.setattr(SlotLog, "write", write)
     patch.setattr(UnstableLog, "put", put)
@@ -141,7 +149,7 @@ def folds_increments_at_delivery(patch: Patch) -> None:
 
 
 def folds_values_at_delivery(patch: Patch) -> None:
-    for name, place in (("write", -3), ("put", -3), ("assign", -3)):
+    for name, place in (("write", 3), ("put", 3), ("assign", 4)):
         method = getattr(UnstableLog, name)
 
         def fold(
@@ -196,6 +204,65 @@ def clamps_at_stability(patch: Patch) -> None:
     _changes_sums_at_stability(patch, lambda number: min(max(number, INT64_MIN), INT64_MAX))
 
 
+# Conditions
+
+
+def greatest_is_the_last(patch: Patch) -> None:
+    """A value that was written only to make it greater is like any other."""
+    patch.setattr(slot_value, "shown_of", lambda registers: max(registers, key=_rank))
+
+
+def one_condition_counts_for_all(patch: Patch) -> None:
+    """The greatest shows as soon as one was written only to make it greater."""
+
+    def shown_of(registers: Collection[Register]) -> Register:
+        only = max(register.only for register in registers)
+        if only is Only.ALWAYS:
+            return max(registers, key=_rank)
+        same = [Register(*register[:4], only) for register in registers]
+        return slot_value_shown_of(same)
+
+    patch.setattr(slot_value, "shown_of", shown_of)
+
+
+slot_value_shown_of = slot_value.shown_of
+
+# Exact values
+
+
+def forgets_exact_values(patch: Patch) -> None:
+    """The double of a score is its value."""
+    patch.setattr(ExactValues, "of", lambda self, key, type_, slot, native: native)
+
+
+def keeps_exact_values_of_what_is_written_over(patch: Patch) -> None:
+    written = ExactValues.written
+
+    def note(self: ExactValues, key: bytes, type_: RedisType, content: Content) -> None:
+        shown = TYPES[type_].shown
+        written(self, key, type_, {s: w for s, w in content.items() if shown(w) != w})
+
+    patch.setattr(ExactValues, "written", note)
+
+
+def _other_script(patch: Patch, before: bytes, after: bytes) -> None:
+    assert before in SCORE_SCRIPT
+    patch.setattr(test_keyspace_model, "SCORE_SCRIPT", SCORE_SCRIPT.replace(before, after))
+
+
+def script_adds_doubles(patch: Patch) -> None:
+    _other_script(patch, b"if near ~= number(reply) then", b"if false then")
+
+
+def script_knows_no_exact_values(patch: Patch) -> None:
+    _other_script(patch, b"if old and kept", b"if false and kept")
+
+
+def script_takes_all_digits(patch: Patch) -> None:
+    """A double stands for 17 digits."""
+    _other_script(patch, b"for digits = 15, 17 do", b"for digits = 17, 17 do")
+
+
 FAULTS = {
     kills_everything: 0,
     keeps_stable_slots: 0,
@@ -206,29 +273,41 @@ FAULTS = {
     forgets_nothing: 0,
     folds_presences_at_delivery: 0,
     folds_increments_at_delivery: 0,
-    folds_values_at_delivery: 0,
+    folds_values_at_delivery: 1,
     rounds_at_stability: 3,
     clamps_at_stability: 19,
 }
 """A seed that has found each, from which on others are tried."""
+OF_SCORES = {
+    greatest_is_the_last: 0,
+    one_condition_counts_for_all: 0,
+    forgets_exact_values: 0,
+    keeps_exact_values_of_what_is_written_over: 0,
+    script_adds_doubles: 0,
+    script_knows_no_exact_values: 0,
+    script_takes_all_digits: 0,
+}
+"""The same in schedules of scores."""
 
 
 @pytest.fixture
-def replicas(monkeypatch: Patch) -> Iterator[list[Replica]]:
-    add_toy_type(monkeypatch)
+def replicas() -> Iterator[list[Replica]]:
     with three_replicas() as made:
         yield made
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", [*FAULTS, *OF_SCORES], ids=lambda fault: fault.__name__)
 def test_fault_is_found(
     replicas: list[Replica], monkeypatch: Patch, fault: Callable[[Patch], None]
 ) -> None:
     fault(monkeypatch)
-    for seed in range(FAULTS[fault], FAULTS[fault] + _SEEDS_TRIED):
+    seeds, pick = FAULTS, random_command
+    if fault in OF_SCORES:
+        seeds, pick = OF_SCORES, random_score
+    for seed in range(seeds[fault], seeds[fault] + _SEEDS_TRIED):
         reset(replicas)
         try:
-            run(replicas, seed)
+            run(replicas, seed, pick=pick)
         except AssertionError:
             print("found with seed", seed)
             return

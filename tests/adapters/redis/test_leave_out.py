@@ -14,11 +14,10 @@ pytestmark = pytest.mark.process
 PAST_THE_GATEWAY = [
     ["RPUSH", "l", "1", "2"],
     ["RPUSH", "l2", "1"],
-    ["ZADD", "z", "1", "a"],
     ["XADD", "x", "*", "a", "1"],
     ["SETEX", "t", "1000", "5"],
 ]
-ALL = ("list", "zset", "stream")
+ALL = ("list", "stream")
 
 
 def founded(town: Gateways, commands: list[list[str]]) -> None:
@@ -41,7 +40,6 @@ def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> No
         error = str(town.refused("b", "a"))
         for part in (
             "2 keys of type list",
-            "1 key of type zset",
             "1 key of type stream",
             "Nothing was changed",
             "--leave-out list --leave-out stream",
@@ -52,7 +50,7 @@ def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> No
             direct.call("SELECT", "15")
             assert direct.call("EXISTS", "joining") == 0
             assert direct.call("EXISTS", "state") == 0
-        error = str(town.refused("b", "a", leave_out=("list", "zset")))
+        error = str(town.refused("b", "a", leave_out=("list",)))
         assert "start this gateway with --leave-out stream" in error
 
 
@@ -60,7 +58,7 @@ def test_status_shows_the_keys_that_the_operator_left_out(tmp_path: Path) -> Non
     with Gateways(tmp_path) as town:
         founded(town, PAST_THE_GATEWAY)
         b = town.start("b", "a", leave_out=ALL)
-        missing = {"list": 2, "zset": 1, "stream": 1}
+        missing = {"list": 2, "stream": 1}
         assert town.status("b")["left_out"] == missing
         b.stop()
         town.start("b", "a")
@@ -114,13 +112,13 @@ def test_next_start_first_asks_the_contact_that_refused(tmp_path: Path) -> None:
         town.start("c", "a")
         with RawClient(town.server("c").port) as direct:
             direct.call("RPUSH", "l", "1")
-            direct.call("ZADD", "z", "1", "a")
+            direct.call("XADD", "x", "*", "a", "1")
         assert "c holds data" in str(town.refused("b", "c"))
         both = ("a", "c")
         assert "c holds data" in str(town.refused("b", both, leave_out=("list",)))
         assert sorted(town.members("a")) == ["a", "c"]
-        town.start("b", both, leave_out=("list", "zset"))
-        assert town.status("b")["left_out"] == {"list": 1, "zset": 1}
+        town.start("b", both, leave_out=("list", "stream"))
+        assert town.status("b")["left_out"] == {"list": 1, "stream": 1}
         assert not list((tmp_path / "state-b").glob("*.refused"))
 
 

@@ -140,14 +140,17 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),
-        ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1 to 2"),
+        ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1 to 3"),
         ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),
-        ({**JOINS, "leave_out": ("zse",)}, "'zse', did you mean zset?"),
+        ({**JOINS, "leave_out": ("strea",)}, "'strea', did you mean stream?"),
         (
             {**JOINS, "leave_out": ("strnig",)},
             "'strnig', which is not a type that a copy can leave out",
         ),
-        ({**JOINS, "leave_out": ("string",)}, "strings, hashes and sets are always copied"),
+        (
+            {**JOINS, "leave_out": ("string",)},
+            "strings, hashes, sorted sets and sets are always copied",
+        ),
     ],
 )
 def test_invalid_gateway_option_is_one_clear_line(given: dict[str, object], expected: str) -> None:

@@ -15,6 +15,7 @@ from crdtcast.adapters.redis.transfer import key_pages, region_copy, row_reads
 from crdtcast.adapters.redis.transfer.key_pages import KeyPages
 from crdtcast.adapters.redis.transfer.region_copy import RegionCopy
 from crdtcast.adapters.redis.types import strings
+from crdtcast.adapters.redis.types.exact_values import ExactValues
 from crdtcast.adapters.redis.types.native import BEGINNING
 from tests.adapters.redis.copy_support import CopyFailureError, Region, run, take
 from tests.effort import search, seeds
@@ -151,7 +152,12 @@ def _database_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(region_copy, "home_of", lambda name: Home(name, key_of(name), 0))
 
 
+def _digits_not_carried(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ExactValues, "over", lambda self, key, type_, content: content)
+
+
 FAULTS = {
+    "digits of pages are not carried": _digits_not_carried,
     "pages are read from another database": _database_forgotten,
     "an added slot is not read again": _slots_missed(One),
     "a written slot is not read again": _slots_missed(Reg),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.commit.durability_barrier import DurabilityBarrier
 from crdtcast.adapters.redis.deadlines.atoms import Deadline
 from crdtcast.adapters.redis.store.databases import name_of
-from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, Only, RedisType
-from crdtcast.adapters.redis.store.slot_value import Atom, Register
+from crdtcast.adapters.redis.store.effects import NEVER, WHOLE, RedisType
+from crdtcast.adapters.redis.store.slot_value import Atom, Only, Register
 from crdtcast.adapters.redis.store.unstable import SlotLog
 from crdtcast.adapters.redis.transfer.key_rows import Row, RowsPart
 from crdtcast.adapters.redis.transfer.row_writes import commands_for

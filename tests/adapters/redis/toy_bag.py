@@ -1,4 +1,4 @@
-"""Stands for a gateway with one type more: bags, on native sorted sets. Nothing of the core knows of it.
+"""Stands for a gateway with another type: bags, on native sorted sets, in their place. Nothing of the core knows of it.
 
     python toy_bag.py gateway …
 
@@ -14,8 +14,7 @@ from types import MappingProxyType
 from crdtcast.adapters.redis import commands
 from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.arguments import integer
-from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
-from crdtcast.adapters.redis.commands.type_check import may_hold, refused_for_its_type
+from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER, may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable, Expect
