@@ -55,7 +55,7 @@ FIGURES = Path(__file__).with_suffix(".json")
 """Command -> pattern -> own instructions for each write, of the Python version under "python"."""
 PATTERNS = {"one client": (1, 1), "50 clients": (50, 1), "50 clients, pipeline 16": (50, 16)}
 """Name of a pattern -> number of clients, commands that each sends at once."""
-COMMANDS = ("SADD", "INCR", "SET", "HSET", "HINCRBY")
+COMMANDS = ("SADD", "INCR", "SET", "HSET", "HINCRBY", "ZADD", "ZINCRBY")
 KEYS = 50
 SLOWER = 30
 """How many times as long everything takes while instructions are counted."""
@@ -223,20 +223,25 @@ class Client:
                     behind = ()
                 case "HSET":
                     behind = member, b"value"
+                case "ZADD":
+                    behind = b"%d" % self._sent, member
+                case "ZINCRBY":
+                    behind = b"1", b"%d" % self._number
                 case "HINCRBY":
                     behind = b"%d" % self._number, b"1"
             words.append(hiredis.pack_command((self._command, key, *behind)))
         self.socket.sendall(b"".join(words))
 
     def receive(self) -> None:
-        """Wait for the replies; each is an integer, or OK of a SET."""
-        received = b""
-        while received.count(b"\r\n") < self._pipeline:
+        """Wait for the replies; each is an integer, OK of a SET, or a score."""
+        received, lines = b"", 2 if self._command == "ZINCRBY" else 1
+        while received.count(b"\r\n") < lines * self._pipeline:
             chunk = self.socket.recv(65536)
             if not chunk:
                 raise ConnectionError("the gateway hung up")
             received += chunk
-        if received.count(b"+OK" if self._command == "SET" else b":") != self._pipeline:
+        sign = {"SET": b"+OK", "ZINCRBY": b"$"}.get(self._command, b":")
+        if received.count(sign) != self._pipeline:
             raise AssertionError(f"not as expected: {received!r:.200}")
 
 

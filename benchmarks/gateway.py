@@ -111,6 +111,18 @@ LOADS = {
         lambda label: (b"HGET", label, b"f"),
         lambda n: text(b"%d" % n),
     ),
+    "zadd": Load(
+        lambda label, n: (b"ZADD", label, b"%d" % n, b"member:%d" % (n % 50)),
+        lambda n: _number(int(n < 50)),
+        lambda label: (b"ZCARD", label),
+        lambda n: _number(min(n, 50)),
+    ),
+    "zincrby": Load(
+        lambda label, n: (b"ZINCRBY", label, b"1", b"m"),
+        lambda n: text(b"%d" % (n + 1)),
+        lambda label: (b"ZSCORE", label, b"m"),
+        lambda n: text(b"%d" % n),
+    ),
     "sadd, spop": Load(
         lambda label, n: (b"SPOP", label) if n % 2 else (b"SADD", label, b"x"),
         lambda n: text(b"x") if n % 2 else _number(1),
