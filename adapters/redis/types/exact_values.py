@@ -43,10 +43,6 @@ class ExactValues:
         self._changed: dict[Value, set[bytes] | None] = {}
         """Slots that changed since the last `store`; None: all of the value."""
 
-    def __contains__(self, key: object) -> bool:
-        """Whether a key has entries."""
-        return bool(self.slots) and any((key, type_) in self.slots for type_ in TYPES)
-
     @property
     def has_changed(self) -> bool:
         """Whether `store` has work to do."""
