@@ -91,7 +91,10 @@ class Nursery:
 
     def fork(self, words: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Forked:
         """Start what `python WORDS` does, `-m crdtcast …` or `FILE …`."""
-        request = json.dumps([list(words), os.getcwd(), dict(environment)]).encode()
+        # Gateways are started in threads, too, while pytest sets and removes a variable of its own.
+        present = ((name, environment.get(name)) for name in list(environment))
+        kept = {name: value for name, value in present if value is not None}
+        request = json.dumps([list(words), os.getcwd(), kept]).encode()
         read, write = os.pipe()
         ours, theirs = socket.socketpair()
         with theirs, self._one_by_one:
