@@ -2,14 +2,14 @@
 has links with (`crdtcast.simulator.hostile.mutation`).
 
 It leaves out lies that the group would believe and no vote could undo (docs/security.md): that a member has ended, or
-has sent more than its journal says; what others have promised or decided; joiners that it admits.
+has sent or acknowledged more than its journal says; what others have promised or decided; joiners that it admits.
 """
 
 import random
 
 import trio
 
-from crdtcast.causality.messages import Digest, Ended
+from crdtcast.causality.messages import Digest, DigestKind, Ended
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import NotReadyError
 from crdtcast.group.member import Member
@@ -43,13 +43,14 @@ def _lie_to_all(member: Member, chance: random.Random) -> None:
             continue
         mutation = Mutation(chance, lore)
         frame = mutation.frame(incarnation)
-        if not _is_believed(frame, incarnation, lore) and (body := mutation.body(frame)):
+        if not is_believed(frame, incarnation, lore) and (body := mutation.body(frame)):
             link.offer(FrameKind.GROUPED, framed(body))
 
 
-def _is_believed(frame: InGroup, receiver: str, lore: Lore) -> bool:
+def is_believed(frame: InGroup, receiver: str, lore: Lore) -> bool:
     if isinstance(frame, Digest):
-        return frame.vector.get(receiver, 0) > lore.vector.get(receiver, 0)
+        has_sent = frame.vector.get(receiver, 0) > lore.vector.get(receiver, 0)
+        return has_sent or frame.kind is DigestKind.TOLD
     if isinstance(frame, Views):
         of_others = any(record.member != lore.me for record in frame.records)
         return of_others or bool(frame.decided) or receiver in frame.has
