@@ -6,6 +6,7 @@ and when to give up.
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 import trio
@@ -25,6 +26,9 @@ _AGAIN = 0.05
 _LONGEST = 2.0
 _LOOK_AGAIN = 0.2
 _WAIT_FOR_SOURCE = 5.0  # and for members being dialled, when all others have refused
+MOST_ASKED = 500
+"""Bases that a join names as its own earlier attempts, newest first: the rest of what it may replace is the operator's.
+"""
 
 
 class _Partial(NamedTuple):
@@ -125,13 +129,14 @@ def _nowhere(frame: InGroup) -> None:
     raise ContactLostError("the link is closed")
 
 
-async def _note_nothing(base: str) -> None:
+async def _note_nothing(asked: tuple[str, ...]) -> None:
     pass
 
 
 class JoinClient:
     """Joins a group through any linked member. A contact that was asked to admit us and did not answer may have done
-    so: the next one is asked to replace the id of that attempt.
+    so: the next one is asked to replace the id of that attempt. A contact that has answered "not yet" has not, so the
+    next one is asked under the same id.
 
     joining: one attempt; by default, with a copy of the state in one piece.
     """
@@ -145,8 +150,8 @@ class JoinClient:
         self._entries = 0
         self._let_in: dict[str, int] = {}  # members that have admitted us, by the last time
         self._said: dict[str, str] = {}  # why others do not admit us
-        self.before_asking: Callable[[str], Awaitable[None]] = _note_nothing
-        """Awaited with the base before a contact is asked to admit it."""
+        self.before_asking: Callable[[tuple[str, ...]], Awaitable[None]] = _note_nothing
+        """Awaited before a contact is asked, with all bases that may be admitted from then on."""
 
     def report_to(self, progress: Progress) -> None:
         """Set the function to call with the bytes copied, and their total."""
@@ -166,26 +171,39 @@ class JoinClient:
         self._joining.gone(link)
 
     async def enter(
-        self, replaces: tuple[str, ...], witness: bool, *, copies: bool, for_ever: bool = False
+        self,
+        replaces: tuple[str, ...],
+        witness: bool,
+        *,
+        copies: bool,
+        asked: tuple[str, ...] = (),
+        for_ever: bool = False,
     ) -> tuple[bytes, JoinerEntry]:
-        """Return the copy and the admission. for_ever: ask again whatever the others answer.
+        """Return the copy and the admission.
+
+        asked: bases of earlier attempts that may have been admitted, oldest first; they are replaced, too. Beyond
+            MOST_ASKED the oldest are left out: a request that names too many is not read at all.
+        for_ever: ask again whatever the others answer.
 
         Raises HandshakeError if all linked members have refused, or none of the linked processes is in the group; its
         message is the last refusal.
         """
         name = self._channel.name
-        base, asked = "", ""
+        base, last = "", ""
+        undecided = ""  # the contact that may have admitted `base`
         refused: dict[str, str] = {}
-        unready = ""
+        unready: dict[str, int] = {}  # contacts that cannot admit us yet, by the last attempt
+        stays = ""
         delay = _AGAIN
-        while True:
-            link = await self._contact(asked, refused, unready, for_ever)
-            if link.name != asked:
-                if asked:
-                    replaces = (*replaces, base)
-                base, asked = fresh_incarnation(name, previous=base or None), ""
-            wish = Wish(base, replaces, witness, copies)
-            await self.before_asking(base)
+        for attempt in count(1):
+            link = await self._contact(stays, refused, unready, for_ever)
+            if undecided not in ("", link.name):
+                asked, base, undecided = (*asked, base), "", ""
+            if not base:
+                base = last = fresh_incarnation(name, previous=last or None)
+            asked = asked[-MOST_ASKED:]
+            wish = Wish(base, (*replaces, *asked), witness, copies)
+            await self.before_asking((*asked, base))
             try:
                 copy, entry = await self._joining.through(link, wish)
                 self._entries += 1
@@ -195,8 +213,9 @@ class JoinClient:
                 return copy, entry
             except HandshakeError as error:
                 self._joining.asked = False  # it has said that it did not admit us
-                if asked == link.name:  # or that the incarnation it had admitted has ended
-                    replaces, asked = (*replaces, base), ""
+                if undecided:  # or that the incarnation it had admitted has ended
+                    asked, undecided = (*asked, base), ""
+                base = stays = ""
                 refused[link.name] = str(error)
                 again = self._said.get(link.name) == str(error)
                 self._said[link.name] = str(error)
@@ -206,23 +225,27 @@ class JoinClient:
                 self._logger.log(level, "%s refuses our join: %s", link.name, error)
             except NotReadyError as error:
                 self._logger.debug("%s cannot accept our join yet: %s", link.name, error)
-                # It may wait for us: its own join is not stable while it lacks the member that we replace.
-                unready = link.name if delay == _LONGEST else ""
+                self._joining.asked = False
+                stays = link.name
+                if delay == _LONGEST:
+                    # It may wait for us: its own join is not stable while it lacks the member that we replace.
+                    stays, unready[link.name] = "", attempt
             except ContactLostError:
                 self._logger.info("the link with %s broke during our join", link.name)
             except RemoteProtocolError as error:
                 refused[link.name] = f"{link.name} sent an invalid answer: {error}"
             if self._joining.asked:
-                asked = link.name
+                undecided = stays = link.name
             self._look_for_others()
             await trio.sleep(delay)
             delay = min(2 * delay, _LONGEST)
+        raise AssertionError("unreachable")
 
     async def _contact(
-        self, asked: str, refused: dict[str, str], unready: str, for_ever: bool
+        self, stays: str, refused: dict[str, str], unready: dict[str, int], for_ever: bool
     ) -> Link:
-        """The member to ask next: the one asked before if it is present, or one that has not refused yet. unready:
-        avoid this one.
+        """The member to ask next, which has not refused yet: `stays` if it is present, or one that is not in `unready`,
+        or the one that is there for longest.
         """
         shared, group = self._channel.shared, self._channel.group
         began: float | None = None
@@ -238,10 +261,10 @@ class JoinClient:
             # again.
             willing = sorted(
                 present.keys() - refused.keys(),
-                key=lambda name: (name == unready, self._let_in.get(name, 0), name),
+                key=lambda name: (unready.get(name, 0), self._let_in.get(name, 0), name),
             )
-            if asked in willing and (asked != unready or len(willing) == 1):
-                return present[asked]
+            if stays in willing:
+                return present[stays]
             if source in willing:
                 return present[source]
             if source and source not in refused and trio.current_time() < waits_until:

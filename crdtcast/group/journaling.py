@@ -196,10 +196,10 @@ class MemberJournal:
         """Bases under which this member has asked to join, without becoming a member so far."""
         return self._asked
 
-    async def asks(self, base: str) -> None:
-        """Return when it is durable that this member will ask to join as `base`."""
-        if base not in self._asked:
-            self._asked += (base,)
+    async def asks(self, asked: tuple[str, ...]) -> None:
+        """Return when it is durable that this member may have been admitted under any of these bases."""
+        if asked != self._asked:
+            self._asked = asked
             self._snapshot_due |= self._changes is None
             self.start()
             await self.synced()

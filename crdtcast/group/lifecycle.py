@@ -249,7 +249,6 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
                     "found=True (--found) for the first member of a new group, or "
                     "join='host:port' (--join host:port) with the address of any member"
                 )
-            lost += journal.asked
         self.move(MemberEvent.JOIN)
         await self._enter(lost)
         if self.phase in ENDED:
@@ -333,7 +332,11 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             return
         with trio.CancelScope() as self._join_scope:
             copy, entry = await self._join_client.enter(
-                replaces, application.witness, copies=application.copies, for_ever=for_ever
+                replaces,
+                application.witness,
+                copies=application.copies,
+                asked=() if self.journal is None else self.journal.asked,
+                for_ever=for_ever,
             )
             if self.phase not in ENDED:
                 await self._become(copy, entry)
@@ -441,11 +444,9 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     async def _come_back(self) -> None:
         """Join again as a new incarnation that replaces this one; then send the parked messages again."""
-        replaces: tuple[str, ...] = (self.engine.me,)
         if self.journal is not None:
-            replaces += self.journal.asked
             await self.journal.synced()
-        await self._enter(replaces, for_ever=True)
+        await self._enter((self.engine.me,), for_ever=True)
         if self.phase in ENDED:
             return
         engine = self.engine

@@ -14,12 +14,14 @@ from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
+from crdtcast.group.join_client import MOST_ASKED, Joining, Wish
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import JournalFolding, unpack_batch, unpack_saved
 from crdtcast.testing import Cluster, Disk, DiskJournal, eventually, open_cluster, simulated
+from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import InGroup
 from crdtcast.wire.offer_frames import Part
-from crdtcast.wire.state import unpack_entry
+from crdtcast.wire.state import JoinerEntry, unpack_entry
 from tests.effort import seeds
 from tests.node.group_support import (
     Ledger,
@@ -215,6 +217,72 @@ async def test_crash_during_the_return_repeats_and_loses_nothing() -> None:
                 group.crash("c")
                 await start_member(group, "c")
             await calm(group, *wanted)
+
+
+def _bases(group: Cluster[LedgerHost], name: str) -> tuple[str, ...]:
+    """Those that its disk says it has asked under."""
+    journal = DiskJournal(group.disks[name])
+    found = journal.load()
+    journal.close()
+    assert found is not None
+    folding = JournalFolding(unpack_saved(found.snapshot, "it"))
+    for record in found.records:
+        folding.add(unpack_batch(record, "it"))
+    return folding.result().life.asked
+
+
+@simulated
+async def test_contacts_that_are_not_ready_cost_no_id() -> None:
+    async with country("z", "b") as group:
+        group.crash("b")
+        group.disks["b"] = Disk()
+        for name in ("a", "c"):
+            await start_member(group, name)
+        again = await group.start("b", "a", "c")
+        group.network.cut("z")  # so nobody can admit it
+        with trio.move_on_after(300):
+            await again.join(replace=True)
+        group.crash("b")
+        assert len(_bases(group, "b")) == 1
+        group.network.heal()
+        back = await group.start("b", "z")
+        await back.join(replace=True)
+        await calm(group)
+
+
+@simulated
+async def test_joiner_remembers_a_limited_number_of_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Contacts that are asked and give no valid answer may have admitted it, each of them."""
+    wished: list[Wish] = []
+    through = Joining.through
+
+    async def fails(self: Joining, link: Link, wish: Wish) -> tuple[bytes, JoinerEntry]:
+        wished.append(wish)
+        if len(wished) > 1200:
+            return await through(self, link, wish)
+        self.asked = True
+        raise RemoteProtocolError("not an answer")
+
+    async with country("a", "b", "c") as group:
+        c = group.up["c"].member
+        ended = c.incarnation
+        monkeypatch.setattr(Joining, "through", fails)
+        group.network.cut("c")
+        group.up["a"].member.evict("c")
+        await eventually(lambda: "c" not in group.up["a"].member.members, 600)
+        group.network.heal()
+        await eventually(lambda: len(wished) > 900, 36000)
+        group.crash("c")
+        assert len(_bases(group, "c")) <= MOST_ASKED + 1
+        await start_member(group, "c")
+        await calm(group)
+        assert len(wished) > 1200
+        for wish in wished:
+            assert ended in wish.replaces
+            assert len(wish.replaces) <= MOST_ASKED + 1
+        assert wished[-2].base in wished[-1].replaces
 
 
 @simulated

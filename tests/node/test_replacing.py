@@ -1,6 +1,7 @@
 """A new machine in the place of one that is lost, by the operator's word at the joiner."""
 
 import pytest
+import trio
 
 from crdtcast import HandshakeError
 from crdtcast.causality.member_id import base_of
@@ -62,3 +63,17 @@ async def test_replacement_that_died_after_its_join_may_join_again() -> None:
             await again.join(replaces=["b"])
         await again.join(replaces=["b", base_of(first.member.incarnation)])
         await members_are(a.member, "a", "d")
+
+
+@simulated
+async def test_joiner_asks_every_member_while_some_cannot_admit_it() -> None:
+    """a and c have joined while b was down, and wait for it: only z, the last by name, can admit b's replacement."""
+    async with world("z", "b") as group:
+        z = group.up["z"]
+        group.crash("b")
+        for name in ("a", "c"):
+            await (await group.start(name, "z")).join()
+        again = await group.start("b", "a", "c", "z")
+        with trio.fail_after(60):
+            await again.join(replace=True)
+        await members_are(z.member, "a", "b", "c", "z")

@@ -199,7 +199,6 @@ class Belonging:
             # Half a copy, or the file of a former incarnation: that has ended, even if the group
             # does not know it.
             replaces = [node.name] if file is not None else list(self._options.replaces)
-            replaces += inspection.found.joining or ()
             # A member that comes back never had these keys; a refusal would keep its region down.
             leave_out = self._options.leave_out if file is None else None
             await self._enter(
@@ -308,7 +307,9 @@ class Belonging:
         )
         self._entering = JoinClient(self.peers.channel, self._log, arriving)
         try:
-            _, entry = await self._entering.enter((*replaces, *former), False, copies=True)
+            _, entry = await self._entering.enter(
+                (*replaces, *former), False, copies=True, asked=tuple(sorted(found.joining or ()))
+            )
         finally:
             self._entering = None
             if arriving.refused_by:
