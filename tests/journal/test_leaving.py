@@ -7,6 +7,7 @@ from crdtcast import EndedError, Member
 from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
+from crdtcast.journal.restart_decision import may_have_left
 from crdtcast.testing import Cluster, eventually, simulated
 from tests.journal.test_members import calm, country
 from tests.node.group_support import LedgerHost, members_are, start_member
@@ -107,6 +108,32 @@ async def test_leaver_that_has_put_it_to_the_vote_joins_again(
         assert "does not know the answer" in caplog.text
         await calm(group)
         assert group.up["b"].member.incarnation != old
+
+
+@simulated
+async def test_members_that_may_all_have_left_say_that_nobody_is_left() -> None:
+    async with country("a", "b") as group:
+        members = [group.up[name].member for name in "ab"]
+        await eventually(lambda: all(len(m.engine.view.voters) == 2 for m in members))
+        for member in members:
+            deafen(member)
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                nursery.start_soon(member.leave)
+            await eventually(lambda: all(may_have_left(m.engine.state()) for m in members), 3600)
+            await trio.sleep(1)  # so that this is durable
+            nursery.cancel_scope.cancel()
+        assert not any(member.has_left for member in members)
+        for name in "ab":
+            group.crash(name)
+        async with trio.open_nursery() as nursery:
+            for name in "ab":
+                nursery.start_soon(start_member, group, name)
+            await eventually(lambda: hasattr(group.up.get("a"), "member"))
+            a = group.up["a"].member
+            why = "no process linked with 'a' (b) is a member of group 'g' now: start a member"
+            await eventually(lambda: (a.kept_out or "").startswith(why))
+            nursery.cancel_scope.cancel()
 
 
 @simulated
