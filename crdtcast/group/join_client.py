@@ -159,8 +159,19 @@ class JoinClient:
 
     @property
     def kept_out(self) -> str | None:
-        """The reasons of members that refuse us this time; None if none was asked, or one has admitted us."""
-        return "; ".join(dict.fromkeys(self._said.values())) or None
+        """The reasons of members that refuse us this time, or that no linked process is a member; None if none was
+        asked, or one has admitted us.
+        """
+        if self._said:
+            return "; ".join(dict.fromkeys(self._said.values()))
+        shared, group = self._channel.shared, self._channel.group
+        linked = sorted(shared.links().up)
+        if not linked or any(here.group_id for here in shared.present(group).values()):
+            return None
+        return (
+            f"no process linked with {self._channel.name!r} ({', '.join(linked)}) is a member of group {group!r} "
+            "now: start a member that has not left"
+        )
 
     def heard(self, link: Link, frame: InGroup) -> None:
         """Take a frame of the dialogue."""

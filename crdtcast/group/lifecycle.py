@@ -34,7 +34,7 @@ from crdtcast.group.reissue import Reissue
 from crdtcast.group.state_machine import StateMachine
 from crdtcast.group.status import change_wanted, turnover
 from crdtcast.journal import FileJournal, Journal
-from crdtcast.journal.restart_decision import asks_first, is_whole
+from crdtcast.journal.restart_decision import asks_first, is_whole, may_have_left, staying
 from crdtcast.journal.spill import Spill
 from crdtcast.phases import Lifecycle
 from crdtcast.transport.channel import Channel
@@ -389,7 +389,8 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             self.reissue.parked = saved.parked
             self.channel.group_id = saved.group_id
             self.channel.shared.learn(saved.life.addresses)
-            engine = self._new_engine(saved.incarnation, saved.state)
+            state = staying(saved.state) if same else saved.state
+            engine = self._new_engine(saved.incarnation, state)
             self.move(MemberEvent.RESUME)
             if saved.application is not None:
                 application.catch_up(saved.application, resumed.since)
@@ -398,6 +399,12 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             raise
         application.follow(engine)
         if same:
+            if saved.state.wants.leaves:
+                _logger.info(
+                    "%s did not leave group %s before it stopped: it continues as a member",
+                    engine.me,
+                    self.group,
+                )
             self._begin(MemberEvent.BEGIN)
             self.channel.shared.spawn(partial(self.reissue.send_again, engine))
         elif asks_first(saved, resumed.damage):
@@ -409,6 +416,13 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             )
             self._begin(MemberEvent.PUT_OUT)
         else:
+            if may_have_left(saved.state):
+                _logger.warning(
+                    "%s asked group %s to let it leave, and does not know the answer: it joins again "
+                    "under a new id, which needs a running member of the group",
+                    engine.me,
+                    self.group,
+                )
             self._renounce(engine, resumed.damage)
             self._end_incarnation(parks=not saved.life.over)
             journal.begin_anew(engine, is_over=True)

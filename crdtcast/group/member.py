@@ -99,7 +99,9 @@ class Member:
 
     @property
     def kept_out(self) -> str | None:
-        """Why the others do not admit this member again, if it is rejoining and they have said why."""
+        """Why the others do not admit this member again, if it is rejoining: what they have said, or that none of those
+        that are linked is a member.
+        """
         return self._life.kept_out
 
     # Coming and going
@@ -156,7 +158,8 @@ class Member:
 
         Members that it waits for may never come back, so use `trio.move_on_after`. If that ends the call, `has_left`
         says whether the group has decided. If not, the others consider this member dead. What only it had is in its
-        journal, and the next start sends it again under a new id; without a journal it is lost.
+        journal, and the next start sends it; without a journal it is lost. That start takes the leave back, unless
+        this member had already put it to the vote: then it joins again under a new id.
         """
         await self._life.leave()
 

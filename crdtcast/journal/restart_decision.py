@@ -1,5 +1,8 @@
 """How a member continues after a start: a pure decision from its journal."""
 
+from dataclasses import replace
+
+from crdtcast.engine import GroupState
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.journal.saved import Saved
 
@@ -12,8 +15,24 @@ def asks_first(saved: Saved, damage: str) -> bool:
     return state.wants.leaves and me in state.cuts and not (saved.life.over or damage)
 
 
+def may_have_left(state: GroupState) -> bool:
+    """Whether the group may have let it leave, and it does not know that.
+
+    Only its own ballot can do that, and it keeps the record of that ballot until the epoch is over. Without a ballot of
+    its own nobody else has heard that it wants to leave. A later ballot in the same epoch hides an earlier one, so any
+    counts.
+    """
+    record = state.record
+    return state.wants.leaves and record is not None and record.proposal is not None
+
+
+def staying(state: GroupState) -> GroupState:
+    """The state of a member that takes back its wish to leave, which no other member has heard."""
+    return replace(state, wants=replace(state.wants, leaves=False))
+
+
 def is_whole(saved: Saved, damage: str, *, has_machine: bool) -> bool:
-    """Whether the same incarnation may continue: it has not ended, does not leave, and its journal is complete.
+    """Whether the same incarnation may continue: it has not ended, cannot have left, and its journal is complete.
     Otherwise it must join again, as a new incarnation that replaces it.
 
     damage: see `crdtcast.journal.Recovered`.
@@ -30,8 +49,8 @@ def is_whole(saved: Saved, damage: str, *, has_machine: bool) -> bool:
             "another journal for this one"
         )
     state, me = saved.state, saved.incarnation
-    # A leaving one is out, or will be. A new incarnation does not depend on whether the others know it yet.
-    is_out = me in state.ended or me in state.cuts or state.wants.leaves
+    # One that may have left is out, or will be. A new incarnation does not depend on whether the others know it yet.
+    is_out = me in state.ended or me in state.cuts or may_have_left(state)
     if not (saved.life.over or damage or is_out):
         return True
     if all(member.incarnation == me for member in state.members):

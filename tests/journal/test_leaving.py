@@ -7,29 +7,29 @@ from crdtcast import EndedError, Member
 from crdtcast.causality.messages import Digest, Ended, Message
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
+from crdtcast.journal.restart_decision import may_have_left
 from crdtcast.testing import Cluster, eventually, simulated
 from tests.journal.test_members import calm, country
 from tests.node.group_support import LedgerHost, members_are, start_member
 
 
-async def leave_in_vain(group: Cluster[LedgerHost], payload: bytes) -> None:
-    """b sends this and leaves, and nobody hears of it before its time is up."""
-    b = group.up["b"].member
-    group.network.cut("b")
-    b.tcbroadcast(payload)
+async def leave_in_vain(group: Cluster[LedgerHost], payload: bytes, name: str = "b") -> None:
+    """This member sends this and leaves, and nobody hears of it before its time is up."""
+    leaver = group.up[name].member
+    group.network.cut(name)
+    leaver.tcbroadcast(payload)
     with trio.move_on_after(300) as scope:
-        await b.leave()
+        await leaver.leave()
     assert scope.cancelled_caught
-    assert b.standing is Standing.LEAVING
-    group.crash("b")
+    assert leaver.standing is Standing.LEAVING
+    group.crash(name)
     assert group.up["a"].ledger.payloads == []
 
 
 @simulated
 @pytest.mark.parametrize("is_evicted", [False, True])
-async def test_restarted_leaver_rejoins_and_hands_over_its_messages(
-    is_evicted: bool,
-) -> None:
+async def test_restarted_leaver_hands_over_its_messages(is_evicted: bool) -> None:
+    """Nobody has heard of its leave: it goes on as it was, unless the others have evicted it."""
     async with country("a", "b", "c") as group:
         old = group.up["b"].member.incarnation
         await leave_in_vain(group, b"x")
@@ -38,8 +38,102 @@ async def test_restarted_leaver_rejoins_and_hands_over_its_messages(
             await members_are(group.up["a"].member, "a", "c")
         group.network.heal()
         await start_member(group, "b")
-        assert group.up["b"].member.incarnation != old
         await calm(group, b"x")
+        assert (group.up["b"].member.incarnation == old) is not is_evicted
+        assert not group.up["b"].member.engine.wants.leaves
+
+
+@simulated
+@pytest.mark.parametrize("names", ["ab", "abc"])
+async def test_members_whose_leaves_were_all_cut_short_go_on(names: str) -> None:
+    async with country(*names) as group:
+        old = [group.up[name].member.incarnation for name in names]
+        for name in names:
+            group.network.cut(name)
+        for name in names:
+            group.up[name].member.tcbroadcast(name.encode())
+            with trio.move_on_after(60):
+                await group.up[name].member.leave()
+            assert not group.up[name].member.has_left
+            group.crash(name)
+        group.network.heal()
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(start_member, group, name)
+        await calm(group, *(name.encode() for name in names))
+        assert [group.up[name].member.incarnation for name in names] == old
+
+
+@simulated
+async def test_restarted_leavers_let_another_one_leave() -> None:
+    async with country("a", "b", "c") as group:
+        for name in "bc":
+            await leave_in_vain(group, name.encode(), name)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(group.up["a"].member.leave)
+            await eventually(lambda: group.up["a"].member.standing is Standing.LEAVING)
+            group.network.heal()
+            for name in "bc":
+                nursery.start_soon(start_member, group, name)
+        del group.up["a"]
+        await calm(group, b"b", b"c")
+
+
+@simulated
+async def test_leaver_that_has_put_it_to_the_vote_joins_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its ballot may have been decided without its knowledge, so its incarnation sends nothing more."""
+    async with country("a", "b", "c") as group:
+        b = group.up["b"].member
+        old = b.incarnation
+        await eventually(lambda: len(b.engine.view.voters) == 3)
+        for name in "ac":
+            deafen(group.up[name].member)
+
+        def has_promises() -> bool:
+            """So its ballot is durable."""
+            record = b.engine.state().record
+            return bool(record and record.proposal and record.proposal.change)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(b.leave)
+            await eventually(has_promises)
+            nursery.cancel_scope.cancel()
+        assert not b.has_left
+        group.crash("b")
+        for name in "ac":
+            hears_again(group.up[name].member)
+        await start_member(group, "b")
+        assert "does not know the answer" in caplog.text
+        await calm(group)
+        assert group.up["b"].member.incarnation != old
+
+
+@simulated
+async def test_members_that_may_all_have_left_say_that_nobody_is_left() -> None:
+    async with country("a", "b") as group:
+        members = [group.up[name].member for name in "ab"]
+        await eventually(lambda: all(len(m.engine.view.voters) == 2 for m in members))
+        for member in members:
+            deafen(member)
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                nursery.start_soon(member.leave)
+            await eventually(lambda: all(may_have_left(m.engine.state()) for m in members), 3600)
+            await trio.sleep(1)  # so that this is durable
+            nursery.cancel_scope.cancel()
+        assert not any(member.has_left for member in members)
+        for name in "ab":
+            group.crash(name)
+        async with trio.open_nursery() as nursery:
+            for name in "ab":
+                nursery.start_soon(start_member, group, name)
+            await eventually(lambda: hasattr(group.up.get("a"), "member"))
+            a = group.up["a"].member
+            why = "no process linked with 'a' (b) is a member of group 'g' now: start a member"
+            await eventually(lambda: (a.kept_out or "").startswith(why))
+            nursery.cancel_scope.cancel()
 
 
 @simulated

@@ -223,13 +223,15 @@ async def fails_on_the_groups_state(network: Network, seen: Seen) -> None:
             network.heal()
 
 
-async def leaves_in_vain_and_comes_back(network: Network, seen: Seen) -> None:
+async def is_over_when_it_is_started_again(network: Network, seen: Seen) -> None:
     journal = MemoryJournal()
-    async with opened("a", found=True) as a:
+    async with opened("a", found=True) as a, opened("c", join=a.address):
         async with opened("b", join=a.address, journal=journal) as b:
             await three(a, b)
-            network.cut("b")
-            await leaves_in_vain(b)
+            seen.then[EVICTED, MemberEvent.OVER] = lambda: network.cut("b")
+            a.evict("b")
+            await eventually(lambda: b.phase is REJOINING)
+            await trio.sleep(1)
         network.heal()
         async with opened("b", join=a.address, journal=journal) as again:
             assert again.incarnation != b.incarnation
@@ -357,12 +359,12 @@ LIVES = (
     founds_and_comes_back_too_late,
     fails_on_its_own_state,
     fails_on_the_groups_state,
-    leaves_in_vain_and_comes_back,
     had_left_when_it_is_started_again,
     is_put_out,
     is_put_out_and_hears_no_more,
     is_evicted_while_it_leaves,
     is_evicted_and_not_let_in_again,
+    is_over_when_it_is_started_again,
     withdraws_and_is_put_out_meanwhile,
 )
 

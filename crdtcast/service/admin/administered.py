@@ -51,7 +51,7 @@ class Departure(NamedTuple):
             return (
                 f"did not leave, {waited}: evict this node from another member, since the others "
                 "still count it. Its journal keeps what only this node had: after a restart it "
-                "joins under a new id and sends that"
+                "sends that"
             )
         if not self.confirmed:
             return (
