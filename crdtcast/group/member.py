@@ -293,7 +293,8 @@ class Member:
 
         Raises LocalProtocolError if `payload` is not bytes, or longer than `channel.max_payload`; EndedError if this
         incarnation is leaving, has left or was evicted (see `ready`); NotReadyError if its group has not started, or
-        its machine is receiving the state of the group; StoreFullError: see `Limits`. Nothing was sent then.
+        its machine is receiving the state of the group; StoreFullError: see `Limits`. Nothing was sent then. An error
+        of the machine's `tcdeliver` comes out here, too, and ends the node.
         """
         life, application, channel = self._life, self._application, self.channel
         engine = application.engine
@@ -320,6 +321,9 @@ class Member:
             raise
         try:
             application.delivered(payload, tag)
+        except Exception:
+            life.end()
+            raise
         finally:
             channel.flush_soon()
         if is_near and life.bound.warns(engine):
