@@ -465,6 +465,14 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self.changed.unpark_all()
         self.looked.unpark_all()
 
+    async def discard(self) -> None:
+        """End after a join that has failed, so that the group can be opened again at once."""
+        self.channel.close()
+        self.end()
+        if self.journal is not None:
+            with trio.CancelScope(shield=True):
+                await self.journal.stop()
+
     def _close(self) -> None:
         """Close the channel, after sending the others what this member knows."""
         if self.channel.closed or self.phase is MemberPhase.CLOSED:
