@@ -187,6 +187,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     def found(self, founders: Collection[str], progress: Progress | None) -> None:
         """See `Member.found`."""
+        self._check_outside()
         if progress is not None:
             self._join_client.report_to(progress)
         if self.journal is not None and self._resume(self.journal, self.journal.load()):
@@ -199,6 +200,14 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             self._begin_as(begun)
         else:
             self.channel.shared.spawn(partial(self._await, self._founding))
+
+    def _check_outside(self) -> None:
+        if self.phase in ENDED:
+            raise self.refusal()
+        if self.phase is not MemberPhase.OUTSIDE:
+            raise LocalProtocolError(
+                f"{self.name} is already in group {self.group!r}, or on its way: use it, or leave first"
+            )
 
     async def _await(self, founding: GroupFounding) -> None:
         outcome = await founding.outcome()
@@ -225,12 +234,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self, *, replace: bool, replaces: Iterable[str], progress: Progress | None
     ) -> None:
         """See `Member.join`."""
-        if self.phase in ENDED:
-            raise self.refusal()
-        if self.phase is not MemberPhase.OUTSIDE:
-            raise LocalProtocolError(
-                f"{self.name} is already in group {self.group!r}, or on its way: use it, or leave first"
-            )
+        self._check_outside()
         if progress is not None:
             self._join_client.report_to(progress)
         lost = (*((self.name,) if replace else ()), *replaces)

@@ -109,6 +109,9 @@ class Member:
 
         With other founders this returns before the group has started: see `begun`. If the group has started without
         this process, it joins in place of the founder of its name, and calls `progress` as `join` does.
+
+        Raises LocalProtocolError if it is in the group already, or on its way; EndedError if it has left, or its links
+        are closed.
         """
         self._life.found(founders, progress)
 

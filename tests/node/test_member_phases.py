@@ -11,6 +11,7 @@ import trio
 from crdtcast import (
     ConfigurationError,
     EndedError,
+    LocalProtocolError,
     Member,
     NotReadyError,
     StateMachine,
@@ -71,6 +72,25 @@ async def test_member_that_cannot_send_says_why(phase: MemberPhase) -> None:
     with pytest.raises(NotReadyError if waits else EndedError, match="'g'"):
         member.tcbroadcast(b"x")
     assert member.refused_writes == 1
+
+
+@simulated
+async def test_member_on_its_way_refuses_to_found_and_goes_on() -> None:
+    journal = MemoryJournal()
+    with Network():
+        async with open_member("a", founders={**AT, "a": None}, journal=journal) as a:
+            for founders in ((), ("a", "x")):
+                with pytest.raises(LocalProtocolError, match="or on its way"):
+                    a.found(founders)
+            with pytest.raises(NotReadyError, match="a link with b"):
+                a.tcbroadcast(b"x")
+        async with open_member("a", found=True, journal=journal) as a:
+            with pytest.raises(LocalProtocolError, match="a is already in group 'default'"):
+                a.found()
+            a.tcbroadcast(b"x")
+            await a.wait_durable()
+        with pytest.raises(EndedError):
+            a.found()
 
 
 @simulated
