@@ -192,6 +192,10 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             self._join_client.report_to(progress)
         if self.journal is not None and self._resume(self.journal, self.journal.load()):
             return
+        if self.application.witness and set(founders) <= {self.name}:
+            raise ConfigurationError(
+                f"{self.name!r} cannot found group {self.group!r} alone as a witness: the first member holds data"
+            )
         self._founding = GroupFounding(
             self.channel, founders, witness=self.application.witness, logger=_logger
         )
@@ -262,6 +266,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         """See `Member.leave`."""
         if self.application.engine is None or self.phase is MemberPhase.CLOSED:
             raise self.refusal()
+        self._check_data_remains()
         self._leaves = True
         if self.phase in (MemberPhase.MEMBER, MemberPhase.EVICTED):
             self.move(MemberEvent.LEAVE)
@@ -278,6 +283,19 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             self._close()
             if self.journal is not None and self.phase is MemberPhase.LEFT:
                 await self.journal.closed.wait()
+
+    def _check_data_remains(self) -> None:
+        """Raises LocalProtocolError if only witnesses would remain: nobody could ever join them."""
+        engine = self.engine
+        if self.phase is not MemberPhase.MEMBER or self.application.witness:
+            return
+        witnesses = set(engine.going_on()) - {engine.me}
+        if witnesses and not engine.keeps_data_without({engine.me}):
+            raise LocalProtocolError(
+                f"{self.name!r} cannot leave group {self.group!r}: only {', '.join(sorted(map(name_of, witnesses)))} "
+                "would remain, without any data: let another member that holds data join first, or the others leave "
+                "before it"
+            )
 
     @property
     def _may_go(self) -> bool:

@@ -160,6 +160,8 @@ class Member:
         Members that it waits for may never come back, so use `trio.move_on_after`. If that ends the call, `has_left`
         says whether the group has decided. If not, the others consider this member dead. What only it had is in its
         journal, and the next start sends it again under a new id; without a journal it is lost.
+
+        Raises LocalProtocolError if only witnesses would remain: it goes on then. EndedError if it has ended.
         """
         await self._life.leave()
 
