@@ -22,7 +22,7 @@ from crdtcast.exceptions import (
 from crdtcast.group.events import Event
 from crdtcast.group.lifecycle import MemberLife
 from crdtcast.group.phase import ENDED, MemberPhase
-from crdtcast.group.state_machine import StateMachine
+from crdtcast.group.state_machine import StateMachine, already_taken
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
@@ -372,8 +372,11 @@ class Member:
         await self._application.run(machine)
 
     def next_event(self) -> Event | None:
-        """Return the next event, if there is one now."""
-        return self._application.next_event()
+        """Return the next event, if there is one now. Raises LocalProtocolError if there is a state machine."""
+        application = self._application
+        if application.machine is not None:
+            raise already_taken(self.name)
+        return application.next_event()
 
     def __aiter__(self) -> "Member":
         return self
