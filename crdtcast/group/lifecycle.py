@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from crdtcast.causality.member_id import name_of
+from crdtcast.causality.member_id import name_of, valid_incarnation, valid_name
 from crdtcast.engine import GroupEngine, GroupState, How, Parked, Standing
 from crdtcast.engine.delivery_waits import Waits
 from crdtcast.engine.founding import Begun
@@ -241,7 +241,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self._check_outside()
         if progress is not None:
             self._join_client.report_to(progress)
-        lost = (*((self.name,) if replace else ()), *replaces)
+        lost = (*((self.name,) if replace else ()), *_checked(replaces))
         if (journal := self.journal) is not None:
             resumed = await journal.load_aside()
             if self.phase in ENDED:
@@ -597,3 +597,13 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             send()
         else:
             self.journal.later(send)  # its content may not be durable yet
+
+
+def _checked(replaces: Iterable[str]) -> tuple[str, ...]:
+    """Those to replace. Raises ConfigurationError if they are not names or incarnation ids."""
+    given = () if isinstance(replaces, str) else tuple(replaces)
+    if isinstance(replaces, str) or not all(valid_name(x) or valid_incarnation(x) for x in given):
+        raise ConfigurationError(
+            f"replaces={replaces!r:.200}: pass a list of names or incarnation ids"
+        )
+    return given

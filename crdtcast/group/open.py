@@ -195,13 +195,15 @@ class Host:
         checked(machine, self.name)
         journal = kept.get("journal")
         opened = _journal(journal)
+        if (compact_bytes := kept.get("compact_bytes", COMPACT_BYTES)) < 1:
+            raise ConfigurationError(f"compact_bytes must be at least 1, not {compact_bytes}")
         observer = _observer(journal, kept.get("event_logs"), kept.get("rotation", ROTATION))
         life = MemberLife(
             Channel(self.shared, name),
             machine=machine,
             witness=witness,
             journal=opened,
-            compact_bytes=kept.get("compact_bytes", COMPACT_BYTES),
+            compact_bytes=compact_bytes,
             limits=kept.get("limits"),
             observer=observer,
         )
@@ -351,6 +353,8 @@ def _names(founders: Iterable[str]) -> list[str]:
 
 
 def _journal(given: AnyJournal | None) -> Journal | None:
+    if given == "":
+        raise ConfigurationError("journal='' names no directory: pass its path, or None")
     return given if given is None or isinstance(given, Journal) else FileJournal(given)
 
 
