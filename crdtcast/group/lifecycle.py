@@ -149,6 +149,11 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             return self._founding.why_not()
         return self._refusal(self.phase)
 
+    def check_going_on(self) -> None:
+        """Raises EndedError if it has ended: nothing can be asked of the group any more."""
+        if self.phase in ENDED:
+            raise self.refusal()
+
     def put_out(self) -> CrdtcastError:
         """The error of sending in phase MEMBER when the engine already knows that it was evicted."""
         return self._refusal(MemberPhase.EVICTED)
@@ -206,8 +211,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             self.channel.shared.spawn(partial(self._await, self._founding))
 
     def _check_outside(self) -> None:
-        if self.phase in ENDED:
-            raise self.refusal()
+        self.check_going_on()
         if self.phase is not MemberPhase.OUTSIDE:
             raise LocalProtocolError(
                 f"{self.name} is already in group {self.group!r}, or on its way: use it, or leave first"
@@ -376,9 +380,11 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             if self.application.copies:
                 self.application.catch_up(copy, entry.since)
         except Exception as error:
-            await self._withdraw(error)
+            if self.phase not in ENDED:
+                await self._withdraw(error)
             raise
-        self._begin(MemberEvent.BEGIN)
+        if self.phase not in ENDED:  # the application may have ended it
+            self._begin(MemberEvent.BEGIN)
 
     async def _withdraw(self, error: Exception) -> None:
         """Leave at once: the group has admitted this member, and must not wait for it."""
@@ -418,6 +424,8 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         except BaseException:
             journal.close()
             raise
+        if self.phase in ENDED:  # the application has ended it
+            return True
         application.follow(engine)
         if same:
             self._begin(MemberEvent.BEGIN)

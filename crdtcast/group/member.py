@@ -94,7 +94,12 @@ class Member:
         return self._application.engine is None
 
     def why_outside(self) -> CrdtcastError:
-        """The error of a member that `is_outside`: it waits for other founders, for instance."""
+        """The error of a member that `is_outside`: it waits for other founders, for instance.
+
+        Raises LocalProtocolError if it is, or was, a member.
+        """
+        if not self.is_outside:
+            raise LocalProtocolError(f"{self.name!r} is, or was, a member of group {self.group!r}")
         return self._life.refusal()
 
     @property
@@ -247,8 +252,10 @@ class Member:
         The group decides when all other members have answered and a majority of the voters agrees, including those to
         be removed. The request stays until then, also over restarts, or until `withdraw`.
 
-        Raises LocalProtocolError if a name is unknown or this member's own, or if no member with data would remain.
+        Raises LocalProtocolError if a name is unknown or this member's own, or if no member with data would remain;
+        EndedError if this member has ended, as `withdraw`, `raise_level` and `surrender` do.
         """
+        self._life.check_going_on()
         victims = [member_named(each, self.engine.evictable, self.group) for each in members]
         self.engine.evict(*victims, force=force)
         self._life.tell()
@@ -258,6 +265,7 @@ class Member:
 
         Raises LocalProtocolError if this member has not asked to evict one of them.
         """
+        self._life.check_going_on()
         self.engine.withdraw(*members)
         self._life.tell()
 
@@ -266,6 +274,7 @@ class Member:
 
         Raises LocalProtocolError if some member does not read it, or if there is nothing to raise.
         """
+        self._life.check_going_on()
         self.engine.raise_level(level)
         self._life.tell()
 
@@ -273,6 +282,7 @@ class Member:
         """Give up this side after a mutual forced eviction, by the operator's word. This member joins the other side
         again, like an evicted one.
         """
+        self._life.check_going_on()
         self.engine.surrender()
         self._life.look()
 
