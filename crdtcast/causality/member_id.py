@@ -38,7 +38,7 @@ def check_name(what: str, name: str) -> None:
 
 def valid_incarnation(incarnation: str) -> bool:
     """Whether `incarnation` has the form of an incarnation id."""
-    return _INCARNATION.fullmatch(incarnation) is not None
+    return isinstance(incarnation, str) and _INCARNATION.fullmatch(incarnation) is not None
 
 
 def name_of(incarnation: str) -> str:

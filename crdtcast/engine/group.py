@@ -412,6 +412,12 @@ class GroupEngine(Core):
         self._refuse_if_reserved()
         self._want(replace(self.wants, leaves=True))
 
+    def keeps_data_without(self, gone: Collection[str]) -> bool:
+        """Whether a member with data goes on when these have gone."""
+        return any(
+            other not in gone and self._knowledge.holds_data(other) for other in self.going_on()
+        )
+
     def evict(self, *incarnations: str, force: bool = False) -> None:
         """Ask the group to remove members that are dead or unreachable, in one change.
 
@@ -431,9 +437,7 @@ class GroupEngine(Core):
             if incarnation == self.me:
                 raise LocalProtocolError(f"{incarnation} is this node itself: use leave")
         victims = {**self.wants.victims, **dict.fromkeys(incarnations, force)}
-        if not any(
-            other not in victims and self._knowledge.holds_data(other) for other in self.going_on()
-        ):
+        if not self.keeps_data_without(victims):
             raise LocalProtocolError(
                 f"cannot remove {', '.join(map(name_of, sorted(incarnations)))}: the group would "
                 "have no data: let another member that holds data join first"

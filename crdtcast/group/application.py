@@ -13,7 +13,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.engine import GroupEngine, OperationKind
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.group.events import Delivered, Event, Evicted, Joined, Stable
-from crdtcast.group.state_machine import StateMachine, already_taken, checked
+from crdtcast.group.state_machine import Broken, StateMachine, already_taken, checked
 from crdtcast.transport.channel import Channel
 from crdtcast.wire.state import Happened
 
@@ -152,11 +152,18 @@ class Application:
             machine.tcstable(event.tag)
 
     def delivered(self, payload: bytes, tag: Tag) -> None:
-        """Give a message to the machine, if there is one."""
+        """Give an own message to the machine, if there is one. Raises what the machine raises; the node ends then."""
         machine = self.machine
-        if machine is not None:
-            self.on_happened(tag, payload)
+        if machine is None:
+            return
+        self.on_happened(tag, payload)
+        try:
             machine.tcdeliver(payload, tag)
+        except Exception as error:
+            # Whoever has sent it may catch the error, but this state has diverged.
+            self.machine = Broken(self._channel.name)
+            self._channel.ended(error)
+            raise
 
     # Its events, taken
 

@@ -120,6 +120,7 @@ class MemberJournal:
         self._finished = self._keeps = False
         self._failure: JournalError | None = None
         self._is_running = False
+        self._scope = trio.CancelScope()
         self.closed: trio.Event = trio.Event()
         """Set when the journal is released."""
 
@@ -179,6 +180,14 @@ class MemberJournal:
     def close(self) -> None:
         """Close a journal that is not running. (While it runs, it closes itself.)"""
         if not self._is_running:
+            self._journal.close()
+
+    async def stop(self) -> None:
+        """Stop and release it, as when the node is closed."""
+        self._scope.cancel()
+        if self._is_running and self._channel.shared.runs_tasks:
+            await self.closed.wait()
+        elif not self.closed.is_set():
             self._journal.close()
 
     def start(self) -> None:
@@ -265,6 +274,10 @@ class MemberJournal:
     # The work
 
     async def _run(self) -> None:
+        with self._scope:
+            await self._keep()
+
+    async def _keep(self) -> None:
         try:
             try:
                 while not self._finished:

@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from crdtcast.causality.member_id import name_of
+from crdtcast.causality.member_id import name_of, valid_incarnation, valid_name
 from crdtcast.engine import GroupEngine, GroupState, How, Parked, Standing
 from crdtcast.engine.delivery_waits import Waits
 from crdtcast.engine.founding import Begun
@@ -149,6 +149,11 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             return self._founding.why_not()
         return self._refusal(self.phase)
 
+    def check_going_on(self) -> None:
+        """Raises EndedError if it has ended: nothing can be asked of the group any more."""
+        if self.phase in ENDED:
+            raise self.refusal()
+
     def put_out(self) -> CrdtcastError:
         """The error of sending in phase MEMBER when the engine already knows that it was evicted."""
         return self._refusal(MemberPhase.EVICTED)
@@ -187,10 +192,15 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
 
     def found(self, founders: Collection[str], progress: Progress | None) -> None:
         """See `Member.found`."""
+        self._check_outside()
         if progress is not None:
             self._join_client.report_to(progress)
         if self.journal is not None and self._resume(self.journal, self.journal.load()):
             return
+        if self.application.witness and set(founders) <= {self.name}:
+            raise ConfigurationError(
+                f"{self.name!r} cannot found group {self.group!r} alone as a witness: the first member holds data"
+            )
         self._founding = GroupFounding(
             self.channel, founders, witness=self.application.witness, logger=_logger
         )
@@ -199,6 +209,13 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             self._begin_as(begun)
         else:
             self.channel.shared.spawn(partial(self._await, self._founding))
+
+    def _check_outside(self) -> None:
+        self.check_going_on()
+        if self.phase is not MemberPhase.OUTSIDE:
+            raise LocalProtocolError(
+                f"{self.name} is already in group {self.group!r}, or on its way: use it, or leave first"
+            )
 
     async def _await(self, founding: GroupFounding) -> None:
         outcome = await founding.outcome()
@@ -225,15 +242,10 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self, *, replace: bool, replaces: Iterable[str], progress: Progress | None
     ) -> None:
         """See `Member.join`."""
-        if self.phase in ENDED:
-            raise self.refusal()
-        if self.phase is not MemberPhase.OUTSIDE:
-            raise LocalProtocolError(
-                f"{self.name} is already in group {self.group!r}, or on its way: use it, or leave first"
-            )
+        self._check_outside()
         if progress is not None:
             self._join_client.report_to(progress)
-        lost = (*((self.name,) if replace else ()), *replaces)
+        lost = (*((self.name,) if replace else ()), *_checked(replaces))
         if (journal := self.journal) is not None:
             resumed = await journal.load_aside()
             if self.phase in ENDED:
@@ -258,6 +270,7 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         """See `Member.leave`."""
         if self.application.engine is None or self.phase is MemberPhase.CLOSED:
             raise self.refusal()
+        self._check_data_remains()
         self._leaves = True
         if self.phase in (MemberPhase.MEMBER, MemberPhase.EVICTED):
             self.move(MemberEvent.LEAVE)
@@ -274,6 +287,19 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             self._close()
             if self.journal is not None and self.phase is MemberPhase.LEFT:
                 await self.journal.closed.wait()
+
+    def _check_data_remains(self) -> None:
+        """Raises LocalProtocolError if only witnesses would remain: nobody could ever join them."""
+        engine = self.engine
+        if self.phase is not MemberPhase.MEMBER or self.application.witness:
+            return
+        witnesses = set(engine.going_on()) - {engine.me}
+        if witnesses and not engine.keeps_data_without({engine.me}):
+            raise LocalProtocolError(
+                f"{self.name!r} cannot leave group {self.group!r}: only {', '.join(sorted(map(name_of, witnesses)))} "
+                "would remain, without any data: let another member that holds data join first, or the others leave "
+                "before it"
+            )
 
     @property
     def _may_go(self) -> bool:
@@ -354,9 +380,11 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             if self.application.copies:
                 self.application.catch_up(copy, entry.since)
         except Exception as error:
-            await self._withdraw(error)
+            if self.phase not in ENDED:
+                await self._withdraw(error)
             raise
-        self._begin(MemberEvent.BEGIN)
+        if self.phase not in ENDED:  # the application may have ended it
+            self._begin(MemberEvent.BEGIN)
 
     async def _withdraw(self, error: Exception) -> None:
         """Leave at once: the group has admitted this member, and must not wait for it."""
@@ -397,6 +425,8 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         except BaseException:
             journal.close()
             raise
+        if self.phase in ENDED:  # the application has ended it
+            return True
         application.follow(engine)
         if same:
             if saved.state.wants.leaves:
@@ -478,6 +508,14 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
         self.application.wake()
         self.changed.unpark_all()
         self.looked.unpark_all()
+
+    async def discard(self) -> None:
+        """End after a join that has failed, so that the group can be opened again at once."""
+        self.channel.close()
+        self.end()
+        if self.journal is not None:
+            with trio.CancelScope(shield=True):
+                await self.journal.stop()
 
     def _close(self) -> None:
         """Close the channel, after sending the others what this member knows."""
@@ -581,3 +619,13 @@ class MemberLife(Lifecycle[MemberPhase, MemberEvent]):
             send()
         else:
             self.journal.later(send)  # its content may not be durable yet
+
+
+def _checked(replaces: Iterable[str]) -> tuple[str, ...]:
+    """Those to replace. Raises ConfigurationError if they are not names or incarnation ids."""
+    given = () if isinstance(replaces, str) else tuple(replaces)
+    if isinstance(replaces, str) or not all(valid_name(x) or valid_incarnation(x) for x in given):
+        raise ConfigurationError(
+            f"replaces={replaces!r:.200}: pass a list of names or incarnation ids"
+        )
+    return given

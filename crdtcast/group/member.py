@@ -22,7 +22,7 @@ from crdtcast.exceptions import (
 from crdtcast.group.events import Event
 from crdtcast.group.lifecycle import MemberLife
 from crdtcast.group.phase import ENDED, MemberPhase
-from crdtcast.group.state_machine import StateMachine
+from crdtcast.group.state_machine import StateMachine, already_taken
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
@@ -94,7 +94,12 @@ class Member:
         return self._application.engine is None
 
     def why_outside(self) -> CrdtcastError:
-        """The error of a member that `is_outside`: it waits for other founders, for instance."""
+        """The error of a member that `is_outside`: it waits for other founders, for instance.
+
+        Raises LocalProtocolError if it is, or was, a member.
+        """
+        if not self.is_outside:
+            raise LocalProtocolError(f"{self.name!r} is, or was, a member of group {self.group!r}")
         return self._life.refusal()
 
     @property
@@ -111,6 +116,9 @@ class Member:
 
         With other founders this returns before the group has started: see `begun`. If the group has started without
         this process, it joins in place of the founder of its name, and calls `progress` as `join` does.
+
+        Raises LocalProtocolError if it is in the group already, or on its way; EndedError if it has left, or its links
+        are closed.
         """
         self._life.found(founders, progress)
 
@@ -160,6 +168,8 @@ class Member:
         says whether the group has decided. If not, the others consider this member dead. What only it had is in its
         journal, and the next start sends it; without a journal it is lost. That start takes the leave back, unless
         this member had already put it to the vote: then it joins again under a new id.
+
+        Raises LocalProtocolError if only witnesses would remain: it goes on then. EndedError if it has ended.
         """
         await self._life.leave()
 
@@ -245,8 +255,10 @@ class Member:
         The group decides when all other members have answered and a majority of the voters agrees, including those to
         be removed. The request stays until then, also over restarts, or until `withdraw`.
 
-        Raises LocalProtocolError if a name is unknown or this member's own, or if no member with data would remain.
+        Raises LocalProtocolError if a name is unknown or this member's own, or if no member with data would remain;
+        EndedError if this member has ended, as `withdraw`, `raise_level` and `surrender` do.
         """
+        self._life.check_going_on()
         victims = [member_named(each, self.engine.evictable, self.group) for each in members]
         self.engine.evict(*victims, force=force)
         self._life.tell()
@@ -256,6 +268,7 @@ class Member:
 
         Raises LocalProtocolError if this member has not asked to evict one of them.
         """
+        self._life.check_going_on()
         self.engine.withdraw(*members)
         self._life.tell()
 
@@ -264,6 +277,7 @@ class Member:
 
         Raises LocalProtocolError if some member does not read it, or if there is nothing to raise.
         """
+        self._life.check_going_on()
         self.engine.raise_level(level)
         self._life.tell()
 
@@ -271,6 +285,7 @@ class Member:
         """Give up this side after a mutual forced eviction, by the operator's word. This member joins the other side
         again, like an evicted one.
         """
+        self._life.check_going_on()
         self.engine.surrender()
         self._life.look()
 
@@ -296,7 +311,8 @@ class Member:
 
         Raises LocalProtocolError if `payload` is not bytes, or longer than `channel.max_payload`; EndedError if this
         incarnation is leaving, has left or was evicted (see `ready`); NotReadyError if its group has not started, or
-        its machine is receiving the state of the group; StoreFullError: see `Limits`. Nothing was sent then.
+        its machine is receiving the state of the group; StoreFullError: see `Limits`. Nothing was sent then. An error
+        of the machine's `tcdeliver` comes out here, too, and ends the node.
         """
         life, application, channel = self._life, self._application, self.channel
         engine = application.engine
@@ -323,6 +339,9 @@ class Member:
             raise
         try:
             application.delivered(payload, tag)
+        except Exception:
+            life.end()
+            raise
         finally:
             channel.flush_soon()
         if is_near and life.bound.warns(engine):
@@ -366,8 +385,11 @@ class Member:
         await self._application.run(machine)
 
     def next_event(self) -> Event | None:
-        """Return the next event, if there is one now."""
-        return self._application.next_event()
+        """Return the next event, if there is one now. Raises LocalProtocolError if there is a state machine."""
+        application = self._application
+        if application.machine is not None:
+            raise already_taken(self.name)
+        return application.next_event()
 
     def __aiter__(self) -> "Member":
         return self

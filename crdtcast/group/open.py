@@ -103,7 +103,7 @@ class Host:
 
     def __init__(self, shared: SharedLinks) -> None:
         self.shared = shared
-        self._opened: dict[str, Member] = {}
+        self._lives: dict[str, MemberLife] = {}
         self._over = False
 
     @property
@@ -142,13 +142,14 @@ class Host:
         """
         check_options(f"group {name!r}", kept, KeptOptions, *_OF_FOUNDERS)
         names = _names(founders)
-        member = self._member(name, machine, witness, kept)
+        life = self._live(name, machine, witness, kept)
         try:
-            member.found(names, progress)
+            life.found(names, progress)
         except BaseException:
-            member.channel.close()
+            life.channel.close()
+            life.end()
             raise
-        return member
+        return Member(life)
 
     async def join(
         self,
@@ -175,45 +176,45 @@ class Host:
         on the group's state (this member has left again then); and the errors of `Journal.load`.
         """
         check_options(f"group {name!r}", kept, KeptOptions, *_OF_JOINERS)
-        member = self._member(name, machine, witness, kept)
+        life = self._live(name, machine, witness, kept)
         try:
-            await member.join(replace=replace, replaces=replaces, progress=progress)
+            await life.join(replace=replace, replaces=replaces, progress=progress)
         except BaseException:
-            member.channel.close()
+            await life.discard()
             raise
-        return member
+        return Member(life)
 
-    def _member(
+    def _live(
         self, name: str, machine: StateMachine | None, witness: bool, kept: KeptOptions
-    ) -> Member:
-        checked(machine, self.name)
-        journal = kept.get("journal")
-        observer = _observer(journal, kept.get("event_logs"), kept.get("rotation", ROTATION))
-        life = MemberLife(
-            self._open(name),
-            machine=machine,
-            witness=witness,
-            journal=_journal(journal),
-            compact_bytes=kept.get("compact_bytes", COMPACT_BYTES),
-            limits=kept.get("limits"),
-            observer=observer,
-        )
-        self._opened[name] = member = Member(life)
-        return member
-
-    def _open(self, group: str) -> Channel:
+    ) -> MemberLife:
         if self._over:
             raise EndedError(
                 f"the host of node {self.name!r} is closed: use it inside its `async with` block, "
                 "or open it again"
             )
-        return Channel(self.shared, group)
+        checked(machine, self.name)
+        journal = kept.get("journal")
+        opened = _journal(journal)
+        if (compact_bytes := kept.get("compact_bytes", COMPACT_BYTES)) < 1:
+            raise ConfigurationError(f"compact_bytes must be at least 1, not {compact_bytes}")
+        observer = _observer(journal, kept.get("event_logs"), kept.get("rotation", ROTATION))
+        life = MemberLife(
+            Channel(self.shared, name),
+            machine=machine,
+            witness=witness,
+            journal=opened,
+            compact_bytes=compact_bytes,
+            limits=kept.get("limits"),
+            observer=observer,
+        )
+        self._lives[name] = life
+        return life
 
     def _end(self) -> None:
         """End all groups: the links are closed."""
         self._over = True
-        for member in self._opened.values():
-            member.end()
+        for life in self._lives.values():
+            life.end()
 
 
 @asynccontextmanager
@@ -352,6 +353,8 @@ def _names(founders: Iterable[str]) -> list[str]:
 
 
 def _journal(given: AnyJournal | None) -> Journal | None:
+    if given == "":
+        raise ConfigurationError("journal='' names no directory: pass its path, or None")
     return given if given is None or isinstance(given, Journal) else FileJournal(given)
 
 

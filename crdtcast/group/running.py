@@ -50,7 +50,7 @@ async def running(
             try:
                 yield node
             except Exception as error:
-                failure = failure or error
+                failure = failure or node.failure or error
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure

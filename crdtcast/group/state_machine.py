@@ -41,6 +41,23 @@ class StateMachine(ABC):
         return payload
 
 
+class Broken(StateMachine):
+    """Takes the place of a state machine that has failed, until its node has ended: it gives its state to nobody."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        """Nothing more is applied."""
+
+    def get_state(self) -> bytes:
+        """Raises LocalProtocolError."""
+        raise LocalProtocolError(
+            f"cannot save or transfer the state of {self._node!r}: its state machine has failed on a message: fix it, "
+            "and open the node again"
+        )
+
+
 def checked(machine: StateMachine | None, node: str) -> StateMachine | None:
     """`machine`, if it is valid. Raises ConfigurationError if it is not."""
     if machine is None or isinstance(machine, StateMachine):

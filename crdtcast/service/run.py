@@ -10,7 +10,7 @@ import trio
 
 from crdtcast.causality.member_id import name_of, wall_clock_ms
 from crdtcast.engine import GroupEngine, Standing
-from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
 from crdtcast.group.member import Member
 from crdtcast.group.open import open_member
 from crdtcast.group.status import Status, status
@@ -242,7 +242,7 @@ class NodeProcess:
             departure = await self.leave()
             if (warning := departure.warning(self.settings.leave_seconds)) is not None:
                 self._logger.warning("%s", warning)
-        except EndedError as error:
+        except LocalProtocolError as error:
             self._logger.warning("did not leave: %s", error)
 
     async def _listen_to_signals(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -109,7 +109,7 @@ class MemberSettings(ABC):
                     f"replaces: {lost!r} is not a member name or an incarnation: name the lost "
                     "member"
                 )
-        if self.queue_bytes < MIN_FRAME:
+        if 0 < self.queue_bytes < MIN_FRAME:
             lines.append(f"queue_bytes must be at least {MIN_FRAME:,} bytes")
         if self.log_level not in LEVELS:
             lines.append(f"invalid log_level {self.log_level!r}: choose one of {', '.join(LEVELS)}")

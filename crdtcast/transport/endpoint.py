@@ -35,7 +35,8 @@ class Endpoint(LinkHost):
         self._transport = TRANSPORT.get()
         self._logger = logger
         self._throttle = Throttle(logger)
-        self._failure: BaseException | None = None
+        self.failure: Exception | None = None
+        """What `run` raises at its end."""
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._address: Address | None = None
@@ -114,8 +115,8 @@ class Endpoint(LinkHost):
             with trio.CancelScope(shield=True):
                 for listener in listeners:
                     await listener.aclose()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def _warn_if_exposed(self, address: Address) -> None:
         options = self.options
@@ -133,8 +134,8 @@ class Endpoint(LinkHost):
 
     def ended(self, error: Exception) -> None:
         """Let `run` raise `error`."""
-        if self._failure is None:
-            self._failure = error
+        if self.failure is None:
+            self.failure = error
         self._scope.cancel()
 
     def send(self, links: Sequence[Link], kind: FrameKind, frames: Sequence[Frame]) -> None:

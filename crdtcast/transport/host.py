@@ -190,6 +190,11 @@ class SharedLinks(Endpoint):
         me = None if channel.engine is None else channel.engine.me
         return Here(channel.number, channel.group, me, channel.group_id)
 
+    @property
+    def runs_tasks(self) -> bool:
+        """Whether `spawn` starts tasks at once."""
+        return self._nursery is not None
+
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run a task next to the links. An exception of it ends them."""
         if self._nursery is None:

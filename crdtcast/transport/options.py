@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeAlias, TypedDict
 
 from crdtcast.causality.member_id import check_name
@@ -19,6 +20,22 @@ FilePath: TypeAlias = str | os.PathLike[str]
 
 MIN_FRAME = 64 * 1024
 _CONTEXT_ROOM = 32 * 1024
+_DURATIONS = (
+    "digest_interval",
+    "keepalive_interval",
+    "connect_timeout",
+    "handshake_timeout",
+    "retry_first",
+    "retry_longest",
+    "slow_retry",
+)
+_LEAST = {
+    "queue_bytes": 1,
+    "backlog_bytes": 1,
+    "max_handshakes": 1,
+    "max_host_connections": 1,
+    "max_drift_ms": 0,
+}
 
 
 class LinkOptions(TypedDict, total=False):
@@ -121,11 +138,15 @@ class NodeOptions:
                 "certificate, key and ca belong together: set all three, or none"
             )
         check_secrets(self.secrets, "secrets")
-        if min(self.max_handshakes, self.max_host_connections) < 1:
-            raise ConfigurationError("max_handshakes and max_host_connections must be at least 1")
-        for option in ("digest_interval", "keepalive_interval", "connect_timeout"):
-            if (seconds := getattr(self, option)) is not None and seconds <= 0:
-                raise ConfigurationError(f"{option} must be above zero seconds")
+        for option, least in _LEAST.items():
+            if (number := getattr(self, option)) is not None and number < least:
+                raise ConfigurationError(f"{option} must be at least {least}, not {number}")
+        for option in _DURATIONS:
+            seconds = getattr(self, option)
+            if seconds is not None and not 0 < seconds < inf:  # nan, too
+                raise ConfigurationError(
+                    f"{option} must be above zero seconds, and finite, not {seconds}"
+                )
 
     @property
     def named_peers(self) -> Mapping[str, Address | None]:

@@ -99,6 +99,8 @@ def read_secrets(
 def check_secrets(secrets: Sequence[bytes], where: str) -> None:
     """Raises ConfigurationError if a secret can be guessed, or if there are more than a replacement needs."""
     for secret in secrets:
+        if not isinstance(secret, bytes):
+            raise ConfigurationError(f"{where} has a {type(secret).__name__}: give bytes")
         if len(secret) < MIN_SECRET:
             raise ConfigurationError(
                 f"the secret in {where} is too short: it has {len(secret)} bytes, and "

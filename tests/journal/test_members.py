@@ -2,22 +2,39 @@
 
 import random
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, EndedError, LocalProtocolError, Member, open_member
+from crdtcast import (
+    ConfigurationError,
+    EndedError,
+    HandshakeError,
+    LocalProtocolError,
+    Member,
+    open_host,
+    open_member,
+)
 from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
 from crdtcast.group.join_client import MOST_ASKED, Joining, Wish
+from crdtcast.group.phase import MemberPhase
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import JournalFolding, unpack_batch, unpack_saved
-from crdtcast.testing import Cluster, Disk, DiskJournal, eventually, open_cluster, simulated
+from crdtcast.testing import (
+    Cluster,
+    Disk,
+    DiskJournal,
+    Network,
+    eventually,
+    open_cluster,
+    simulated,
+)
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import InGroup
 from crdtcast.wire.offer_frames import Part
@@ -381,6 +398,50 @@ async def test_refusals() -> None:
         again = await group.start("a")
         with pytest.raises(ConfigurationError, match="a state machine"):
             again.found(journal=journal, machine=None)
+
+
+@simulated
+@pytest.mark.parametrize("ends", ["refused", "cancelled", "state"])
+async def test_join_that_has_failed_can_be_tried_again_with_the_same_journal(ends: str) -> None:
+    disk = Disk()
+    with Network() as network:
+        async with AsyncExitStack() as stack:
+            eu = await stack.enter_async_context(open_host("eu"))
+            eu.found("g", machine=Ledger())
+            if ends == "refused":  # for a member of that name
+                async with open_host("us", peers=[eu.address]) as former:
+                    await former.join("g", machine=Ledger())
+            us = await stack.enter_async_context(open_host("us", peers=[eu.address]))
+            machine = Ledger()
+            if ends == "cancelled":
+                network.cut("us")
+            elif ends == "state":
+                machine.set_state = _cannot  # type: ignore[method-assign]
+            with trio.move_on_after(60), suppress(HandshakeError, ZeroDivisionError):
+                await us.join("g", machine=machine, journal=DiskJournal(disk))
+                raise AssertionError("it has joined")
+            network.heal()
+            again = await us.join("g", machine=Ledger(), journal=DiskJournal(disk), replace=True)
+            assert again.phase is MemberPhase.MEMBER
+            await again.wait_durable()
+
+
+def _cannot(state: bytes) -> None:
+    raise ZeroDivisionError(state)
+
+
+@simulated
+async def test_founding_that_has_failed_can_be_tried_again() -> None:
+    disk = Disk()
+    with Network():
+        async with open_host("eu") as eu:
+            with pytest.raises(ConfigurationError):
+                eu.found("g", founders=["us", "u s"], journal=DiskJournal(disk))
+            with pytest.raises(ConfigurationError, match="limits"):
+                eu.found("g", limits=5, journal=DiskJournal(disk))  # type: ignore[arg-type]
+            with pytest.raises(ConfigurationError, match="event_logs"):
+                eu.found("g", event_logs="logs")
+            await eu.found("g", journal=DiskJournal(disk)).wait_durable()
 
 
 @simulated

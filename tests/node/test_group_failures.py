@@ -1,6 +1,7 @@
 """Members that fail or are used wrongly: their own error, soon, and the group goes on without them."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from crdtcast import (
     EndedError,
     HandshakeError,
     LocalProtocolError,
+    Tag,
     open_host,
     open_member,
 )
 from crdtcast.engine import Standing
-from crdtcast.testing import simulated
-from crdtcast.transport.options import format_address
+from crdtcast.journal import MemoryJournal
+from crdtcast.testing import Network, simulated
+from crdtcast.transport.options import Address, format_address
 from tests.node.group_support import Ledger, members_are, world
 
 
@@ -79,6 +82,54 @@ def test_contact_that_cannot_give_a_state_ends_and_tells_joiner(
                         pass
 
     trio.run(main)
+
+
+class Failing(Ledger):
+    """Fails on one message."""
+
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        if payload == b"2":
+            raise ValueError("a bug of mine")
+        super().tcdeliver(payload, tag)
+
+
+@simulated
+async def test_machine_that_fails_on_an_own_message_ends_its_member_though_the_caller_goes_on() -> (
+    None
+):
+    journal, machine = MemoryJournal(), Failing()
+    with Network():
+        with pytest.raises(ValueError, match="a bug of mine"):
+            async with open_member("a", found=True, machine=machine, journal=journal) as a:
+                a.tcbroadcast(b"1")
+                await a.wait_durable()
+                with pytest.raises(ValueError, match="a bug of mine"):
+                    a.tcbroadcast(b"2")
+                a.tcbroadcast(b"3")  # EndedError, and the block raises its cause
+        assert machine.payloads == [b"1"]
+        async with open_member("a", machine=(fixed := Ledger()), journal=journal):
+            assert fixed.payloads == [b"1", b"2"]
+
+
+@simulated
+async def test_joiner_gets_no_state_of_a_machine_that_has_failed() -> None:
+    with Network():
+        joined: list[str] = []
+
+        async def joins(address: Address) -> None:
+            async with open_member("b", join=address, machine=Ledger()):
+                joined.append("b")
+
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(ValueError, match="a bug of mine"):
+                async with open_member("a", found=True, machine=Failing()) as a:
+                    nursery.start_soon(joins, a.address)
+                    with suppress(ValueError):
+                        a.tcbroadcast(b"2")
+                    await trio.sleep(60)
+            await trio.sleep(60)
+            nursery.cancel_scope.cancel()
+        assert not joined
 
 
 @simulated

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import trio
@@ -20,6 +21,7 @@ from crdtcast import (
 from crdtcast import testing as kit
 from crdtcast.engine import Standing
 from crdtcast.group.events import Event
+from crdtcast.journal import MemoryJournal
 from crdtcast.ports import free_ports
 from crdtcast.transport.options import format_address
 from tests.node.group_support import Ledger, members_are
@@ -253,6 +255,33 @@ async def test_refused_joiner_waits_for_a_member_being_dialled() -> None:
             network.slow = "d", a.address[1]
             async with open_member("d", join=b.address, machine=Ledger()) as d:
                 await members_are(d, "a", "b", "d")
+
+
+@kit.simulated
+async def test_last_member_with_data_does_not_leave_witnesses_alone() -> None:
+    with kit.Network():
+        async with open_member("a", found=True, machine=Ledger()) as a:
+            async with open_member("w", join=a.address, witness=True) as w:
+                await w.wait_established()
+                with pytest.raises(LocalProtocolError, match=r"'a' cannot leave.*only w would"):
+                    await a.leave()
+                await a.wait_stable(a.tcbroadcast(b"it goes on"))
+                async with open_member("b", join=w.address, machine=Ledger()) as b:
+                    await members_are(a, "a", "b", "w")
+                    await b.leave()
+                await w.leave()
+            await a.leave()
+
+
+@kit.simulated
+async def test_witness_does_not_found_alone() -> None:
+    journal = MemoryJournal()
+    with kit.Network():
+        solitary: tuple[dict[str, Any], ...] = {"found": True}, {"founders": {"a": None}}
+        for options in solitary:
+            with pytest.raises(ConfigurationError, match="alone as a witness"):
+                async with open_member("a", witness=True, journal=journal, **options):
+                    pass
 
 
 def test_closed_member_raises_and_others_do_not_wait() -> None:

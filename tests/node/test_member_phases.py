@@ -11,6 +11,7 @@ import trio
 from crdtcast import (
     ConfigurationError,
     EndedError,
+    LocalProtocolError,
     Member,
     NotReadyError,
     StateMachine,
@@ -71,6 +72,75 @@ async def test_member_that_cannot_send_says_why(phase: MemberPhase) -> None:
     with pytest.raises(NotReadyError if waits else EndedError, match="'g'"):
         member.tcbroadcast(b"x")
     assert member.refused_writes == 1
+
+
+@simulated
+async def test_member_on_its_way_refuses_to_found_and_goes_on() -> None:
+    journal = MemoryJournal()
+    with Network():
+        async with open_member("a", founders={**AT, "a": None}, journal=journal) as a:
+            for founders in ((), ("a", "x")):
+                with pytest.raises(LocalProtocolError, match="or on its way"):
+                    a.found(founders)
+            with pytest.raises(NotReadyError, match="a link with b"):
+                a.tcbroadcast(b"x")
+        async with open_member("a", found=True, journal=journal) as a:
+            with pytest.raises(LocalProtocolError, match="a is already in group 'default'"):
+                a.found()
+            a.tcbroadcast(b"x")
+            await a.wait_durable()
+        with pytest.raises(EndedError):
+            a.found()
+
+
+@simulated
+async def test_member_that_has_ended_asks_nothing_of_its_group() -> None:
+    with Network():
+        async with open_member("a", found=True) as a:
+            with pytest.raises(LocalProtocolError, match="'a' is, or was, a member"):
+                a.why_outside()
+        asks = partial(a.evict), partial(a.evict, "a"), a.withdraw, partial(a.raise_level, 9)
+        for ask in (*asks, a.surrender):
+            with pytest.raises(EndedError, match="no longer a member"):
+                ask()
+
+
+class Ending(StateMachine):
+    """Ends its member when it gets a state."""
+
+    end: Callable[[], None]
+    raises = False
+
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        pass
+
+    def set_state(self, state: bytes) -> None:
+        self.end()
+        if self.raises:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@simulated
+async def test_state_machine_may_end_its_member_when_it_gets_a_state(raises: bool) -> None:
+    journal = MemoryJournal()
+    with Network():
+        async with open_host("a") as a, open_host("b", peers=[a.address]) as b:
+            a.found("g", machine=Ending(), journal=journal)
+            machine = Ending()
+            machine.raises = raises
+            machine.end = lambda: b._lives["g"].end()
+            with pytest.raises(ZeroDivisionError if raises else EndedError):
+                await b.join("g", machine=machine)
+            assert b._lives["g"].phase is CLOSED
+            await a._lives["g"].journal.synced()
+        async with open_host("a") as again:
+            machine.end = lambda: again._lives["g"].end()
+            if raises:
+                with pytest.raises(ZeroDivisionError):
+                    again.found("g", machine=machine, journal=journal)
+            else:
+                assert again.found("g", machine=machine, journal=journal).phase is CLOSED
 
 
 @simulated

@@ -1,5 +1,6 @@
 """Options of links, groups and replicas: a misspelt one is an error that names the right word."""
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from typing import Any, get_type_hints
@@ -100,12 +101,54 @@ def test_option_of_a_wrong_type_is_an_error_that_names_it(option: str) -> None:
         {"join": ("a", "b")},
         {"founders": {"eu": 1, "us": 2}},
         {"founders": {"us": 3}},
+        {"founders": ["eu", "us"]},
+        {"join": None},
+        {"join": 5},
+        {"found": True, "secrets": b"0123456789abcdef"},
     ],
 )
 def test_wrong_types_within_an_option_are_errors(options: dict[str, Any]) -> None:
     async def main() -> None:
         with trio.fail_after(10), pytest.raises(ConfigurationError):
             await OPENERS["open_member"](**options)
+
+    trio.run(main)
+
+
+OF_LINKS = get_type_hints(LinkOptions)
+OUT_OF_RANGE = [
+    *(
+        (option, wrong)
+        for option, kind in OF_LINKS.items()
+        if fits(0.5, kind)
+        for wrong in (math.nan, math.inf, -1.0, 0)
+    ),
+    *((option, -1) for option, kind in OF_LINKS.items() if fits(1, kind) and option != "seed"),
+    ("queue_bytes", 0),
+    ("backlog_bytes", 0),
+    ("max_handshakes", 0),
+    ("max_host_connections", 0),
+    ("compact_bytes", 0),
+    ("journal", ""),
+    ("secrets", ("x" * 40,)),
+]
+
+
+@pytest.mark.parametrize(("option", "wrong"), OUT_OF_RANGE)
+def test_number_that_makes_no_sense_is_an_error(option: str, wrong: object) -> None:
+    async def main() -> None:
+        with trio.fail_after(10), pytest.raises(ConfigurationError, match=option):
+            await OPENERS["open_member"](found=True, **{option: wrong})
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("replaces", ["us", b"us", [5], ["u s"], [""]])
+def test_what_a_joiner_replaces_is_a_list_of_names(replaces: Any) -> None:
+    async def main() -> None:
+        for opener, more in ("open_replica", {"join": "127.0.0.1:1"}), ("join", {}):
+            with trio.fail_after(10), pytest.raises(ConfigurationError, match="list of names"):
+                await OPENERS[opener](replaces=replaces, **more)
 
     trio.run(main)
 

@@ -69,6 +69,10 @@ def test_events_have_a_single_consumer() -> None:
                 await anext(a)
             with pytest.raises(LocalProtocolError, match="receives its events"):
                 await a.run(Journal())
+            with pytest.raises(LocalProtocolError, match="receives its events"):
+                a.next_event()
+        async with open_member("a", found=True) as a:
+            assert a.next_event() is None
 
     trio.run(main)
 
