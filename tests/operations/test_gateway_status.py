@@ -10,6 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.server.raw_client import RawClient
+from crdtcast.adapters.redis.store.effects import READS
 from crdtcast.group.status import Status
 from tests.operations.test_supervisor import manager, told
 
@@ -41,7 +42,8 @@ def test_gateway_has_the_status_probes_and_log_of_a_member(
         with urllib.request.urlopen(f"http://{probes}/metrics", timeout=10) as answer:
             page = answer.read()
         assert b'crdtcast_sent_total{group="shop",node="a"}' in page
-        assert b'crdtcast_format_level{group="shop",node="a"} 2.0' in page
+        level = f'crdtcast_format_level{{group="shop",node="a"}} {float(READS.highest)}'
+        assert level.encode() in page
         assert b'crdtcast_compare_rounds_total{group="shop",node="a"} 0.0' in page
         region.server.kill()
         code = 200
