@@ -26,8 +26,8 @@ class GroupKnowledge:
         agreed: int,
         resumed: bool,
     ) -> None:
-        self.me = membership.me
-        self.vector = membership.vector
+        self.me: str = membership.me
+        self.vector: Vector = membership.vector
         self.reads = reads
         self.agreed = agreed
         self.resumed = resumed

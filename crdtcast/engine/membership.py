@@ -130,7 +130,10 @@ class Membership:
         }
         self.tombs: dict[str, Cut] = dict(state.tombs)
         self._by_base = {base_of(i): i for i in (*self.members, *self.ended)}
-        self.joins = self.leaves = self.evictions = self.sweeps = 0
+        self.joins: int = 0
+        self.leaves: int = 0
+        self.evictions: int = 0
+        self.sweeps: int = 0
         """Counted at this member since its process started."""
 
     def incarnation(self, base: str) -> str | None:

@@ -30,7 +30,7 @@ class OwnStanding:
         forks: Forks,
         probation: Probation,
     ) -> None:
-        self.is_plain = False
+        self.is_plain: bool = False
         """Whether it sends and takes, and nothing has happened that could change that. Read for each message."""
         self.cut: int | None = None
         """If it was evicted: the number of its messages that count, as far as it knows."""

@@ -41,7 +41,7 @@ class Application:
     ) -> None:
         self.engine: GroupEngine | None = None
         """The engine that gives the events; None if this never was a member."""
-        self.machine = checked(machine, channel.name)
+        self.machine: StateMachine | None = checked(machine, channel.name)
         self.witness = witness
         self.on_happened: Callable[[Tag, bytes | None], None] = _unnoted
         """Called before the machine, with a payload for a delivery, with None for a notice of stability."""

@@ -36,7 +36,7 @@ class Cluster(Generic[M]):
         self, open: Open[M], network: Network, nursery: trio.Nursery, seed: int, options: Any
     ) -> None:
         self.network = network
-        self.random = random.Random(seed)
+        self.random: random.Random = random.Random(seed)
         """Draws what crashes leave."""
         self.up: dict[str, M] = {}
         """Who runs, by name."""

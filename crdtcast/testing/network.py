@@ -240,8 +240,8 @@ class _ReceiveEnd(trio.abc.ReceiveStream):
     """Reads as fast as its line is."""
 
     def __init__(self, line: Line) -> None:
-        self.unread = 0
-        self.was_read = trio.lowlevel.ParkingLot()
+        self.unread: int = 0
+        self.was_read: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
         self._inner = trio.testing.MemoryReceiveStream()
         self._line = line
         self._free_at = -math.inf
@@ -275,7 +275,7 @@ class _SendEnd(trio.abc.SendStream):
     def __init__(self, line: Line, buffer_bytes: float) -> None:
         self.closed: bool = False
         self.line = line
-        self.there = _ReceiveEnd(line)
+        self.there: _ReceiveEnd = _ReceiveEnd(line)
         self.lost: bool = line.silent
         """Whether nothing more arrives, and nobody is told."""
         self._buffer_bytes = buffer_bytes

@@ -41,6 +41,7 @@ async def buy(replica: Replica) -> None:
 TESTS_FOR_THE_WHEEL = (
     "conftest.py",
     "effort.py",
+    "pieces.py",
     "preloaded.py",
     "scheduling.py",
     "servers.py",
