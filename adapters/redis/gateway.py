@@ -330,8 +330,8 @@ class Gateway:
                     self._log.error("%s; trying again%s", error, until)
                 answers = isinstance(error, ServerReadOnlyError)
                 if answers or self.committer.phase is not ServerPhase.WAITING:
-                    passes = ": try again" if isinstance(error, ServerError) else ""
-                    self.committer.refuse(f"{error}{passes}", reads=answers)
+                    passes = isinstance(error, ServerError)
+                    self.committer.refuse(str(error), reads=answers, passes=passes)
                 await trio.sleep(backoff.next_delay())
                 continue
             said = ""
@@ -377,7 +377,7 @@ class Gateway:
         """Let clients wait a moment for the server to come back; then answer them with an error."""
         await trio.sleep(_CLIENTS_WAIT_SECONDS)
         if self._connection is lost and self.committer.phase is ServerPhase.WAITING:
-            self.committer.refuse(f"{lost.error}: try again", reads=False)
+            self.committer.refuse(str(lost.error), reads=False, passes=True)
 
     async def _attach(self, connection: ServerConnection) -> None:
         """Find out which incarnation this is at this server, and continue from what it holds."""

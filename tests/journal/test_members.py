@@ -402,7 +402,7 @@ async def test_refusals() -> None:
 
 @simulated
 @pytest.mark.parametrize("ends", ["refused", "cancelled", "state"])
-async def test_join_that_has_failed_can_be_tried_again_with_the_same_journal(ends: str) -> None:
+async def test_failed_join_can_be_repeated_with_the_same_journal(ends: str) -> None:
     disk = Disk()
     with Network() as network:
         async with AsyncExitStack() as stack:

@@ -94,9 +94,7 @@ class Failing(Ledger):
 
 
 @simulated
-async def test_machine_that_fails_on_an_own_message_ends_its_member_though_the_caller_goes_on() -> (
-    None
-):
+async def test_machine_failing_on_an_own_message_ends_its_member() -> None:
     journal, machine = MemoryJournal(), Failing()
     with Network():
         with pytest.raises(ValueError, match="a bug of mine"):

@@ -191,6 +191,7 @@ class Committer:
         self._tried: dict[Request, int] = {}
         self._epoch = b""
         self._why_refused = ""
+        self._advice = ""
         self._repairs: set[bytes] = set()
         self._reads = CommitReads()
         self._inside: list[Inside] = []
@@ -270,13 +271,15 @@ class Committer:
         self._watches.lost()
         self._life.move(ServerEvent.LOSE)
 
-    def refuse(self, reason: str, *, reads: bool) -> None:
+    def refuse(self, reason: str, *, reads: bool, passes: bool) -> None:
         """Answer all waiting and later requests with an error: the server has been away for too long.
 
         reads: whether the server answers and only takes no writes: reads are relayed to it.
+        passes: whether clients may try again: it may end without an operator.
         """
         self._life.move(ServerEvent.FIND_FULL if reads else ServerEvent.GIVE_UP)
         self._why_refused = reason
+        self._advice = ", try again" if passes else ""
         if self._commit is not None:
             unsure = ReplyError(
                 f"ERR crdtcast: {reason}; the connection broke during this write: when the server "
@@ -299,7 +302,7 @@ class Committer:
         return self._why_refused if self._life.phase in REFUSES else None
 
     def _refused(self) -> ReplyError:
-        return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written")
+        return ReplyError(f"ERR crdtcast: {self._why_refused}; nothing was written{self._advice}")
 
     def _settle(self, commit: Commit, state: StoredState, record: ServerRecord | None) -> None:
         """Answer the interrupted commit, once and honestly: the stored state tells whether it was applied."""

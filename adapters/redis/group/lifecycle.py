@@ -293,7 +293,7 @@ class Belonging:
         node = gateway.options.node
         if self._gateway.committer.engine is not None:
             self._gateway.committer.refuse(
-                "this gateway's server is being filled from the group: try again", reads=False
+                "this gateway's server is being filled from the group", reads=False, passes=True
             )
         former, parked = [], None
         if self._evicted is not None:

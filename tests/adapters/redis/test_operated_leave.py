@@ -48,7 +48,7 @@ def test_admin_requests_do_not_interrupt_a_leave(tmp_path: Path) -> None:
 
 def test_status_says_that_the_server_is_down(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, ["a", "b"], group="shop") as cluster:
-        assert "member, ready\n" in operator(cluster.socket_of("a"), "status")
+        until(lambda: "member, ready\n" in operator(cluster.socket_of("a"), "status"))
         cluster["a"].server.stop()
         until(lambda: "does not answer" in operator(cluster.socket_of("a"), "status"))
         told = operator(cluster.socket_of("a"), "status")
