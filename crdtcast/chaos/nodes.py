@@ -129,7 +129,7 @@ class ChaosHost:
                 self.may_end(-number)  # it may not handle signals yet
 
     def may_end(self, code: int) -> None:
-        """From now on an end of the process with that code is no crash."""
+        """Do not count an end of the process with that code as a crash from now on."""
         self._may_end.add(code)
 
     def _look_back(self) -> None:

@@ -31,7 +31,7 @@ class UnknownProbeError(LookupError):
 
 
 def read_probe(name: str, region: Region, seen: Seen) -> Reply:
-    """The value of the probe `name` at a region, as a reply. Raises UnknownProbeError if there is no such probe."""
+    """The value of the probe `name` at a region, as a reply. Raises UnknownProbeError for an unknown probe."""
     for pattern, read in PROBES.items():
         found = re.fullmatch(pattern, name)
         if found:

@@ -397,7 +397,7 @@ class Client:
         return self._front.queued <= self._front.limits.queued_bytes
 
     def take_queue(self) -> Queue | None:
-        """Remove and return the queue: the client is no longer in MULTI, or its transaction is lost."""
+        """Remove and return the queue: the client has left MULTI, or has lost its transaction."""
         self.next_db = self.db
         queue, self.queue = self.queue, None
         if queue is not None:

@@ -221,8 +221,8 @@ class Passthrough:
             self.go_on()
 
     def _fail(self, protocol: int, error: ServerError) -> None:
-        """There is no connection of this protocol: waiting reads get an error; if a reply has begun, its client is
-        closed.
+        """The connection of this protocol is lost: waiting reads get an error. A client whose reply has begun
+        is closed.
         """
         text = ReplyError(f"ERR crdtcast: {error}")
         for client, waiting in list(self.waiting.items()):

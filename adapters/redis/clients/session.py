@@ -154,7 +154,7 @@ class Session:
         self._conversation.submit = submit
 
     def welcome(self, client: "Client") -> None:
-        """A new connection: it is trusted at once if there is no password."""
+        """A new connection. Without a password set, it is trusted at once."""
         client.trust(self._password is None)
 
     def handle(self, request: Request) -> None:

@@ -449,7 +449,7 @@ class Committer:
     def ticked(self) -> None:
         """A timer's tick, or news from a peer: work that can wait goes with the next commit.
 
-        It gets a separate commit if none has begun since the last tick: there is no load then.
+        If no commit has begun since the last tick, the gateway is idle, and this work gets a commit of its own.
         """
         self._ticks = 2 if self._ticks and self._life.phase is ServerPhase.READY else 1
         self.kick()

@@ -133,8 +133,8 @@ def start_server(
     port: None: takes a free one.
     options: further command-line words, for example `["--maxmemory", "1gb"]`.
 
-    Raises ConfigurationError if there is no server program, and ServerError, with the log's last lines, if the server
-    does not start.
+    Raises ConfigurationError if no server program is found; ServerError, with the last lines of the log, if the
+    server does not start.
     """
     binary = binary or find_binary()
     directory = Path(directory)

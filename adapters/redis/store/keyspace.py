@@ -482,7 +482,7 @@ class Keyspace:
             and delta in native.counts
         ):
             words = native.increasing(slot, delta)
-            plan.speak(2)  # in RESP3 a score is no text
+            plan.speak(2)  # RESP3 sends a score as a double, not as text
             plan.at(home, command_of(native.increase, home.key, words), native.increased(number))
         else:
             content = {slot: text_of(number)}
