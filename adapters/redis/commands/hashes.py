@@ -16,7 +16,7 @@ from crdtcast.adapters.redis.commands.errors import (
     refused_for_its_type,
     wrong_arity,
 )
-from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
+from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand, removes
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.recorded.record import ServerLook
@@ -56,18 +56,6 @@ def hmset(batch: LocalBatch, request: Answerable) -> bool:
         return refused_for_its_type(batch, request)
     batch.write(args[1], Hash.type, slots_of(args))
     batch.plan.answer_with(request, OK)
-    return True
-
-
-def hdel(batch: LocalBatch, request: Answerable) -> bool:
-    """HDEL key field [field …]: removes them as far as this replica has seen them."""
-    key = request.args[1]
-    if not may_hold(batch, key, Hash):
-        return refused_for_its_type(batch, request)
-    if batch.keyspace.known(key) is NOTHING:
-        batch.plan.answer_with(request, 0)
-    else:
-        batch.plan.answer_from(request, batch.remove(key, Hash.type, slots_of(request.args)))
     return True
 
 
@@ -130,7 +118,7 @@ COMMANDS = (
         "HDEL",
         -3,
         ((Opcode.KILL_SLOTS, Hash.type),),
-        hdel,
+        removes(Hash),
         derive=_removed,
         divides=1,
         idle=True,

@@ -12,6 +12,7 @@ from crdtcast.adapters.redis.commands.write_command import (
     NEW_KEY,
     WHOLE_KEY,
     WriteCommand,
+    removes,
 )
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
@@ -33,19 +34,6 @@ def sadd(batch: LocalBatch, request: Answerable) -> bool:
         return refused_for_its_type(batch, request)
     members = args[2:] if type(args) is list else slots_of(args)
     batch.plan.from_reply.append((request, batch.add(key, Set.type, members)))
-    return True
-
-
-def srem(batch: LocalBatch, request: Answerable) -> bool:
-    """SREM: removes the members as far as this replica has seen them."""
-    key, members = request.args[1], slots_of(request.args)
-    known = batch.keyspace.known(key)
-    if known not in _SETS:
-        return refused_for_its_type(batch, request)
-    if known is NOTHING:
-        batch.plan.answer_with(request, 0)
-    else:
-        batch.plan.answer_from(request, batch.remove(key, Set.type, members))
     return True
 
 
@@ -89,7 +77,15 @@ _REMOVES = ((Opcode.KILL_SLOTS, Set.type),)
 COMMANDS = (
     WriteCommand("SADD", -3, ((Opcode.ONE, Set.type),), sadd, grows=True, derive=_added, divides=1),
     WriteCommand(
-        "SREM", -3, _REMOVES, srem, derive=_removed, divides=1, idle=True, begins=(), empties=True
+        "SREM",
+        -3,
+        _REMOVES,
+        removes(Set),
+        derive=_removed,
+        divides=1,
+        idle=True,
+        begins=(),
+        empties=True,
     ),
     WriteCommand(
         "SPOP", -2, _REMOVES, derive=_popped, idle=True, begins=(), empties=True, shape=_as_set

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
-from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import (
@@ -22,6 +21,7 @@ from crdtcast.adapters.redis.commands.write_command import (
     Derive,
     Looks,
     WriteCommand,
+    removes,
 )
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
@@ -84,18 +84,6 @@ def zadd(batch: LocalBatch, request: Answerable) -> bool:
     if batch.keyspace.types[key] not in _SORTED_SETS:
         return refused_for_its_type(batch, request)
     batch.plan.from_reply.append((request, batch.write(key, _TYPE, words)))
-    return True
-
-
-def zrem(batch: LocalBatch, request: Answerable) -> bool:
-    """ZREM key member [member …]: removes them as far as this replica has seen them."""
-    key = request.args[1]
-    if not may_hold(batch, key, SortedSet):
-        return refused_for_its_type(batch, request)
-    if batch.keyspace.known(key) is NOTHING:
-        batch.plan.answer_with(request, 0)
-    else:
-        batch.plan.answer_from(request, batch.remove(key, _TYPE, slots_of(request.args)))
     return True
 
 
@@ -369,7 +357,7 @@ COMMANDS = (
         "ZREM",
         -3,
         _REMOVES,
-        zrem,
+        removes(SortedSet),
         derive=_removed,
         looks_at=lambda args: _scores(args[1], args[2:]),
         divides=1,

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.clients.large_request import slots_of
+from crdtcast.adapters.redis.commands.errors import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
 from crdtcast.adapters.redis.recorded.record import ServerLook
@@ -14,6 +16,7 @@ from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.store.contents import Contents
 from crdtcast.adapters.redis.store.effects import Effect, Opcode, RedisType
+from crdtcast.adapters.redis.types.native import NOTHING, NativeType
 
 Keys: TypeAlias = tuple[int, int, int]
 """Positions of a command's keys: the first, the last (negative: from the end) and the step; all 0 if there are none."""
@@ -43,6 +46,22 @@ Derive: TypeAlias = Callable[[Sequence[bytes], Any, Any], Sequence[Effect]]
 """The effects of a command that the server has executed and not refused: by its arguments, its reply, and what its look
 found before.
 """
+
+
+def removes(native: type[NativeType]) -> Plain:
+    """`COMMAND key slot [slot …]`: removes slots of one type as far as this replica has seen them."""
+
+    def remove(batch: LocalBatch, request: Answerable) -> bool:
+        key = request.args[1]
+        if not may_hold(batch, key, native):
+            return refused_for_its_type(batch, request)
+        if batch.keyspace.known(key) is NOTHING:
+            batch.plan.answer_with(request, 0)
+        else:
+            batch.plan.answer_from(request, batch.remove(key, native.type, slots_of(request.args)))
+        return True
+
+    return remove
 
 
 def key_places(keys: Keys, numbered: int, args: Sequence[bytes]) -> list[int]:

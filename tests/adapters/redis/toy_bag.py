@@ -12,16 +12,15 @@ from collections.abc import Collection
 from types import MappingProxyType
 
 from crdtcast.adapters.redis import commands
-from crdtcast.adapters.redis.clients.large_request import slots_of
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER, may_hold, refused_for_its_type
-from crdtcast.adapters.redis.commands.write_command import WriteCommand
+from crdtcast.adapters.redis.commands.write_command import WriteCommand, removes
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable, Expect
 from crdtcast.adapters.redis.store import effects
 from crdtcast.adapters.redis.store.effects import Opcode, RedisType, pairs_of
 from crdtcast.adapters.redis.types import register
-from crdtcast.adapters.redis.types.native import NOTHING, Content, Holds, NativeType
+from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
 
 
 class Bag(NativeType):
@@ -64,23 +63,11 @@ def bagadd(batch: LocalBatch, request: Answerable) -> bool:
     return True
 
 
-def bagrem(batch: LocalBatch, request: Answerable) -> bool:
-    """BAGREM key element [element …]"""
-    key = request.args[1]
-    if not may_hold(batch, key, Bag):
-        return refused_for_its_type(batch, request)
-    if batch.keyspace.known(key) is NOTHING:
-        batch.plan.answer_with(request, 0)
-    else:
-        batch.plan.answer_from(request, batch.remove(key, Bag.type, slots_of(request.args)))
-    return True
-
-
 _COUNTS, _REMOVES = (Opcode.INC, Bag.type), (Opcode.KILL_SLOTS, Bag.type)
 LEVELS = {_COUNTS: effects.READS.highest, _REMOVES: effects.READS.highest}
 COMMANDS = (
     WriteCommand("BAGADD", 4, (_COUNTS,), bagadd, slots=slice(2, 3), grows=True),
-    WriteCommand("BAGREM", -3, (_REMOVES,), bagrem),
+    WriteCommand("BAGREM", -3, (_REMOVES,), removes(Bag)),
 )
 
 
