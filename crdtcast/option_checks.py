@@ -5,7 +5,7 @@ Without these checks a wrong type would raise somewhere deep inside, perhaps onl
 
 import difflib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from crdtcast.exceptions import ConfigurationError
@@ -23,19 +23,19 @@ def check_options(who: str, given: Mapping[str, object], known: type, *parameter
     hints = get_type_hints(known)
     for name, value in given.items():
         if name not in hints:
-            raise ConfigurationError(
-                f"{who}: unknown option {name!r}: {_nearest(name, hints, parameters)}"
-            )
+            words = sorted({*hints, *parameters})
+            near = nearest(name, words)
+            advice = f"did you mean {near}?" if near else f"choose one of {', '.join(words)}"
+            raise ConfigurationError(f"{who}: unknown option {name!r}: {advice}")
         if hints[name] not in _TEXTS and not fits(value, hints[name]):
             raise ConfigurationError(
                 f"{who}: option {name} has the value {value!r:.80}: give {words_of(hints[name])}"
             )
 
 
-def _nearest(name: str, hints: Mapping[str, object], parameters: tuple[str, ...]) -> str:
-    known = sorted({*hints, *parameters})
-    near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
+def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The known word that is most like a misspelt one; None if none is. likeness: from 0 to 1 for the same."""
+    return next(iter(difflib.get_close_matches(word, list(known), 1, likeness)), None)
 
 
 def fits(value: object, hint: Any) -> bool:

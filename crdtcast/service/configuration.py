@@ -3,7 +3,6 @@
 The options are the fields of a dataclass, each made by `option`. Reports every error, not only the first.
 """
 
-import difflib
 import enum
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from crdtcast.causality.member_id import valid_name
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.option_checks import nearest
 from crdtcast.private_files import check_private
 from crdtcast.quantities import seconds, size
 from crdtcast.transport.options import parse_address
@@ -214,12 +214,8 @@ def _is_in(key: str, options: Iterable[Option]) -> bool:
 
 def _unknown(where: str, key: str, options: list[Option]) -> str:
     line = f"unknown option {key} in {where}"
-    near = _nearest(key.replace("-", "_"), [o.key for o in options])
+    near = nearest(key.replace("-", "_"), [o.key for o in options])
     return f"{line}, did you mean {near}?" if near else f"{line}: remove it"
-
-
-def _nearest(key: str, names: list[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(key, names, 1)), None)
 
 
 def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
@@ -228,9 +224,9 @@ def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
     found = []
     for variable in sorted(environment):
         if variable.startswith(PREFIX) and variable not in names and variable not in _ELSEWHERE:
-            near = difflib.get_close_matches(variable, names, 1, 0.8)
+            near = nearest(variable, names, likeness=0.8)
             if near:
-                found.append(f"{variable} is set but unused: did you mean {near[0]}?")
+                found.append(f"{variable} is set but unused: did you mean {near}?")
     return found
 
 

@@ -5,13 +5,13 @@ These are keys of types that no command of the gateway writes: clients wrote the
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
 from crdtcast.adapters.redis.server.steps import Read
 from crdtcast.adapters.redis.store.databases import BEGIN, END, Databases, by_name, scan
 from crdtcast.adapters.redis.types import BY_NAME
+from crdtcast.option_checks import nearest
 
 KINDS = ("list", "stream")
 """Types that every server has. Modules add types with names of nine characters, which no list can be complete about."""
@@ -51,8 +51,8 @@ def not_a_kind(name: str) -> str | None:
     """Why this name of a type to leave out is invalid, as part of a sentence; None if it is valid."""
     if name in KINDS:
         return None
-    if near := difflib.get_close_matches(name, KINDS, 1):
-        return f"{name!r}, did you mean {near[0]}?"
+    if near := nearest(name, KINDS):
+        return f"{name!r}, did you mean {near}?"
     if _OF_MODULE.fullmatch(name):
         return None
     return (
