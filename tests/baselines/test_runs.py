@@ -1,8 +1,5 @@
 """Runs of groups of fixed members: replay, shrinking, and that a seed or a schedule means the same run everywhere."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -21,6 +18,7 @@ from crdtcast.engine import Durability
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
+from tests.simulator.hash_seeds import printed
 from tests.simulator.traces import Trace, load, replay
 
 PUBLISHED = (CbcastEngine, DynamicGraphEngine, GraphEngine, TwoLevelEngine, VectorEngine)
@@ -96,17 +94,7 @@ def fingerprint(hash_seed: str) -> str:
         "    text = o.schedule.to_json() + json.dumps(sorted(o.counts.items()))\n"
         "    print(hashlib.sha256(text.encode()).hexdigest())\n"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return result.stdout
+    return printed(program, hash_seed)
 
 
 @pytest.mark.process

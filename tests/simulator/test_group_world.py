@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -22,6 +19,7 @@ from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.schedule import GroupSchedule
 from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
+from tests.simulator.hash_seeds import printed
 
 from .group_traces import replay_group
 from .traces import Trace, load
@@ -477,17 +475,7 @@ def fingerprint(hash_seed: str) -> str:
         "    text = o.schedule.to_json() + json.dumps(sorted(o.counts.items()))\n"
         "    print(hashlib.sha256(text.encode()).hexdigest())\n"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return result.stdout
+    return printed(program, hash_seed)
 
 
 @pytest.mark.process
