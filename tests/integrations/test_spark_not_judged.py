@@ -47,6 +47,7 @@ def test_zipped_segments_are_read_as_others(everything: Any) -> None:
     assert len(result.groups["whole"].logs) == 4 and result.torn == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_check_without_any_lines_is_not_reported_as_fine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,7 +22,8 @@ from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine import Standing
 from crdtcast.engine.views import Views
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
-from crdtcast.group.join_client import MOST_ASKED, Joining, Wish
+from crdtcast.group import join_client
+from crdtcast.group.join_client import Joining, Wish
 from crdtcast.group.phase import MemberPhase
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import JournalFolding, unpack_batch, unpack_saved
@@ -39,7 +40,7 @@ from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import InGroup
 from crdtcast.wire.offer_frames import Part
 from crdtcast.wire.state import JoinerEntry, unpack_entry
-from tests.effort import seeds
+from tests.effort import seeds, size
 from tests.node.group_support import (
     Ledger,
     LedgerHost,
@@ -272,12 +273,14 @@ async def test_joiner_remembers_a_limited_number_of_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Contacts that are asked and give no valid answer may have admitted it, each of them."""
+    most = size(ci=40, release=join_client.MOST_ASKED)
+    monkeypatch.setattr(join_client, "MOST_ASKED", most)
     wished: list[Wish] = []
     through = Joining.through
 
     async def fails(self: Joining, link: Link, wish: Wish) -> tuple[bytes, JoinerEntry]:
         wished.append(wish)
-        if len(wished) > 1200:
+        if len(wished) > 2 * most + 20:
             return await through(self, link, wish)
         self.asked = True
         raise RemoteProtocolError("not an answer")
@@ -290,15 +293,15 @@ async def test_joiner_remembers_a_limited_number_of_attempts(
         group.up["a"].member.evict("c")
         await eventually(lambda: "c" not in group.up["a"].member.members, 600)
         group.network.heal()
-        await eventually(lambda: len(wished) > 900, 36000)
+        await eventually(lambda: len(wished) > most + 20, 36000)
         group.crash("c")
-        assert len(_bases(group, "c")) <= MOST_ASKED + 1
+        assert len(_bases(group, "c")) <= most + 1
         await start_member(group, "c")
         await calm(group)
-        assert len(wished) > 1200
+        assert len(wished) > 2 * most + 20
         for wish in wished:
             assert ended in wish.replaces
-            assert len(wish.replaces) <= MOST_ASKED + 1
+            assert len(wish.replaces) <= most + 1
         assert wished[-2].base in wished[-1].replaces
 
 

@@ -12,7 +12,7 @@ from crdtcast.simulator.schedule import GroupSchedule
 from crdtcast.simulator.shrink import shrink
 from tests.effort import seeds
 
-SEEDS = 50
+SEEDS = 34
 OTHERWISE = {
     "set-back": 100,
     "copies": 20,

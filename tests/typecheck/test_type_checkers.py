@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.packaging]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -112,7 +112,7 @@ def _run(seed: int) -> None:
 
 
 def test_values_are_those_of_the_history() -> None:
-    for seed in seeds(12_000):
+    for seed in seeds(3_000):
         _run(seed)
 
 

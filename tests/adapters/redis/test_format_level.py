@@ -349,7 +349,7 @@ def state_of(pid: int) -> str:
 @pytest.mark.parametrize(
     ("point", "program"),
     [
-        pytest.param("copy-slice-written", LATER, id="slice-later"),
+        pytest.param("copy-slice-written", LATER, id="slice-later", marks=pytest.mark.slow),
         pytest.param("copy-page-written", TODAY, id="page-older"),
         pytest.param("copy-slice-written", TODAY, id="slice-older", marks=pytest.mark.slow),
         pytest.param("copy-page-written", LATER, id="page-later", marks=pytest.mark.slow),

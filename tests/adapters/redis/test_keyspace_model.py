@@ -467,13 +467,13 @@ def test_native_values_match_the_model(
     if is_large:
         monkeypatch.setattr(unstable, "_FEW", 0)
         monkeypatch.setattr(unstable, "_MANY", 1)
-    for seed in seeds(80):
+    for seed in seeds(40):
         reset(replicas)
         run(replicas, seed)
 
 
 def test_scores_are_the_models(replicas: list[Replica]) -> None:
     """With conditions, increments and digits that a double loses."""
-    for seed in seeds(160):
+    for seed in seeds(80):
         reset(replicas)
         run(replicas, seed, pick=random_score)

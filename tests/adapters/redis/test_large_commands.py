@@ -40,7 +40,7 @@ from tests.effort import size
 
 pytestmark = pytest.mark.process
 
-MANY = size(ci=100_000, release=300_000)
+MANY = size(ci=40_000, release=300_000)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.adapters.redis.fault_load import Load, check_cluster
 from tests.adapters.redis.gateways import until
 from tests.adapters.redis.sentinel_support import primary_and_replica, sentinel
 from tests.adapters.redis.test_crashes import dying_at
-from tests.effort import EFFORT, first_seed
+from tests.effort import EFFORT, first_seed, size
 
 pytestmark = pytest.mark.process
 
@@ -79,7 +79,7 @@ def test_server_stopped_under_load_loses_nothing(cluster: OpenCluster) -> None:
 @pytest.mark.parametrize("emptied", ["a", "b"], ids=["founder", "joiner"])
 def test_server_emptied_under_load_is_filled_again(cluster: OpenCluster, emptied: str) -> None:
     with load(cluster, f"emptied-{emptied}", refilled=emptied) as running:
-        for _ in range(2):
+        for _ in range(size(ci=1, release=2)):
             running.clients[emptied].wait_for(20)
             empty(cluster[emptied].server)
         running.clients[emptied].wait_for(20)
