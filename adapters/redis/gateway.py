@@ -57,6 +57,7 @@ from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.local_file import LocalFile, check_state_directory
 from crdtcast.adapters.redis.store.metadata import StoredState
 from crdtcast.adapters.redis.store.synced_file import Synced
+from crdtcast.adapters.redis.waits.blocked import BlockedCommands
 from crdtcast.backoff import Backoff
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of
@@ -184,11 +185,19 @@ class Gateway:
             self._poller, lambda: self.front.flush(), self._log
         )
         self.committer.counted = self.subscriptions.counted
+        self.waits: BlockedCommands = BlockedCommands(
+            self.committer,
+            group=self._group_identity,
+            handle=lambda request: self.session.handle(request),
+            spawn=self.spawn,
+            answered=self._after_events,
+        )
         self.session: Session = Session(
             self.table,
             status=self.admin.status,
             subscriptions=self.subscriptions,
             admin=self.admin.handle,
+            waits=self.waits,
             password=options.password,
             refuse_growth=lambda: self.committer.refusals.growth,
             refuse_elsewhere=lambda: self.committer.refusals.elsewhere,
@@ -290,6 +299,7 @@ class Gateway:
         self._scope.cancel()
 
     def _close(self) -> None:
+        self.waits.stop()
         self.front.close_all()
         self.relay.close()
         self.subscriptions.close()
@@ -434,6 +444,11 @@ class Gateway:
         """Higher than the server's fence, and than any that it has forgotten: a server may be emptied."""
         return max(fence + 1, self.clock.ms())
 
+    def _group_identity(self) -> str:
+        """What tells the group from others, also of its name. Fixed members have only that."""
+        state = self._state
+        return (state.founding if state is not None else "") or self.options.node.group
+
     def note(self, *, left: bool = False) -> None:
         """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group."""
         assert self.inspection is not None and self._state is not None
@@ -466,6 +481,7 @@ class Gateway:
         before: Engine | GroupEngine | None,
     ) -> None:
         engine = self._engine_for(state, inspection)
+        self.waits.resumed(engine.me)
         self.hlc.observe(state.clock)
         self.comparison.resumed()
         keyspace = Keyspace(self.options.metadata_db)
@@ -708,6 +724,8 @@ class Gateway:
         if self.belonging is not None:
             self.belonging.committed(commit)
         self.comparison.committed(commit)
+        if self.waits.waiting:
+            self.waits.look(in_step=True)
         if commit.has_more_due:
             self._more_due.set()
         for key in commit.repaired:
@@ -844,6 +862,9 @@ class Gateway:
         if self.belonging is not None:
             self.belonging.peers.flush()
             self.belonging.look()
+        if self.waits.waiting:
+            self.waits.look(in_step=False)
+            self._after_events()
         self.front.flush()
 
     def _hold_peers(self, hold: bool) -> None:

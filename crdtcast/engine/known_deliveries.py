@@ -31,6 +31,14 @@ def lacking(engine: Core, dot: Dot) -> list[str]:
     return sorted(p.incarnation for p in peers if _counter(p.newest, origin) < counter)
 
 
+def told(engine: Core, origin: str) -> dict[str, int]:
+    """How many messages of `origin` each other member has delivered, as it said last; those that have said nothing are
+    left out.
+    """
+    peers = [peer for peer in engine._peers.values() if peer.newest is not None]
+    return {peer.incarnation: _counter(peer.newest, origin) for peer in peers}
+
+
 def unsettled(engine: Core, dot: Dot) -> list[str]:
     """The other members from which something concurrent with that message can still come."""
     origin, counter = dot

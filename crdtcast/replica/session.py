@@ -7,16 +7,20 @@ all four guarantees.
 
 import base64
 import binascii
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgpack
 
-from crdtcast.causality.tags import Dot
+from crdtcast.causality.member_id import valid_incarnation
+from crdtcast.causality.tags import MAX_COUNTER, Dot
 from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import UnusableInputError
 
-_FORMAT = 1
+_FORMAT = 2
+_CHECKSUM_BYTES = 4
+_MOST_CHARACTERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,8 @@ class Token:
 
     def __str__(self) -> str:
         packed = msgpack.packb([_FORMAT, self.group, [list(dot) for dot in self.dots]])
-        return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+        checksum = zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "big")
+        return base64.urlsafe_b64encode(checksum + packed).decode().rstrip("=")
 
     @classmethod
     def parse(cls, text: str) -> "Token":
@@ -46,16 +51,25 @@ class Token:
         try:
             if not isinstance(text, str):
                 raise ValueError(f"a {type(text).__name__}")
-            packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True)
+            if len(text) > _MOST_CHARACTERS:
+                raise ValueError("too long")
+            whole = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True)
+            checksum, packed = whole[:_CHECKSUM_BYTES], whole[_CHECKSUM_BYTES:]
+            if zlib.crc32(packed) != int.from_bytes(checksum, "big"):
+                raise ValueError("damaged")
             version, group, dots = msgpack.unpackb(packed)
             if version != _FORMAT or not isinstance(group, str):
                 raise ValueError(f"format {version!r}")
             named = [Dot(origin, counter) for origin, counter in dots]
-            if not all(isinstance(d.origin, str) and type(d.counter) is int for d in named):
-                raise ValueError("invalid dots")
+            for origin, counter in named:
+                if not (valid_incarnation(origin) and type(counter) is int):
+                    raise ValueError("invalid dots")
+                if not 1 <= counter <= MAX_COUNTER:
+                    raise ValueError("invalid counter")
         except (ValueError, TypeError, binascii.Error, msgpack.UnpackException) as error:
             raise UnusableInputError(
-                f"{shown(text)} is not a session token ({error}): send one that a replica returned"
+                f"{shown(text)} is not a session token ({error}): send one that a replica or "
+                "gateway has returned"
             ) from error
         return token(group, named)
 

@@ -260,6 +260,7 @@ class Client:
         "_socket",
         "address",
         "authenticated",
+        "blocked",
         "connected_at",
         "db",
         "direct",
@@ -326,6 +327,7 @@ class Client:
         self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
         self.subscribed: Subscribed | None = None  # what it has subscribed to, if it ever has
         self.watch: Watch | None = None  # what its next EXEC depends on
+        self.blocked: Callable[[], None] | None = None  # called if it closes while a command waits
         self.direct: bool = (
             False  # whether reads and writes go to the core without passing the session
         )
@@ -356,6 +358,18 @@ class Client:
         """Keep all further requests: a transaction under way may select a database, or be refused."""
         self.held = []
         self.stand(self.phase, self.replies)
+
+    def block(self, on_close: Callable[[], None]) -> None:
+        """A command waits for something outside of this gateway: keep all further requests, and close at the client's
+        end of file. on_close: called if the client closes meanwhile.
+        """
+        self.blocked = on_close
+        self.hold()
+
+    def unblock(self) -> Iterator[Request]:
+        """The command is answered: see `release`."""
+        self.blocked = None
+        return self.release()
 
     def release(self) -> Iterator[Request]:
         """The kept requests to be executed, in order. One of them may hold the later ones again."""
@@ -454,7 +468,7 @@ class Client:
             self.close()
             return
         if not chunk:
-            if (self.pending or self.unread) and self._events & READ:
+            if self.blocked is None and (self.pending or self.unread) and self._events & READ:
                 self.end()  # `printf … | nc`: the replies are still wanted
             else:
                 self.close()
@@ -706,6 +720,9 @@ class Client:
         self._socket.close()
         self.unread = bytearray()
         self.held = None
+        if (on_close := self.blocked) is not None:
+            self.blocked = None
+            on_close()
         self.take_queue()
         if (watch := self.take_watch()) is not None:
             watch.end()

@@ -56,6 +56,10 @@ _TOO_MUCH_QUEUED = ReplyError(
     "ERR crdtcast: too much waits in the unexecuted transactions of all clients; nothing of this "
     "one was written: try again"
 )
+_NOT_INSIDE = ReplyError(
+    "ERR crdtcast: CRDTCAST TOKEN and ATLEAST are not for transactions: send ATLEAST before MULTI, and TOKEN after EXEC"
+)
+_WAITING_WORDS = frozenset((b"TOKEN", b"ATLEAST"))
 _BEFORE_SELECT = "; this connection executes nothing before another SELECT, or RESET"
 _SUBSCRIBING = BEGINNING.keys() | ENDING.keys()
 _WHILE_SUBSCRIBED = _SUBSCRIBING | {"PING", "QUIT", "RESET"}
@@ -164,6 +168,8 @@ class Conversation:
             return ConnectionEvent.REJECTED, command.inside_error()
         if is_inside and command.denied is not None:
             return ConnectionEvent.REJECTED, command.denied
+        if is_inside and name == "CRDTCAST" and request.args[1].upper() in _WAITING_WORDS:
+            return ConnectionEvent.REJECTED, _NOT_INSIDE
         if name == "SELECT":
             return self._classify_select(request.args[1])
         if command.kind is CommandKind.REFUSED:

@@ -100,7 +100,7 @@ class Info:
             "connected_clients": len(self.front.clients),
             "cluster_connections": 0,
             "maxclients": self.front.limits.clients,
-            "blocked_clients": 0,
+            "blocked_clients": sum(c.blocked is not None for c in self.front.clients.values()),
             "tracking_clients": 0,
             "pubsub_clients": sum(c.subscriptions > 0 for c in self.front.clients.values()),
         }

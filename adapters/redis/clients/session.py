@@ -9,7 +9,7 @@ import hmac
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
 from crdtcast.adapters.redis.clients.client_state import Family
@@ -18,6 +18,8 @@ from crdtcast.adapters.redis.clients.connection_phases import IN_MULTI, Connecti
 from crdtcast.adapters.redis.clients.info import Info
 from crdtcast.adapters.redis.clients.subscriptions import BEGINNING, ENDING, Subscriptions
 from crdtcast.adapters.redis.clients.transaction import Call
+from crdtcast.adapters.redis.commands.arguments import integer
+from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
 from crdtcast.adapters.redis.commands.names import database
 from crdtcast.adapters.redis.commands.table import (
     Command,
@@ -80,11 +82,22 @@ class ServerIdentity:
         }
 
 
+class Waits(Protocol):
+    """Commands that wait for other regions, as the session sees them."""
+
+    def wait(self, request: Request) -> None:
+        """Answer WAIT, at once or later."""
+
+    def unblock(self, client: "Client", *, with_error: bool) -> bool:
+        """Let a client's command wait no longer. Returns whether one was waiting."""
+
+
 class Session:
     """Answers SESSION commands, refuses what must be refused, passes on the rest.
 
     status: gives the values of INFO's section `crdtcast`.
     admin: gets the requests of CRDTCAST and answers them.
+    waits: answers WAIT, and ends the waiting of other clients.
     password: the gateway's own (None: no AUTH needed).
     refuse_growth: returns why writes that need memory are refused, if they are.
     refuse_elsewhere: returns why keys of other databases than 0 are refused, if they are.
@@ -97,6 +110,7 @@ class Session:
         status: Callable[[], Mapping[str, object]],
         subscriptions: Subscriptions,
         admin: "Callable[[Request], None]",
+        waits: "Waits",
         password: str | None = None,
         refuse_growth: Callable[[], ReplyError | None] = lambda: None,
         refuse_elsewhere: Callable[[], ReplyError | None] = lambda: None,
@@ -105,6 +119,7 @@ class Session:
         self.info: Info = Info(table, identity=lambda: self.server.fields(), status=status)
         self._table = table
         self._admin = admin
+        self._waits = waits
         self._subscriptions = subscriptions
         self._conversation = Conversation(
             table, self._carry_out, refuse_growth, admin, self._hang_up, refuse_elsewhere
@@ -129,6 +144,7 @@ class Session:
             "CLIENT NO-EVICT": _on_or_off,
             "CLIENT NO-TOUCH": _on_or_off,
             "CLIENT REPLY": _client_reply,
+            "CLIENT UNBLOCK": self._client_unblock,
             "UNWATCH": lambda _: OK,
             "COMMAND": self._command,
             "COMMAND COUNT": lambda _: len(self._table.supported()),
@@ -168,6 +184,8 @@ class Session:
             submit(request)
         elif command.kind is CommandKind.ADMIN:
             self._admin(request)
+        elif command.name == "WAIT":
+            self._waits.wait(request)
         elif command.name == "CONFIG GET":
             self._config_get(request, submit)
         elif command.name in _KEY_FINDERS:
@@ -301,6 +319,19 @@ class Session:
         request.client.info[option.decode()] = value
         return OK
 
+    def _client_unblock(self, request: Request) -> object:
+        assert self._front is not None
+        number, *how = request.args[2:]
+        with_error = False
+        if how:
+            if len(how) > 1 or (word := how[0].upper()) not in (b"TIMEOUT", b"ERROR"):
+                raise ReplyError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+            with_error = word == b"ERROR"
+        if (known := integer(number)) is None:
+            raise NOT_AN_INTEGER
+        client = self._front.clients.get(known)
+        return int(client is not None and self._waits.unblock(client, with_error=with_error))
+
     def _client_list(self, request: Request) -> object:
         assert self._front is not None
         clients = self._front.clients
@@ -332,6 +363,7 @@ class Session:
             0 if names is None else len(names[f]) for f in (Family.CHANNELS, Family.PATTERNS)
         )
         flags = "P" * (client.subscriptions > 0) + "x" * (multi >= 0)
+        flags += "b" * (client.blocked is not None)
         library = [client.info.get(name, b"").decode() for name in ("lib-name", "lib-ver")]
         return (
             f"id={client.id} addr={client.address} laddr={client.local_address} "

@@ -51,6 +51,11 @@ class Call(Request):
             if self._transaction is not None:
                 self._transaction.note_answer()
 
+    @property
+    def transaction(self) -> Transaction | None:
+        """Its transaction; None once that is answered."""
+        return self._transaction
+
     def release(self) -> None:
         """Forget the answer, which may be large, and the transaction: a cycle would keep the whole reply in memory."""
         self.forget()

@@ -80,10 +80,10 @@ _OTHER_FAMILIES = (
         "it may block the connection that all clients share; use XRANGE instead",
     ),
     (
-        "WAIT WAITAOF",
+        "WAITAOF",
         (
-            "a write is answered when it is in this region's server; CRDTCAST STATUS shows what the "
-            "other regions have"
+            "how durable an answered write is depends on the servers' settings (CRDTCAST STATUS "
+            "tells this region's); use WAIT to know how many other regions hold it"
         ),
     ),
     (
@@ -110,7 +110,7 @@ _OTHER_FAMILIES = (
         "CLIENT",
         (
             "the gateway supports CLIENT ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, "
-            "NO-TOUCH and REPLY"
+            "NO-TOUCH, REPLY and UNBLOCK"
         ),
     ),
     (

@@ -224,6 +224,7 @@ _STATIC: tuple[tuple[str, CommandKind, int, Keys], ...] = (
     ("EXEC", CommandKind.SESSION, 1, NO_KEY),
     ("DISCARD", CommandKind.SESSION, 1, NO_KEY),
     ("UNWATCH", CommandKind.SESSION, 1, NO_KEY),
+    ("WAIT", CommandKind.SESSION, 3, NO_KEY),
     ("WATCH", CommandKind.SESSION, -2, ALL_KEYS),
     ("SUBSCRIBE", CommandKind.SESSION, -2, NO_KEY),
     ("UNSUBSCRIBE", CommandKind.SESSION, -1, NO_KEY),
@@ -240,6 +241,9 @@ _STATIC: tuple[tuple[str, CommandKind, int, Keys], ...] = (
     ("CRDTCAST", CommandKind.ADMIN, -2, NO_KEY),
 )
 
+_FLAGS = {"WAIT": ("blocking",)}
+"""Of commands whose kind does not tell them."""
+
 _SUBCOMMANDS = {
     "CLIENT": {
         "ID": 2,
@@ -251,6 +255,7 @@ _SUBCOMMANDS = {
         "NO-EVICT": 3,
         "NO-TOUCH": 3,
         "REPLY": 3,
+        "UNBLOCK": -3,
     },
     "COMMAND": {
         "COUNT": 2,
@@ -280,7 +285,7 @@ _REWRITTEN: dict[str, tuple[int, Rewrite]] = geo.REWRITTEN
 
 # Refused even before the server's own table is known.
 _REFUSED_SUBCOMMANDS = {
-    "CLIENT": ("KILL", "PAUSE", "UNPAUSE", "TRACKING", "UNBLOCK"),
+    "CLIENT": ("KILL", "PAUSE", "UNPAUSE", "TRACKING"),
     "CONFIG": ("SET", "REWRITE", "RESETSTAT"),
 }
 
@@ -306,7 +311,7 @@ class Table:
         for row in WRITES.values():
             self._add(Command.of(row))
         for name, kind, arity, keys in _STATIC:
-            self._add(Command(name, kind, arity, keys, _flags_of(kind)))
+            self._add(Command(name, kind, arity, keys, _FLAGS.get(name) or _flags_of(kind)))
         for name, (arity, rewrite) in _REWRITTEN.items():
             self._add(Command(name, CommandKind.WRITE, arity, ONE_KEY, ("write",), rewrite=rewrite))
         for container, subcommands in _SUBCOMMANDS.items():

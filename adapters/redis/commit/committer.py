@@ -65,6 +65,7 @@ from crdtcast.adapters.redis.store.effects import (
 )
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.metadata import StoredState
+from crdtcast.adapters.redis.waits.barrier import Barrier
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.messages import Delivery, Message
 from crdtcast.causality.tags import Dot, covers
@@ -753,6 +754,9 @@ class Committer:
         if isinstance(request, WatchRequest):
             self._watches.begin(batch, request)
             return True
+        if isinstance(request, Barrier):
+            batch.plan.answer_with(request, None)
+            return True
         prepared: bool = command.prepare(batch, request)
         return prepared
 
@@ -821,7 +825,7 @@ class Committer:
             level=self._formats.in_force(engine),
         )
         for at, request in enumerate(commit.requests[place:], place):
-            if not segments.takes(request) or (at > place and _is_watching(request)):
+            if not segments.takes(request) or (at > place and _needs_record(request)):
                 self._put_back(commit, at)
                 break
             if isinstance(request, Transaction):
@@ -1197,9 +1201,13 @@ def _can_be_recorded(request: Request) -> bool:
     return bool(writes) and all(row is not None and row.derive is not None for row in writes)
 
 
-def _is_watching(request: Request) -> bool:
-    """Whether it is a transaction with watched keys: whether these were written must be known when it is prepared."""
-    return isinstance(request, Transaction) and request.watch is not None
+def _needs_record(request: Request) -> bool:
+    """Whether what the server has done before it must be known: to a transaction with watched keys when it is prepared,
+    to a barrier when it is answered.
+    """
+    if isinstance(request, Transaction):
+        return request.watch is not None
+    return isinstance(request, Barrier)
 
 
 def _text(reply: object) -> str:

@@ -1,5 +1,5 @@
-"""Commands for a running gateway at its clients' port: CRDTCAST STATUS, VERIFY, MEMBERS, and with `admin_commands`
-REPAIR, EVICT, WITHDRAW, LEAVE, SURRENDER, RAISE, CUT, HEAL, ADVANCE and SKEW.
+"""Commands for a running gateway at its clients' port: CRDTCAST TOKEN, ATLEAST, STATUS, VERIFY, MEMBERS, and with
+`admin_commands` REPAIR, EVICT, WITHDRAW, LEAVE, SURRENDER, RAISE, CUT, HEAL, ADVANCE and SKEW.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.ops.recorder import Recorder
 from crdtcast.adapters.redis.server.resp import OK, ReplyError
 from crdtcast.adapters.redis.store import metadata
 from crdtcast.adapters.redis.store.databases import name_of
+from crdtcast.adapters.redis.waits.blocked import BlockedCommands
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.fixed.node import Node
@@ -36,7 +37,8 @@ _MOST_NAMES = 1000
 _WANTS = frozenset({b"EVICT", b"WITHDRAW", b"RAISE"})
 """Subcommands that are answered after the server has stored them: they stay in force after a restart."""
 _HELP = (
-    "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [name ...] [FORCE], WITHDRAW [name ...], "
+    "TOKEN, ATLEAST token [milliseconds], STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], "
+    "EVICT name [name ...] [FORCE], WITHDRAW [name ...], "
     "LEAVE, SURRENDER, RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, SKEW milliseconds"
 )
 
@@ -62,6 +64,8 @@ class AdministeredGateway(Observed, Protocol):
     def front(self) -> Front: ...
     @property
     def recorder(self) -> Recorder: ...
+    @property
+    def waits(self) -> BlockedCommands: ...
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run something in the background until the gateway ends. It must handle its own errors."""
 
@@ -90,7 +94,11 @@ class GatewayCommands:
         """Answer `CRDTCAST subcommand …`."""
         verb, *rest = request.args[1:]
         verb = verb.upper()
-        if verb == b"STATUS" and not rest:
+        if verb == b"TOKEN" and not rest:
+            self._gateway.waits.token(request)
+        elif verb == b"ATLEAST" and len(rest) in (1, 2):
+            self._gateway.waits.at_least(request, rest)
+        elif verb == b"STATUS" and not rest:
             request.answer(json.dumps(self.status()).encode())
         elif verb == b"VERIFY" and not rest:
             self._verify(request)

@@ -143,6 +143,13 @@ _FAMILIES = (
     ),
     ("SETEX PSETEX", "as SET: the deadline is absolute, by this region's server clock"),
     ("GETEX", "as EXPIRE"),
+    (
+        "WAIT",
+        (
+            "counts the other regions that hold, durably, everything that this gateway had written when it came; a "
+            "region needs a link with this one to tell (redis-sessions.md)"
+        ),
+    ),
     # transactions
     (
         "EXEC",
@@ -171,7 +178,8 @@ _FAMILIES = (
     ("AUTH HELLO", "one password for all clients: the gateway's"),
     (
         "CLIENT",
-        "about this gateway's clients; `NO-EVICT` and `NO-TOUCH` are accepted and do nothing",
+        "about this gateway's clients; `NO-EVICT` and `NO-TOUCH` are accepted and do nothing; `UNBLOCK` ends WAIT "
+        "and CRDTCAST ATLEAST",
     ),
     (
         "INFO",

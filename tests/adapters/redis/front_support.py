@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import hiredis
 import trio
 
-from crdtcast.adapters.redis.clients.client import ClientLimits, Request
+from crdtcast.adapters.redis.clients.client import Client, ClientLimits, Request
 from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clients.session import Session
 from crdtcast.adapters.redis.clients.subscriptions import Subscriptions
@@ -17,6 +17,16 @@ from crdtcast.adapters.redis.clients.transaction import ABORTED, Transaction
 from crdtcast.adapters.redis.commands.table import CommandKind, Table
 from crdtcast.adapters.redis.server.poller import Poller
 from crdtcast.adapters.redis.server.resp import OK, ReplyError, StatusReply
+
+
+class AloneWaits:
+    """There is no other region."""
+
+    def wait(self, request: Request) -> None:
+        request.answer(0)
+
+    def unblock(self, client: Client, *, with_error: bool) -> bool:
+        return False
 
 
 @dataclass
@@ -183,6 +193,7 @@ def serve(
             subscriptions=Subscriptions(poller, lambda: None, logging.getLogger(__name__)),
             status=lambda: {"name": "a", "quiet": True, "links": {"b": {"state": "up"}}},
             admin=lambda request: request.answer(b"admin " + request.args[1].lower()),
+            waits=AloneWaits(),
             password=password,
         )
         front = Front(

@@ -1,0 +1,1 @@
+"""Commands that wait for other regions: WAIT, and session tokens."""
