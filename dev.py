@@ -18,7 +18,7 @@ USAGE = """usage: python3 dev.py COMMAND [ARGUMENTS...]
   demo   three servers, three gateways, a partition, an audit (dev.py demo --help)
   test   the test suite; arguments go to pytest (dev.py test tests/engine -k repair)
   lint   ruff and mypy, as the continuous integration runs them
-  run    any program of the environment (dev.py run crdtcast gateway --help)
+  run    any program of the environment (dev.py run crdtcast redis --help)
   setup  only make the environment
 
 The environment lives in .dev/venv, or where CRDTCAST_DEV_DIR says."""

@@ -56,7 +56,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         module="crdtcast.commands.config",
         attribute="config",
         extra="cli",
-        summary="Check a configuration file of `crdtcast node` or `crdtcast gateway`.",
+        summary="Check a configuration file of `crdtcast node` or `crdtcast redis`.",
     ),
     "conformance": Subcommand(
         module="crdtcast.conformance.cli",
@@ -71,12 +71,6 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         summary="Run three replicated servers, write to all of them, and audit the result.",
     ),
     "evict": _operators("evict", "Remove dead or unreachable members from the group."),
-    "gateway": Subcommand(
-        module="crdtcast.adapters.redis.cli",
-        attribute="gateway",
-        extra="redis",
-        summary="Replicate a Redis or Valkey server; clients connect to the gateway.",
-    ),
     "leave": _operators("leave", "Make a running node or gateway leave its group and stop."),
     "members": _operators(
         "members", "Show the members of the group: votes, pending changes, silent members."
@@ -98,6 +92,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         "status", "Show the state of a running node or gateway, and of its links."
     ),
     "raise": _operators("raise_", "Raise the format level of the group."),
+    "redis": Subcommand(
+        module="crdtcast.adapters.redis.cli",
+        attribute="redis",
+        extra="redis",
+        summary="Replicate a Redis or Valkey server; clients connect to its gateway.",
+    ),
     "repair": _operators("repair", "Repair keys that were changed directly in a server."),
     "surrender": _operators("surrender", "Give up this node's side of a DISPUTED or SPLIT group."),
     "top": _operators("top", "Show a live view of a running node or gateway."),

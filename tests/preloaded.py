@@ -48,7 +48,7 @@ class Forked:
         """The exit code, when there is one. Raises subprocess.TimeoutExpired."""
         code = self._look(timeout)
         if code is None:
-            raise subprocess.TimeoutExpired("crdtcast gateway", timeout or 0.0)
+            raise subprocess.TimeoutExpired("crdtcast redis", timeout or 0.0)
         return code
 
     def _look(self, timeout: float | None) -> int | None:

@@ -1,1 +1,1 @@
-"""The gateway: runs next to a Redis or Valkey server and replicates it. `crdtcast gateway` starts one."""
+"""The gateway: runs next to a Redis or Valkey server and replicates it. `crdtcast redis` starts one."""

@@ -1,4 +1,4 @@
-"""`crdtcast gateway`: options in, one `ready` line out, a clear message and an exit code at the end."""
+"""`crdtcast redis`: options in, one `ready` line out, a clear message and an exit code at the end."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ import trio
 from crdtcast.adapters.redis.gateway import Gateway
 from crdtcast.adapters.redis.ops.operating import Operated, serve_operators
 from crdtcast.adapters.redis.ops.probes import GatewayProbes, serve_probes
-from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.adapters.redis.settings import SECTIONS, GatewaySettings
 from crdtcast.group.running import run_until_signal
 from crdtcast.service.admin import sockets
-from crdtcast.service.cli import serving, takes_settings
+from crdtcast.service.cli import SectionedCommand, serving, takes_settings
 from crdtcast.service.level_policy import raise_when_all_read_more
 from crdtcast.service.supervisor import Supervisor
 from crdtcast.transport.options import Address, format_address, parse_address
 
 
-@click.command()
+@click.command(cls=SectionedCommand, sections=SECTIONS, name="redis")
 @takes_settings(GatewaySettings)
-def gateway(file: Path | None, **given: Any) -> None:
+def redis(file: Path | None, **given: Any) -> None:
     """Replicate a Redis or Valkey server: clients connect to this gateway instead of the server.
+
+    \b
+    The first region:      crdtcast redis -n eu --found
+    Each further region:   crdtcast redis -n us -j HOST:7380
 
     You can also set every option in the file of --config (listen, log_json, …) and in the environment
     (CRDTCAST_LISTEN, …). The command line overrides the environment, and the environment the file.

@@ -38,7 +38,7 @@ PROGRAM = ("-m", "crdtcast")
 
 @dataclass(slots=True)
 class GatewayProcess:
-    """One `crdtcast gateway` as a child process. `arguments` are its command-line words."""
+    """One `crdtcast redis` as a child process. `arguments` are its command-line words."""
 
     name: str
     port: int
@@ -64,7 +64,7 @@ class GatewayProcess:
 
     def launch(self, extra: Iterable[str] = ()) -> None:
         """Start the process without waiting for it; `extra` words are for this start only."""
-        words = [sys.executable, *self.program, "gateway", *self.arguments, *extra]
+        words = [sys.executable, *self.program, "redis", *self.arguments, *extra]
         with open(self.log, "ab") as log:
             self.process = start_child(words, stdout=subprocess.PIPE, stderr=log)
 
@@ -256,7 +256,7 @@ class LocalCluster:
     def gateway_arguments(
         self, name: str, server: EmbeddedServer, port: int, peer_ports: Mapping[str, int]
     ) -> list[str]:
-        """The command line of one gateway, after `crdtcast gateway`."""
+        """The command line of one gateway, after `crdtcast redis`."""
         words = self.own_arguments(name, server, port, peer_ports[name])
         for peer in self.names:
             if peer != name:

@@ -1,8 +1,9 @@
-"""The options of `crdtcast gateway`: command line, file, environment."""
+"""The options of `crdtcast redis`: command line, file, environment."""
 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,23 @@ from crdtcast.transport.options import Address, NodeOptions, parse_address
 
 _LONGEST_SECONDS = 32767
 """The longest keep-alive time that Linux accepts."""
+SECTIONS = {
+    "Every region": ("name", "group", "server", "listen_clients", "listen"),
+    "The group": ("found", "join", "advertise", "peer", "replaces", "leave_out"),
+    "Clients": (
+        *("password", "protected_mode", "tls_certificate", "tls_key", "tls_ca", "timeout"),
+        *("tcp_keepalive", "client_output_limit", "client_output_soft_limit"),
+        "client_output_soft_seconds",
+    ),
+    "Security": ("certificate", "key", "ca", "secret_file"),
+    "The server's TLS": ("server_ca", "server_certificate", "server_key"),
+    "Files": ("file", "state_dir", "log_dir", "event_log_size", "event_log_age"),
+    "Operation": (
+        *("admin", "metrics", "log_level", "log_json", "leave_on_stop", "leave_seconds"),
+        *("evict_after", "raise_after", "compare_seconds", "server_patience"),
+    ),
+}
+"""Of the help; options by key."""
 _OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "leave_out", "evict_after")
 
 
@@ -32,20 +50,26 @@ class GatewaySettings(MemberSettings):
         OptionKind.ADDRESS,
         "Address where clients connect; port 0 takes a free one.",
         "127.0.0.1:6380",
+        letter="c",
     )
     listen: str = option(
-        OptionKind.ADDRESS, "Address where the other gateways connect.", "127.0.0.1:7380"
+        OptionKind.ADDRESS,
+        "Address where the other gateways connect.",
+        "127.0.0.1:7380",
+        letter="l",
     )
     peer: tuple[str, ...] = option(
         OptionKind.NAMES,
         "Another member of a group of fixed members, as NAME=HOST:PORT. Name all other members.",
         (),
+        letter="p",
     )
     server: str = option(
         OptionKind.TEXT,
         "This gateway's Redis or Valkey server: redis://[user:password@]HOST:PORT (rediss:// for "
         "TLS), unix:///PATH, or sentinel://HOST:PORT,…/NAME for the primary that Sentinel names.",
         "redis://127.0.0.1:6379",
+        letter="s",
     )
     server_ca: str | None = option(
         OptionKind.PATH,
@@ -63,9 +87,11 @@ class GatewaySettings(MemberSettings):
     tls_ca: str | None = option(
         OptionKind.PATH, "CA (PEM). Set: clients must show a certificate signed by it.", None
     )
-    state_dir: str = option(
+    state_dir: str | None = option(
         OptionKind.PATH,
-        "Directory of the small local files that must survive the loss of the server.",
+        "Directory of the small local files that must survive the loss of the server. Not set: "
+        "crdtcast/GROUP in the user's directory for state (XDG_STATE_HOME, or ~/.local/state).",
+        None,
     )
     log_dir: str | None = option(
         OptionKind.PATH, "Directory for event logs, which `crdtcast check` and `audit` read.", None
@@ -142,6 +168,14 @@ class GatewaySettings(MemberSettings):
     )
     clock_offset: int = option(OptionKind.NUMBER, "For tests: milliseconds added to the clock.", 0)
     log_level: str = option(OptionKind.TEXT, "One of debug, info, warning, error.", "warning")
+
+    @property
+    def state_directory(self) -> Path:
+        """Where the local files are."""
+        if self.state_dir is not None:
+            return Path(self.state_dir)
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return Path(state) / "crdtcast" / self.group
 
     @property
     def is_open(self) -> bool:
@@ -273,7 +307,7 @@ class GatewaySettings(MemberSettings):
             node=self.node_options(),
             listen_clients=parse_address(self.listen_clients),
             server=self.server_address(),
-            state_dir=Path(self.state_dir),
+            state_dir=self.state_directory,
             log_dir=None if self.log_dir is None else Path(self.log_dir),
             rotation=self.rotation(),
             metadata_db=self.metadata_db,

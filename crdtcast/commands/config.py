@@ -20,21 +20,19 @@ def config() -> None:
 
 @config.command()
 @click.argument("file", type=FILE)
-@click.option("--gateway", is_flag=True, help="The file is for `crdtcast gateway`.")
+@click.option("--redis", "gateway", is_flag=True, help="The file is for `crdtcast redis`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(file: Path, gateway: bool, as_json: bool) -> None:
     """Print every option that `crdtcast node --config FILE` would use, with its source, or every error in FILE.
 
-    With --gateway: the same for `crdtcast gateway --config FILE`.
+    With --redis: the same for `crdtcast redis --config FILE`.
     """
     kind: type[Any] = NodeSettings
     if gateway:
         kind = GatewaySettings
     found: Loaded[Any] = loaded(kind, file, {})
     if not gateway and (of_gateways := _of_gateways(file)):
-        raise ConfigurationError(
-            f"{file} is a gateway's file (it sets {of_gateways}): add --gateway"
-        )
+        raise ConfigurationError(f"{file} is a gateway's file (it sets {of_gateways}): add --redis")
     keys = [each.key for each in options_of(kind)]
     if as_json:
         click.echo(

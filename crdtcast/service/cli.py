@@ -1,7 +1,7 @@
 """`crdtcast node` and `crdtcast witness`: options in, one `ready` line out."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,30 @@ _LOGGER = logging.getLogger("crdtcast")
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
+class SectionedCommand(click.Command):
+    """A command with many options: its help shows them in sections, what everybody needs first.
+
+    sections: the options of each, by their keys; all others come last.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        left = {
+            each.name: record
+            for each in self.get_params(ctx)
+            if (record := each.get_help_record(ctx)) is not None
+        }
+        for title, keys in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([left.pop(key) for key in keys])
+        with formatter.section("Rarely needed"):
+            formatter.write_dl([*left.values()])
+
+
 def takes_settings(kind: type[Any]) -> Callable[[F], F]:
     """Give a command `--config` and an option for each setting of the class; omitted ones are None."""
 
@@ -49,8 +73,9 @@ def _with_options(command: F, kind: type[Any]) -> F:
             )
         else:
             many = each.kind in (OptionKind.ADDRESSES, OptionKind.NAMED_ADDRESSES, OptionKind.NAMES)
+            names = (f"-{each.letter}", each.flag) if each.letter else (each.flag,)
             decorate = click.option(
-                each.flag,
+                *names,
                 each.key,
                 multiple=many,
                 default=None,

@@ -46,9 +46,12 @@ class OptionKind(enum.Enum):
     NUMBER = "NUMBER"
 
 
-def option(kind: OptionKind, about: str, default: Any = MISSING) -> Any:
-    """A field of a dataclass of options. about: one sentence. Without a default the option is required."""
-    metadata = {"kind": kind, "about": about}
+def option(kind: OptionKind, about: str, default: Any = MISSING, *, letter: str = "") -> Any:
+    """A field of a dataclass of options. about: one sentence. Without a default the option is required.
+
+    letter: for the command line, of an option that people type.
+    """
+    metadata = {"kind": kind, "about": about, "letter": letter}
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -62,6 +65,7 @@ class Option:
     kind: OptionKind
     about: str
     default: Any
+    letter: str = ""
 
     @property
     def flag(self) -> str:
@@ -104,7 +108,13 @@ class Loaded(Generic[S]):
 def options_of(kind: type[Any]) -> list[Option]:
     """The options of the dataclass."""
     return [
-        Option(each.name, each.metadata["kind"], each.metadata["about"], each.default)
+        Option(
+            each.name,
+            each.metadata["kind"],
+            each.metadata["about"],
+            each.default,
+            each.metadata["letter"],
+        )
         for each in fields(kind)
     ]
 

@@ -23,10 +23,10 @@ LEVELS = ("debug", "info", "warning", "error")
 class MemberSettings(ABC):
     """The options of every member; the sentences describe them."""
 
-    name: str = option(OptionKind.TEXT, "This node's name, unique in the group.")
-    group: str = option(OptionKind.TEXT, "The group's name.", "default")
+    name: str = option(OptionKind.TEXT, "This node's name, unique in the group.", letter="n")
+    group: str = option(OptionKind.TEXT, "The group's name.", "default", letter="g")
     listen: str = option(
-        OptionKind.ADDRESS, "Address where other members connect.", "127.0.0.1:7001"
+        OptionKind.ADDRESS, "Address where other members connect.", "127.0.0.1:7001", letter="l"
     )
     advertise: str | None = option(
         OptionKind.ADDRESS, "Address that other members dial, if `listen` is a wildcard.", None
@@ -39,6 +39,7 @@ class MemberSettings(ABC):
         "Address of a member to join through. Give several for safety; this node's own address "
         "is ignored.",
         (),
+        letter="j",
     )
     replaces: tuple[str, ...] = option(
         OptionKind.NAMES,

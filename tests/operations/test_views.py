@@ -269,7 +269,7 @@ def log_restored() -> Iterator[None]:
     [
         (["node", "--name", "eu"], "founders, found and join are missing"),
         (["node", "--name", "eu", "--found", "--when-full", "panic"], "choose refuse or evict"),
-        (["gateway", "--name", "eu", "--state-dir", "/x", "--peer", "us"], "'us' is not a peer"),
+        (["redis", "--name", "eu", "--state-dir", "/x", "--peer", "us"], "'us' is not a peer"),
         (
             ["witness", "--name", "eu", "--join", "h:1", "--listen", "0.0.0.0:1"],
             "set advertise",
@@ -330,9 +330,9 @@ def test_config_check_shows_values_and_their_sources(
         "note: CRDTCA",
     ]
     shown = json.loads(CliRunner().invoke(main, ["config", "check", str(file), "--json"]).stdout)
-    (tmp_path / "gateway.toml").write_text('name = "eu"\nstate_dir = "/state"\n')
-    other = CliRunner().invoke(main, ["config", "check", str(tmp_path / "gateway.toml")])
-    assert other.exit_code == 2 and "it sets state_dir): add --gateway" in other.stderr
+    (tmp_path / "redis.toml").write_text('name = "eu"\nstate_dir = "/state"\n')
+    other = CliRunner().invoke(main, ["config", "check", str(tmp_path / "redis.toml")])
+    assert other.exit_code == 2 and "it sets state_dir): add --redis" in other.stderr
     assert shown["ok"] is False and len(shown["wrong"]) == 3
     assert shown["options"]["found"] == {"value": True, "from": str(file)}
 

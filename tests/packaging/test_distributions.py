@@ -263,4 +263,4 @@ def test_command_without_its_extra_says_what_to_install(core: Path, tmp_path: Pa
 
 
 def test_the_command_runs_from_the_wheel(full: Path, tmp_path: Path) -> None:
-    assert "gateway" in run([full.parent / "crdtcast", "--help"], tmp_path)
+    assert "redis" in run([full.parent / "crdtcast", "--help"], tmp_path)

@@ -78,7 +78,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Address for `crdtcast gateway --server` and for `redis.Redis.from_url`."""
+        """Address for `crdtcast redis --server` and for `redis.Redis.from_url`."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property

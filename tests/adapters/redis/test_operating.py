@@ -175,7 +175,7 @@ def test_options_come_from_the_file_and_passwords_are_not_shown(tmp_path: Path) 
     options = load(GatewaySettings, file, environment={}).get().gateway_options()
     assert options.member is not None and options.member.leave_within == 5
     assert (options.password, options.server.password) == ("very", "secret")
-    done = crdtcast("config", "check", str(file), "--gateway")
+    done = crdtcast("config", "check", str(file), "--redis")
     assert done.returncode == 0, done.stderr
     shown = done.stdout
     assert "very" not in shown and "secret@" not in shown and 'join = ["10.0.0.1:7380"]' in shown
