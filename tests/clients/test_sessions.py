@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from flask_session import Session
 
+from tests.clients.applications import recorded
 from tests.clients.regions import HERE, THERE, TwoRegions
 
 pytestmark = pytest.mark.process
@@ -21,6 +22,12 @@ pytestmark = pytest.mark.process
 AGE = 100
 """Seconds that a session lives without being used."""
 NOBODY = "nobody"
+ROWS = {
+    "django-redis": "django-redis",
+    "Django's own cache": "django",
+    "Flask-Session": "flask-session",
+}
+"""Rows of the page of applications, and the kind of site."""
 BACKENDS = {
     "django-redis": "django_redis.cache.RedisCache",
     "django": "django.core.cache.backends.redis.RedisCache",
@@ -221,8 +228,23 @@ def test_logout_yields_to_a_concurrent_request_elsewhere(regions: TwoRegions, si
     assert site.who(HERE, cookie) == "ada", "the request has saved the session anew"
 
 
-@pytest.mark.parametrize("kind", BACKENDS)
-def test_a_cache_of_django(regions: TwoRegions, kind: str) -> None:
+@pytest.mark.parametrize("name", ROWS)
+def test_page_shows_what_each_framework_sends(regions: TwoRegions, name: str) -> None:
+    kind = ROWS[name]
+    site: Site = DjangoSite(kind) if kind in BACKENDS else FlaskSite(regions)
+    with recorded(regions, name):
+        cookie = site.log_in(HERE, "ada")
+        regions.settle()
+        assert site.who(THERE, cookie) == "ada"
+        site.log_out(THERE, cookie)
+        if kind in BACKENDS:
+            use_cache(regions, kind)
+    if isinstance(site, FlaskSite):
+        site.close()
+
+
+def use_cache(regions: TwoRegions, kind: str) -> None:
+    """What applications do with a cache of Django: written in one region, read in the other."""
     here, there = caches[f"{kind}-{HERE}"], caches[f"{kind}-{THERE}"]
     here.set(f"{kind}:n", 1, 30)
     here.set_many({f"{kind}:a": "x", f"{kind}:b": ["y"]}, 30)
@@ -238,6 +260,11 @@ def test_a_cache_of_django(regions: TwoRegions, kind: str) -> None:
     here.clear()
     regions.settle()
     assert there.get(f"{kind}:n") is None
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_cache_of_django(regions: TwoRegions, kind: str) -> None:
+    use_cache(regions, kind)
 
 
 def test_django_redis_extensions_work_or_are_refused(regions: TwoRegions) -> None:
