@@ -1,13 +1,16 @@
 """Python instructions that a gateway needs for a write: a count, free of the machine's noise.
 
-    python -m benchmarks.bytecodes [--writes 400] [--command SADD] [--alone | --other] [--most 12] [--functions]
+    python -m benchmarks.bytecodes [--writes 400] [--command SADD] [--alone | --other] [--group] [--most 12]
+        [--functions]
+    python -m benchmarks.bytecodes --record
 
-Two regions are linked, each with an event log; the writer's gateway runs in a thread of its own, whose instructions are
-counted by opcode tracing. After a warm-up clients send SADD of one new member (or another write) to known keys, in
-three patterns; what several clients send reaches the gateway as one batch. Printed are the instructions for each write,
-and the modules that have most of them: *own* ones are those of this package and of the methods that are generated for
-its classes, *all* includes what Trio and the standard library do. Native code (parsing, packing, system calls) does not
-count, and the figures are those of one Python version only.
+Two regions are linked, each with an event log; their members are fixed, or, with `--group`, may come and go. The
+writer's gateway runs in a thread of its own, whose instructions are counted by opcode tracing. After a warm-up clients
+send SADD of one new member (or another write) to known keys, in three patterns; what several clients send reaches the
+gateway as one batch. Printed are the instructions for each write, by stage (`benchmarks/stages.py`), and the modules
+that have most of them: *own* ones are those of this package and of the methods that are generated for its classes,
+*all* includes what Trio and the standard library do. Native code (parsing, packing, system calls) does not count, and
+the figures are those of one Python version only.
 
 `--other` also counts those of the other region's gateway, until it has applied and stored these writes: in the same
 run, since how many writes it gets at once depends on how fast both are. They share one interpreter, so the writer's
@@ -20,7 +23,8 @@ measured here, its *own* instructions come closest to figures that an earlier pr
 (6,420, 1,336 and 711 for SADD; about 6,300, 1,360 and 765 are counted here for that version).
 
 `bytecodes.json` holds the figures that the test suite allows to rise by a tenth (`tests/test_bytecodes.py`): "own" of
-the writer, "other" of the other region.
+the writer, "other" of the other region, "group" the same where members come and go, "stages" those of SADD by stage.
+`--record` writes the file.
 """
 
 import argparse
@@ -43,8 +47,9 @@ import hiredis
 import trio
 
 import crdtcast
+from benchmarks.stages import by_stage
 from crdtcast.adapters.redis.gateway import Gateway
-from crdtcast.adapters.redis.options import GatewayOptions
+from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.store.effects import READS
@@ -56,6 +61,8 @@ FIGURES = Path(__file__).with_suffix(".json")
 PATTERNS = {"one client": (1, 1), "50 clients": (50, 1), "50 clients, pipeline 16": (50, 16)}
 """Name of a pattern -> number of clients, commands that each sends at once."""
 COMMANDS = ("SADD", "INCR", "SET", "HSET", "HINCRBY", "ZADD", "ZINCRBY")
+GUARDED = ("SADD", "INCR", "SET", "HSET", "ZADD")
+"""Those whose figures are recorded."""
 KEYS = 50
 SLOWER = 30
 """How many times as long everything takes while instructions are counted."""
@@ -165,14 +172,28 @@ class Running:
 
 
 def options(
-    name: str, other: str, server: int, peer: int, peer_of: int, directory: Path, *, alone: bool
+    name: str,
+    other: str,
+    server: int,
+    peer: int,
+    peer_of: int,
+    directory: Path,
+    *,
+    alone: bool,
+    grouped: bool,
 ) -> GatewayOptions:
-    """Of one of two gateways in a group of fixed members, with an event log, as in production; or of a lone one."""
-    peers: dict[str, Address | None] = {} if alone else {other: ("127.0.0.1", peer_of)}
+    """Of one of two gateways with an event log, as in production; or of a lone one.
+
+    grouped: members may come and go, and the second one joins the first; otherwise they are fixed.
+    """
+    knows = not (alone or (grouped and name < other))
+    peers: dict[str, Address | None] = {other: ("127.0.0.1", peer_of)} if knows else {}
+    level = None if grouped else READS.highest
     return GatewayOptions(
         node=NodeOptions(
-            name=name, listen=("127.0.0.1", peer), peers=peers, level=READS.highest, reads=READS
+            name=name, listen=("127.0.0.1", peer), peers=peers, level=level, reads=READS
         ),
+        member=GroupOptions(founds=name < other) if grouped else None,
         listen_clients=("127.0.0.1", 0),
         server=ServerAddress("127.0.0.1", server),
         state_dir=directory / f"state-{name}",
@@ -182,7 +203,11 @@ def options(
 
 @contextmanager
 def regions(
-    counted: Counted, *, alone: bool = False, elsewhere: Counted | None = None
+    counted: Counted,
+    *,
+    alone: bool = False,
+    grouped: bool = False,
+    elsewhere: Counted | None = None,
 ) -> Iterator[list[Running]]:
     """The gateways of two linked regions, the first one counted, or a lone one. elsewhere: counts the second one."""
     with ExitStack() as stack:
@@ -192,7 +217,9 @@ def regions(
         for name, other, peer, peer_of in (("a", "b", here, there), ("b", "a", there, here)):
             # Nothing waits for a disk: how often that is asked for would follow the real clock.
             server = stack.enter_context(start_server(directory / name, appendfsync="no"))
-            chosen = options(name, other, server.port, peer, peer_of, directory, alone=alone)
+            chosen = options(
+                *(name, other, server.port, peer, peer_of, directory), alone=alone, grouped=grouped
+            )
             running.append(Running(chosen, elsewhere if running else counted))
             stack.callback(running[-1].stop)
             # Digests of keys that have been quiet for a while come by the real clock, too.
@@ -265,6 +292,12 @@ class Result:
         """For each write, with what Trio and the standard library do for it."""
         counted = sum(n for (file, _), n in self.by_code.items() if file != __file__)
         return counted / self.writes
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """`own` by stage."""
+        own = {place: n for place, n in self.by_code.items() if _is_ours(place[0])}
+        return by_stage(own, self.writes)
 
     def most(self, number: int, *, functions: bool) -> list[tuple[float, str]]:
         """The modules, or functions, that have most of them, for each write."""
@@ -340,12 +373,35 @@ def measured(
     *,
     alone: bool = False,
     other: bool = False,
+    grouped: bool = False,
     patterns: Iterable[str] = PATTERNS,
 ) -> list[Result]:
     """All patterns, or these. other: count the other region, too."""
     counts = [Counted(), Counted()] if other else [Counted()]
-    with regions(counts[0], alone=alone, elsewhere=counts[1] if other else None) as running:
+    elsewhere = counts[1] if other else None
+    with regions(counts[0], alone=alone, grouped=grouped, elsewhere=elsewhere) as running:
         return [measure(counts, running, command, pattern, writes) for pattern in patterns]
+
+
+def recorded() -> dict[str, Any]:
+    """What `bytecodes.json` holds, as of now: the least counts of a few tries."""
+    told: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:2]))}
+    for grouped, commands in ((False, GUARDED), (True, GUARDED[:1])):
+        own: dict[str, dict[str, int]] = {}
+        other: dict[str, dict[str, int]] = {}
+        for command in commands:
+            tries = [measured(command, 400, other=True, grouped=grouped) for _ in range(5)]
+            best = [min(same, key=lambda r: r.own) for same in zip(*tries, strict=True)]
+            own[command] = {r.pattern: round(r.own) for r in best}
+            others = [[r.other for r in same if r.other] for same in zip(*tries, strict=True)]
+            other[command] = {s[0].pattern: round(min(r.own for r in s)) for s in others}
+            if command == "SADD":
+                stages = {r.pattern: {s: round(n) for s, n in r.stages.items()} for r in best}
+        if grouped:
+            told["group"] = {"own": own, "other": other, "stages": stages}
+        else:
+            told |= {"own": own, "other": other, "stages": stages}
+    return told
 
 
 def main() -> None:
@@ -358,11 +414,21 @@ def main() -> None:
     parser.add_argument("--functions", action="store_true", help="list functions, not modules")
     parser.add_argument("--alone", action="store_true", help="no other region, no event log")
     parser.add_argument("--other", action="store_true", help="count the other region, too")
+    parser.add_argument("--group", action="store_true", help="members may come and go")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--record", action="store_true", help=f"write {FIGURES.name}")
     given = parser.parse_args()
+    if given.record:
+        FIGURES.write_text(json.dumps(recorded(), indent=2) + "\n")
+        return
     if given.alone and given.other:
         parser.error("--alone has no other region")
-    results = measured(given.command, given.writes, alone=given.alone, other=given.other)
+    results = measured(
+        *(given.command, given.writes),
+        alone=given.alone,
+        other=given.other,
+        grouped=given.group,
+    )
     named = [
         (name, result)
         for r in results
@@ -376,6 +442,7 @@ def main() -> None:
     print(f"Python {sys.version.split()[0]}, {given.command}, instructions for each write")
     for name, result in named:
         print(f"\n{name}: own {result.own:,.0f}, all {result.all:,.0f}")
+        print(", ".join(f"{stage} {count:,.0f}" for stage, count in result.stages.items()))
         for count, place in result.most(given.most, functions=given.functions):
             print(f"  {count:8,.1f}  {place}")
 
