@@ -179,6 +179,7 @@ class Gateway:
         if options.member is not None:
             self.belonging = Belonging(self, options.member, self._log)
             self.node = self.belonging.peers
+            self.belonging.peers.before_leaving = self.recorder.flush
         self.table: Table = Table()
         self.admin: GatewayCommands = GatewayCommands(self)
         self.subscriptions: Subscriptions = Subscriptions(
@@ -580,6 +581,7 @@ class Gateway:
                 clock_ms=self.clock.ms,
                 logger=self._log,
             )
+            self.node.before_leaving = self.recorder.flush
             self.node.on_asked = self.questions.heard
             self.node.on_gone = self.questions.gone
 
@@ -804,6 +806,11 @@ class Gateway:
         if self.belonging is not None:
             self.belonging.add_work()
 
+    @property
+    def has_work(self) -> bool:
+        """See `CommitObserver`."""
+        return self.belonging is not None and self.belonging.has_work
+
     def reads(self) -> list[Read]:
         """See `CommitObserver`."""
         return self.recorder.reads()
@@ -844,6 +851,7 @@ class Gateway:
             self.recorder.synced(mark.number)
             self.belonging.peers.gate.synced(mark.number)
             if self.durability.level is Durability.EVERYSEC:  # else the end of a commit flushes
+                self.recorder.flush()
                 self.belonging.peers.flush()
 
     def _store_bytes(self) -> tuple[int, int]:
@@ -851,7 +859,7 @@ class Gateway:
         return (0, 0) if engine is None else engine.stored
 
     def _after_events(self) -> None:
-        self.committer.kick()
+        self.committer.look()
         self.front.flush()
         self.relay.go_on()
 
@@ -876,6 +884,7 @@ class Gateway:
         now = trio.current_time()
         if now - self._flushed >= _BROADCAST_SECONDS:
             self._flushed = now
+            self.recorder.flush()
             self.node.flush()
         else:
             self._to_flush.set()
@@ -887,6 +896,7 @@ class Gateway:
             self._to_flush = trio.Event()
             await trio.sleep_until(self._flushed + _BROADCAST_SECONDS)
             self._flushed = trio.current_time()
+            self.recorder.flush()
             if self.node is not None:
                 self.node.flush()
 

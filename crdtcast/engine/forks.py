@@ -50,4 +50,4 @@ class Forks:
     @property
     def is_split(self) -> bool:
         """Whether enough members report it."""
-        return len(self.apart) >= self.enough
+        return len(self._epochs) >= self.enough and len(self.apart) >= self.enough

@@ -6,7 +6,7 @@ docs/protocol.md gives the reason for each rule.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import ClassVar
 
@@ -35,7 +35,7 @@ from crdtcast.engine.digest_vector import DigestVector
 from crdtcast.engine.forks import Forks
 from crdtcast.engine.group_knowledge import GroupKnowledge
 from crdtcast.engine.level import PROGRAM, Span, check_program
-from crdtcast.engine.membership import Fate, GroupState, MemberInfo, Membership, Standing
+from crdtcast.engine.membership import Early, Fate, GroupState, MemberInfo, Membership, Standing
 from crdtcast.engine.operation_claims import Claims
 from crdtcast.engine.operations import Cut, How, Join, Operation, Reads, Settled, Sweep, encode
 from crdtcast.engine.own_standing import OwnStanding
@@ -256,8 +256,10 @@ class GroupEngine(Core):
         """All that this member would send to one that knows nothing of its view."""
         return self._exchange.all_told()
 
-    def take_decisions(self) -> list[Decided]:
+    def take_decisions(self) -> Sequence[Decided]:
         """What was decided since the last call, in order."""
+        if not self._decisions:
+            return ()
         decisions = list(self._decisions)
         self._decisions.clear()
         return decisions
@@ -278,6 +280,15 @@ class GroupEngine(Core):
     def ended(self) -> dict[str, Cut]:
         """Incarnations that have ended and are not forgotten yet."""
         return dict(self._membership.ended)
+
+    @property
+    def has_tombs(self) -> bool:
+        """Whether there are `tombs`."""
+        return bool(self._membership.tombs)
+
+    def are_members(self, incarnations: Set[str]) -> bool:
+        """Whether the members are these."""
+        return self._membership.members.keys() == incarnations
 
     @property
     def tombs(self) -> dict[str, Cut]:
@@ -683,8 +694,10 @@ class GroupEngine(Core):
 
     def send(self, payload: bytes, *, after: Iterable[Tag] | None = None) -> Tag:
         """tcbroadcast, see `Core.send`. Raises EndedError once this incarnation leaves or has ended."""
-        if not self._own.is_plain:
+        own = self._own
+        if not own.is_plain:
             self._refuse_if_ending()
+            own.takes_nothing()  # which notes that nothing hinders it
         return self._send(payload, 0, None if after is None else tuple(after))
 
     def _refuse_if_ending(self) -> None:
@@ -974,14 +987,48 @@ class GroupEngine(Core):
             replaced=dict(membership.replaced),
             ended=dict(membership.ended),
             swept=dict(membership.swept),
-            early={who: tuple(early) for who, early in membership.early.items()},
+            early=_early(membership.early),
             tombs=dict(membership.tombs),
             dropped=self._dropped,
             view=self._consensus.view,
             record=self._consensus.own,
-            decided=tuple(each for _, each in sorted(self._consensus.decided.items())),
+            decided=_in_order(self._consensus.decided),
             frozen=dict(membership.frozen),
             cuts=dict(membership.cuts),
             agreed=self.agreed,
             wants=self._proposer.wants,
         )
+
+    def still_has(self, outline: GroupState) -> bool:
+        """Whether members, ended incarnations, views and wishes are as in that outline: all of it that does not follow
+        from the messages. Unlike a comparison of two outlines, this makes none: it is asked for each message.
+        """
+        known, consensus = self._membership, self._consensus
+        own, view, wants = consensus.own, consensus.view, self._proposer.wants
+        return (
+            (own is outline.record or own == outline.record)
+            and (view is outline.view or view == outline.view)
+            and (wants is outline.wants or wants == outline.wants)
+            and known.cuts == outline.cuts
+            and known.frozen == outline.frozen
+            and (*known.members.values(),) == outline.members
+            and known.ended == outline.ended
+            and known.tombs == outline.tombs
+            and known.replaced == outline.replaced
+            and known.swept == outline.swept
+            and self._dropped == outline.dropped
+            and self._knowledge.agreed == outline.agreed
+            and (not (known.early or outline.early) or _early(known.early) == outline.early)
+            and (
+                not (consensus.decided or outline.decided)
+                or _in_order(consensus.decided) == outline.decided
+            )
+        )
+
+
+def _early(early: Mapping[str, Iterable[Early]]) -> dict[str, tuple[Early, ...]]:
+    return {who: tuple(each) for who, each in early.items()}
+
+
+def _in_order(decided: Mapping[int, Decided]) -> tuple[Decided, ...]:
+    return tuple(each for _, each in sorted(decided.items()))

@@ -51,6 +51,8 @@ class OwnStanding:
     @property
     def standing(self) -> Standing:
         """See `Standing`."""
+        if self.is_plain and not self._disputed and not self._forks.is_split:
+            return Standing.MEMBER
         if self._has_left:
             return Standing.LEFT
         if self._is_evicted:

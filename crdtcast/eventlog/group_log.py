@@ -83,8 +83,9 @@ class GroupLog:
     def stable(self, tags: Iterable[Tag]) -> None:
         """`poll_stable` has returned these tags."""
         self._decisions()
-        for tag in tags:
-            self._log.stable(tag.dot)
+        dots = [tag.dot for tag in tags]
+        if dots:
+            self._log.stable_all(dots)
 
     def issued(self, tags: Iterable[Tag]) -> None:
         """The engine has sent these membership operations, if any, and its members may have changed."""
@@ -97,7 +98,9 @@ class GroupLog:
             self.is_over()
 
     def _decisions(self) -> None:
-        self.decided(self._engine.take_decisions())
+        decisions = self._engine.take_decisions()
+        if decisions:
+            self.decided(decisions)
 
     # The engine may be ahead of the log
 
@@ -158,7 +161,7 @@ class GroupLog:
     def is_over(self) -> None:
         """Log the end of this incarnation if it was notified that it is evicted."""
         engine = self._engine
-        if engine.standing is Standing.EVICTED and not self._over:
+        if not self._over and engine.standing is Standing.EVICTED:
             self._over = True
             if engine.me in self._ended:
                 return
@@ -169,6 +172,8 @@ class GroupLog:
 
     def _joins(self) -> None:
         engine, told = self._engine, self._log.vector
+        if engine.are_members(self._members):
+            return
         members = engine.members
         for joined in sorted(members.keys() - self._members - self._ended):
             join = self._join_of(joined)

@@ -84,8 +84,8 @@ ROTATION = Rotation()
 class EventLog:
     """Appends the events of one incarnation to segments in `directory`.
 
-    Events are buffered; `flush` passes them to the operating system. Flush once a commit, *before* the messages and
-    digests of that commit leave the process: then a log never knows less than other members.
+    Events are buffered; `flush` passes them to the operating system. Flush *before* the messages and digests of these
+    events leave the process: then a log never knows less than other members.
 
     Not thread-safe. Only the constructor raises if the disk is full or failing.
 
@@ -169,6 +169,11 @@ class EventLog:
         return self._stable
 
     @property
+    def has_unwritten(self) -> bool:
+        """Whether some lines are buffered."""
+        return self._buffered > 0
+
+    @property
     def members(self) -> Sequence[str]:
         """The members, according to this log."""
         return self._members
@@ -234,13 +239,20 @@ class EventLog:
         reissues: the message of an earlier incarnation whose operations this one sends again.
         """
         origin, counter = tag.dot
-        told = self._operations(object_ops) if object_ops else ""
-        if reissues is not None:
-            told += f',"reissues":{json.dumps(reissues._asdict())}'
-        self._append(
-            f'"kind":"SEND",{self._heads.get(origin) or self._head(origin)}{counter}'
-            f',"deps":{self._dots(tag.context)}{told}'
-        )
+        told = ""
+        if object_ops or reissues is not None:
+            told = self._operations(object_ops) if object_ops else ""
+            if reissues is not None:
+                told += f',"reissues":{json.dumps(reissues._asdict())}'
+        heads = self._heads
+        head = heads.get(origin) or self._head(origin)
+        context = tag.context
+        if len(context) == 1:  # as mostly: all that it depends on comes before one message
+            ((depended, number),) = context
+            deps = f"[{{{heads.get(depended) or self._head(depended)}{number}}}]"
+        else:
+            deps = self._dots(context)
+        self._append(f'"kind":"SEND",{head}{counter},"deps":{deps}{told}')
         self._vector[origin] = counter
 
     def deliver(self, dot: Dot) -> None:
@@ -358,13 +370,15 @@ class EventLog:
             self._begin_segment()
         self._seq += 1
         line = f'{self._line_head}{self._seq},"ts":{self._clock_us()},{told}}}\n'
-        if self._buffered + len(line) > self._buffer_limit:
+        size = self._buffered + len(line)
+        if size > self._buffer_limit:
             self.flush()
-            if self._buffered + len(line) > self._buffer_limit:
+            size = self._buffered + len(line)
+            if size > self._buffer_limit:
                 self.lost += 1
                 return
         self._buffer.append(line)
-        self._buffered += len(line)
+        self._buffered = size
 
     def _begin_segment(self) -> None:
         """Recovery reads the last segment only, so each segment begins with the sum of the earlier ones."""

@@ -62,6 +62,8 @@ class Node(Endpoint, EngineDriver):
         """Takes the questions and answers of peers, by name. An error of the peer is raised as RemoteProtocolError."""
         self.on_gone: Callable[[str], None] = _nothing_of_it
         """Takes the names of peers whose link is down."""
+        self.before_leaving: Callable[[], None] = no_work
+        """Called before messages of the engine go to the links."""
         self._ended = False
         self._backlog = 0
 
@@ -91,7 +93,11 @@ class Node(Endpoint, EngineDriver):
         """See `EngineDriver`."""
         if self._ended or self._links is None:
             return
-        for to, kind, messages in runs(self.engine.take_outbox()):
+        outbox = self.engine.take_outbox()
+        if not outbox:
+            return
+        self.before_leaving()
+        for to, kind, messages in runs(outbox):
             self.send(self._reached(to), kind, messages)
 
     def _reached(self, to: str | None) -> list[Link]:

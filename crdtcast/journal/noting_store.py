@@ -69,8 +69,9 @@ class Changes:
         engine = self._engine
         happened = self._store.take_happened()
         context = engine.context if happened else self._context
-        outline = engine.outline()
-        changed = _members(outline) != _members(self._outline)
+        before = self._outline
+        changed = not engine.still_has(before) or engine.vector.keys() != before.vector.keys()
+        outline = engine.outline() if changed else before
         all_parked, copies = _difference(self._parked, parked)
         batch = JournalBatch(
             happened,
@@ -84,12 +85,6 @@ class Changes:
         if changed:
             self._outline = outline
         return batch
-
-
-def _members(outline: GroupState) -> tuple[object, ...]:
-    """The outline without what follows from the messages."""
-    rest = replace(outline, counter=0, vector={}, context=(), stable={})
-    return rest, outline.vector.keys()
 
 
 def _difference(

@@ -564,31 +564,38 @@ class Client:
 
     def flush(self) -> None:
         """Send the replies of the answered requests up to the first that is still open."""
-        pending = self.pending
-        parts: list[bytes] = []
-        for request in pending:
-            if not request.answered:
-                break
-            value = request.value
-            reply: bytes | None = None
-            if type(value) is int:
-                reply = _SMALL_INTEGER(value)
-            elif value is OK:
-                reply = OK_REPLY
-            parts.append(request.encoded() if reply is None else reply)
-        if not parts and not (pending and pending[0].has_begun):
-            return
-        front = self._front
-        if len(parts) == len(pending):
+        pending, front = self.pending, self._front
+        reply: bytes | None
+        if len(pending) == 1 and (only := pending[0]).answered:  # as mostly without a pipeline
+            value = only.value
+            reply = _SMALL_INTEGER(value) if type(value) is int else None
+            data = only.encoded() if reply is None else reply
             pending.clear()
+        else:
+            parts: list[bytes] = []
+            for request in pending:
+                if not request.answered:
+                    break
+                value = request.value
+                reply = None
+                if type(value) is int:
+                    reply = _SMALL_INTEGER(value)
+                elif value is OK:
+                    reply = OK_REPLY
+                parts.append(request.encoded() if reply is None else reply)
+            if not parts and not (pending and pending[0].has_begun):
+                return
+            if len(parts) == len(pending):
+                pending.clear()
+            else:
+                for _ in parts:
+                    pending.popleft()
+                parts.append(pending[0].take_begun())
+            data = b"".join(parts)
+        if not pending:
             self._pushed = 0
             front.answered += self._received
             self._received = 0
-        else:
-            for _ in parts:
-                pending.popleft()
-            parts.append(pending[0].take_begun())
-        data = b"".join(parts)
         size = len(data)
         front.bytes_out += size
         if self.unread:

@@ -69,7 +69,7 @@ from crdtcast.adapters.redis.waits.barrier import Barrier
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.messages import Delivery, Message
 from crdtcast.causality.tags import Dot, covers
-from crdtcast.engine import Engine, GroupEngine
+from crdtcast.engine import Engine, GroupEngine, GroupState
 from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.phases import Lifecycle
 
@@ -152,6 +152,11 @@ class CommitObserver(Protocol):
         """Only where members come and go: call `inside` now for own operations of the next commit."""
         ...
 
+    @property
+    def has_work(self) -> bool:
+        """Whether `about_to_gather` may have something to do."""
+        ...
+
 
 class Committer:
     """Gathers, prepares, commits, answers. Driven by `submit`, `kick` and the server's replies; it never waits."""
@@ -207,10 +212,11 @@ class Committer:
         """Set: the next commit looks for expired keys. It is the argument of `expire`."""
         self._puts_expiry_off = False
         """Whether that search was postponed once, since other work was waiting."""
+        self._looks_again = False  # whether something besides requests may be there for a commit
         self._ticks = 0  # since the last commit; at most 2, and at most 1 while one is under way
         self._left_stable = 0  # commits and stretches since stable messages were collected
         self._noted = 0  # notes of the member about its view that the server has
-        self._membership: object = None  # as the server has it
+        self._membership: GroupState | None = None  # as the server has it
         self.engine: Engine | GroupEngine | None = None
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
@@ -252,7 +258,7 @@ class Committer:
             outline = self._group.outline()
             self._noted = metadata.notes(outline)
             is_stored = metadata.pack_membership(outline) == state.membership
-            self._membership = metadata.membership_of(outline) if is_stored else None
+            self._membership = outline if is_stored else None
         self._epoch = epoch
         self._life.move(ServerEvent.OWN)
         self.refusals.resume(engine, keyspace)
@@ -426,7 +432,11 @@ class Committer:
             return False
         if engine.vector != state.vector:
             return True
-        return metadata.membership_of(engine.outline()) != self._membership
+        return self._has_new_membership(engine)
+
+    def _has_new_membership(self, group: GroupEngine) -> bool:
+        """Whether members, views or wishes are not as the server has them."""
+        return self._membership is None or not group.still_has(self._membership)
 
     # Clients and peers bring work
 
@@ -455,10 +465,19 @@ class Committer:
         self._ticks = 2 if self._ticks and self._life.phase is ServerPhase.READY else 1
         self.kick()
 
+    def look(self) -> None:
+        """The poller's round is over: `kick` if that may begin a commit. It is called much more often than there is
+        work.
+        """
+        if self._requests or self._looks_again:
+            self.kick()
+
     def kick(self) -> None:
         """Start a commit if there is work and none is under way."""
         if self._life.phase is not ServerPhase.READY:
+            self._looks_again = True
             return
+        self._looks_again = False
         engine = self.engine
         assert engine is not None
         if self._group is not None:
@@ -952,7 +971,7 @@ class Committer:
         if entries:
             plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
         dots = [tag.dot for tag in commit.stable] if commit.stable else []
-        forgotten = dots if self._group is None else self._observer.forgettable(dots)
+        forgotten = self._observer.forgettable(dots)
         if forgotten:
             fields = map(metadata.store_field, forgotten)
             plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *fields)
@@ -965,14 +984,12 @@ class Committer:
             state.stable = dict(engine.stable)
         state.clock = self._clock.latest
         state.order = order
-        if self._group is not None:
-            outline = self._group.outline()
+        if self._group is not None and self._has_new_membership(self._group):
+            self._membership = outline = self._group.outline()
             state.level = self._formats.agreed(engine)
-            if (membership := metadata.membership_of(outline)) != self._membership:
-                self._membership = membership
-                state.membership = metadata.pack_membership(outline)
-                before, self._noted = self._noted, metadata.notes(outline)
-                state.order += self._noted - before
+            state.membership = metadata.pack_membership(outline)
+            before, self._noted = self._noted, metadata.notes(outline)
+            state.order += self._noted - before
         plan.metadata(SAYS_OK, b"SET", metadata.STATE, state.encode())
         if self._group is not None:
             self._observer.prepared(commit, self.commits + 1)
@@ -1124,6 +1141,19 @@ class Committer:
         # All other work can wait until the poller's round is over.
         if self._requests or self.recorded.pending is not None:
             self.kick()
+        elif not commit.together or commit.deliveries or commit.after or self._has_more():
+            self._looks_again = True
+
+    def _has_more(self) -> bool:
+        """Whether the gateway itself may have work behind a commit of plain writes."""
+        return bool(
+            self._repairs
+            or self._inside
+            or self._last
+            or self._asked
+            or self._grace_ms is not None
+            or (self._group is not None and self._observer.has_work)
+        )
 
     def _take_record(self, segments: Segments, replies: Replies) -> None:
         """Answer the requests that the server has executed by itself, and derive their message in the same turn."""

@@ -50,8 +50,11 @@ class DurabilityBarrier:
     def release(self) -> None:
         """Transmit what may leave."""
         waiting = self._waiting
+        leaving: list[Transmit] = []
         while waiting and waiting[0][0] <= self._synced:
-            self._transmit(waiting.popleft()[1])
+            leaving += waiting.popleft()[1]
+        if leaving:
+            self._transmit(leaving)
 
     async def wait_synced(self, number: int) -> None:
         """Return when commit `number` is synced."""

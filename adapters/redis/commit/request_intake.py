@@ -69,6 +69,8 @@ class RequestIntake:
         """
         if len(self.waiting) > MAX_REQUESTS or self._relay.waiting:
             return False
+        if len(self.waiting) == 1:
+            return self._take_one(commit)
         requests = list(self.waiting)
         words = list(map(_ARGS, requests))
         if (
@@ -88,6 +90,24 @@ class RequestIntake:
             looks = map(_LOOKS, map(_COMMAND, requests))
             looking = words if self.keyspace.dates.in_use else compress(words, looks)
             commit.unknown = dict.fromkeys(filterfalse(is_known, map(_KEY, looking)))
+        self.waiting.clear()
+        return True
+
+    def _take_one(self, commit: Commit) -> bool:
+        """The same for the only request."""
+        (request,) = self.waiting
+        args, command = request.args, request.command
+        if not command.writes_one_key or type(args) is LargeArgs or request.client.unread:
+            return False
+        size = sum(map(len, args))
+        if size > MAX_COMMIT_BYTES:
+            return False
+        commit.size = size
+        commit.requests = [request]
+        commit.together = True
+        key = args[1]
+        if key not in self.keyspace.types and (command.looks or self.keyspace.dates.in_use):
+            commit.unknown[key] = None
         self.waiting.clear()
         return True
 

@@ -382,6 +382,11 @@ class Belonging:
         if self._entering is not None:
             self._entering.gone(link)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether former incarnations have left something to do."""
+        return self._returning.has_work(self.engine)
+
     def add_work(self) -> None:
         """The next commit is about to be gathered: add messages to send again."""
         engine = self.peers.engine

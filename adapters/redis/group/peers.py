@@ -11,8 +11,10 @@ import trio
 
 from crdtcast.adapters.redis.commit.durability_barrier import DurabilityBarrier
 from crdtcast.causality.member_id import name_of
+from crdtcast.causality.messages import Transmit
 from crdtcast.engine import GroupEngine, How
 from crdtcast.transport.channel import Channel
+from crdtcast.transport.engine_driver import no_work
 from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.options import Address, NodeOptions
 from crdtcast.transport.peers import LinkStatus
@@ -40,7 +42,9 @@ class GroupPeers:
         self.channel: Channel = Channel(self.shared, options.group)
         self.channel.hold = True  # the barrier takes the outbox
         self.channel.on_work = on_work
-        self.gate: DurabilityBarrier = DurabilityBarrier(self.channel.send_effects)
+        self.gate: DurabilityBarrier = DurabilityBarrier(self._transmit)
+        self.before_leaving: Callable[[], None] = no_work
+        """Called before messages of the engine go to the links."""
         self.hold = True
         self._behind = behind
         self._number = number
@@ -78,6 +82,10 @@ class GroupPeers:
             self.gate.add(engine.take_outbox(), self._number())
         self.gate.release()
         self.channel.flush()
+
+    def _transmit(self, effects: list[Transmit]) -> None:
+        self.before_leaving()
+        self.channel.send_effects(effects)
 
     def _look(self, engine: GroupEngine) -> None:
         """Keep links to the members of the group only."""

@@ -273,11 +273,17 @@ class GatewayReissue:
             if met is not self.parked:
                 self._save(commit, met)
 
+    def has_work(self, engine: GroupEngine) -> bool:
+        """Whether `add_work` may add something, now or later."""
+        return self.parked is not None or engine.has_tombs
+
     def add_work(self, engine: GroupEngine) -> None:
         """Add the next step to the next commit, if there is one. Call it when no commit is under way."""
+        parked = self.parked
+        if not self.has_work(engine):
+            return
         if engine.standing is not Standing.MEMBER:
             return
-        parked = self.parked
         if parked is None:
             if self._own_tombs(engine):
                 self._committer.at_its_end(partial(self._settle, engine))

@@ -22,16 +22,23 @@ class HeldLog(EventLog):
         self.number = 0
         self.written: int = 0
         """The lines of the commits up to this one are written."""
+        self._buffered_up_to = 0
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._known = dict(super().vector)
         self._known_stable = dict(super().told_stable)
 
     def synced(self, number: int) -> None:
-        """The commits up to this one are synced: write their lines."""
-        while self._held and self._held[0][0] <= number:
-            self._held.popleft()[1]()
-        self.flush()
-        self.written = max(self.written, number)
+        """The commits up to this one are synced: the next `flush` writes their lines."""
+        held = self._held
+        while held and held[0][0] <= number:
+            held.popleft()[1]()
+        self._buffered_up_to = max(self._buffered_up_to, number)
+        if not self.has_unwritten:
+            self.written = self._buffered_up_to
+
+    def flush(self) -> None:
+        super().flush()
+        self.written = self._buffered_up_to
 
     @property
     def waits(self) -> bool:

@@ -52,6 +52,8 @@ Read = tuple[list[bytes], Callable[[object], None]]
 _KEY: Callable[[KeyEffect], bytes] = attrgetter("key")
 _DOT: Callable[[Tag | Message], Dot] = attrgetter("dot")
 _REMEMBERED_OBJECTS = 100_000
+_RECENT = 1_000
+"""Messages of which it is not noted yet which objects they have touched."""
 _OBJECTS_PER_ROUND = 200
 _LARGEST = 5_000
 """Values with more slots (a string: bytes) are digested on VERIFY only: otherwise each quiet time would read them."""
@@ -88,6 +90,8 @@ class Recorder:
         self._touched: OrderedDict[bytes, float] = OrderedDict()
         """In order of the last touch; the oldest goes first. A plain dict would skip all removed ones each time."""
         self._small: list[bytes] = []
+        self._recent: list[tuple[Sequence[Effect], Dot, float]] = []
+        """Effects that are not in `_vectors` and `_touched` yet, with their message and the time: see `_catch_up`."""
         self._forgettable: deque[tuple[int, list[Dot]]] = deque()
         """Stable messages by commit, until their lines are written: a restart needs them to write these lines."""
         self._size_before = 0
@@ -121,6 +125,7 @@ class Recorder:
         self._floor = dict(vector)
         self._vectors.clear()
         self._touched.clear()
+        self._recent.clear()
         self._forgettable = deque([(0, [message.dot for message in late])] if late else [])
         if log is None:
             return
@@ -172,7 +177,7 @@ class Recorder:
             self.group.issued(())
 
     def synced(self, number: int) -> None:
-        """The commits up to this one are synced."""
+        """The commits up to this one are synced: their lines may be written."""
         if isinstance(self.log, HeldLog):
             self.log.synced(number)
 
@@ -189,6 +194,8 @@ class Recorder:
     def forgettable(self, dots: list[Dot]) -> list[Dot]:
         """Messages that the server may forget with the commit being prepared. dots: those that it makes stable."""
         queue = self._forgettable
+        if dots and self.group is None:
+            self.flush()  # a restart writes the lines of messages that the server still holds
         if isinstance(self.log, HeldLog):
             if dots:
                 queue.append((self.log.number, dots))
@@ -218,24 +225,39 @@ class Recorder:
             if not told:
                 log.deliver_all(list(map(_DOT, commit.received)))
             for delivery, event in commit.deliveries:
-                self._touch(event.effects, delivery.tag.dot, now)
+                self._recent.append((event.effects, delivery.tag.dot, now))
         self._tell_sent(sent, now)
-        while len(self._touched) > _REMEMBERED_OBJECTS:  # more than can be reported
-            self._touched.popitem(last=False)
+        if len(self._recent) > _RECENT:
+            self._catch_up()
         self._tell_size(now, collected=bool(commit.stable))
-        log.flush()
+        if commit.stable and not told:
+            log.flush()  # the server no longer holds these
+
+    def flush(self) -> None:
+        """Write the lines. To be called before any message that they are about leaves the process."""
+        if self.log is not None and self.log.has_unwritten:
+            self.log.flush()
 
     def derived(self, record: Derived) -> None:
         """The server has executed this: the state of its keys must not be reported without its message."""
         now = self._clock()
         for tag, _, event in record.sent if self.log is not None else ():
-            self._touch(event.effects, tag.dot, now)
+            self._recent.append((event.effects, tag.dot, now))
 
     def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, EffectsEvent]], now: float) -> None:
+        recent, log = self._recent, self.log if self.group is None else None
         for tag, _, event in sent:
-            if self.group is None and self.log is not None:
-                self.log.send(tag)
-            self._touch(event.effects, tag.dot, now)
+            if log is not None:
+                log.send(tag)
+            recent.append((event.effects, tag.dot, now))
+
+    def _catch_up(self) -> None:
+        """Note what the last commits have touched. It waits until that matters, not to take up the time of writes."""
+        recent, self._recent = self._recent, []
+        for effects, dot, now in recent:
+            self._touch(effects, dot, now)
+        while len(self._touched) > _REMEMBERED_OBJECTS:  # more than can be reported
+            self._touched.popitem(last=False)
 
     def _tell_size(self, now: float, *, collected: bool) -> None:
         size, entries = self._store_bytes()
@@ -279,6 +301,8 @@ class Recorder:
 
     def reads(self) -> list[Read]:
         """Report objects that have been quiet for a while; returns the reads that this needs."""
+        if self._recent:
+            self._catch_up()
         if self.log is None or not (self._touched or self._small):
             return []
         ripe = self._clock() - self._quiet
@@ -295,6 +319,7 @@ class Recorder:
     def touch_again(self, key: bytes) -> None:
         """Report this key, too, when it has been quiet."""
         if self.log is not None:
+            self._catch_up()
             self._touched.setdefault(key, self._clock())
 
     def _digest(self, key: bytes) -> list[Read]:
@@ -344,12 +369,16 @@ class Recorder:
 
     def vector_of(self, key: bytes) -> Vector | None:
         """The vector of a key's value now; None without an event log, which does not need it."""
-        return None if self.log is None else dict(self._vectors.get(key, self._floor))
+        return None if self.log is None else dict(self._vector_of(key))
+
+    def _vector_of(self, key: bytes) -> Vector:
+        self._catch_up()
+        return self._vectors.get(key, self._floor)
 
     def tell(self, key: bytes, contents: Contents) -> None:
         """Write a STATE line for a key's value now."""
         if self.log is not None:
-            self.tell_digest(key, self._vectors.get(key, self._floor), key_digest(key, contents))
+            self.tell_digest(key, self._vector_of(key), key_digest(key, contents))
 
     def tell_digest(self, key: bytes, vector: Vector | None, digest: str) -> None:
         """Write a STATE line for its value at another instant. vector: by `vector_of` at that instant."""

@@ -21,7 +21,7 @@ A quiet group holds `state`, `fence` and `durable` only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ import msgpack
 from crdtcast.adapters.redis.group.format_level import check_stored
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Vector
-from crdtcast.engine import EngineState, GroupState
+from crdtcast.engine import GroupState
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.journal.format import check_format
 from crdtcast.wire.state import pack_state, unpack_state
@@ -153,16 +153,8 @@ _MEMBERSHIP_FROM = 5
 """Where the part that is not about messages begins in `pack_state`'s list."""
 
 
-membership_of: Callable[[GroupState], tuple[object, ...]] = attrgetter(
-    *sorted(
-        {field.name for field in fields(GroupState)} - {field.name for field in fields(EngineState)}
-    )
-)
-"""The part of a group's state that changes little: members, ended incarnations, voters, open decisions."""
-
-
 def pack_membership(outline: GroupState) -> list[Any]:
-    """The stored form of that part."""
+    """The stored form of what changes little: members, ended incarnations, voters, open decisions."""
     return pack_state(outline)[_MEMBERSHIP_FROM:]
 
 

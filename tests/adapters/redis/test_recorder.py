@@ -95,5 +95,8 @@ def test_stable_messages_are_kept_until_their_lines_are_synced(tmp_path: Path) -
         assert recorder.forgettable([second]) == []
         recorder.synced(1)
         assert recorder.has_forgettable and recorder.forgettable([]) == [first]
+        log.stable(first)
         recorder.synced(2)
+        assert not recorder.has_forgettable, "the line is buffered only"
+        recorder.flush()
         assert recorder.forgettable([]) == [second] and not recorder.has_forgettable

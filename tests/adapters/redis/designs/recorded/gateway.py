@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import replace
 
-from crdtcast.adapters.redis.store.metadata import membership_of
+from crdtcast.adapters.redis.store.metadata import pack_membership
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, covers
@@ -115,7 +115,7 @@ class Gateway:
 
     def _notes(self) -> object:
         """What the member has noted of its view, and all else that is no matter of messages."""
-        return isinstance(self.engine, GroupEngine) and membership_of(self.engine.outline())
+        return isinstance(self.engine, GroupEngine) and pack_membership(self.engine.outline())
 
     def _take_up(self, record: Record, values: Values) -> None:
         """A former process of this incarnation has left a record: others may have its message already."""
