@@ -149,6 +149,8 @@ class Gateway:
             observer=self,
             flush_clients=lambda: self.front.flush(),
             hold_peers=self._hold_peers,
+            set_aside=self._set_aside,
+            release_peers=self._release_peers,
             fatal=self.fatal,
             later=_in_next_turn,
             most_replied=options.limits.output,
@@ -721,8 +723,9 @@ class Gateway:
     def committed(self, commit: Commit) -> None:
         """See `CommitObserver`."""
         self.recorder.committed(commit, self.committer.commits)
-        if commit.transaction and self.committer.state is not None:
-            self.durability.committed(self._mark(self.committer.state))
+        if commit.number:
+            order = commit.order + self.committer.recorded.count
+            self.durability.committed(Mark(self.committer.commits, commit.vector, order))
         if self.belonging is not None:
             self.belonging.committed(commit)
         self.comparison.committed(commit)
@@ -825,10 +828,6 @@ class Gateway:
         if self._nursery is not None:
             self._nursery.start_soon(work)
 
-    def _mark(self, state: StoredState) -> Mark:
-        order = state.order + self.committer.recorded.count
-        return Mark(self.committer.commits, state.vector, order)
-
     async def _note_synced(self, order: int) -> None:
         """Note how far the server is synced: if it comes back with less, it has lost messages that others may have."""
         engine = self.committer.engine
@@ -879,8 +878,21 @@ class Gateway:
         if self.node is None:
             return
         self.node.hold = hold
-        if hold:
-            return
+        if not hold:
+            self._broadcast()
+
+    def _set_aside(self) -> None:
+        if self.node is not None:
+            self.node.set_aside()
+
+    def _release_peers(self) -> None:
+        if self.node is not None:
+            self.node.release()
+            self._broadcast()
+
+    def _broadcast(self) -> None:
+        """Send what may leave, now or together with what comes a moment later."""
+        assert self.node is not None
         now = trio.current_time()
         if now - self._flushed >= _BROADCAST_SECONDS:
             self._flushed = now

@@ -7,7 +7,7 @@ outbox to the links; a caller with a journal delays it until it has synced.
 import logging
 from collections.abc import Awaitable, Callable
 
-from crdtcast.causality.messages import Digest, Message
+from crdtcast.causality.messages import Digest, Message, Transmit
 from crdtcast.engine import Engine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
@@ -64,6 +64,9 @@ class Node(Endpoint, EngineDriver):
         """Takes the names of peers whose link is down."""
         self.before_leaving: Callable[[], None] = no_work
         """Called before messages of the engine go to the links."""
+        self._aside: list[Transmit] = []  # may leave later than what is released
+        self._released: list[Transmit] = []
+        self.on_held = self._send_released
         self._ended = False
         self._backlog = 0
 
@@ -93,11 +96,28 @@ class Node(Endpoint, EngineDriver):
         """See `EngineDriver`."""
         if self._ended or self._links is None:
             return
-        outbox = self.engine.take_outbox()
-        if not outbox:
-            return
-        self.before_leaving()
-        for to, kind, messages in runs(outbox):
+        effects = [*self._released, *self._aside, *self.engine.take_outbox()]
+        self._released, self._aside = [], []
+        self._send_all(effects)
+
+    def set_aside(self) -> None:
+        """What the engine has sent so far may leave, after the next `release`, although the node holds the rest."""
+        self._aside += self.engine.take_outbox()
+
+    def release(self) -> None:
+        """What was set aside may leave, with the next `flush`."""
+        self._released += self._aside
+        self._aside = []
+
+    def _send_released(self) -> None:
+        if self._released and not self._ended and self._links is not None:
+            released, self._released = self._released, []
+            self._send_all(released)
+
+    def _send_all(self, effects: list[Transmit]) -> None:
+        if effects:
+            self.before_leaving()
+        for to, kind, messages in runs(effects):
             self.send(self._reached(to), kind, messages)
 
     def _reached(self, to: str | None) -> list[Link]:
@@ -125,6 +145,7 @@ class Node(Endpoint, EngineDriver):
         and dialled again.
         """
         self.engine = engine
+        self._aside, self._released = [], []
         engine.repair_at_once = REPAIR_AT_ONCE
         if fence_epoch is not None:
             self.fence_epoch = fence_epoch

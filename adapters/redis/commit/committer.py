@@ -1,7 +1,9 @@
 """The path of a write: one commit at a time from clients and peers to the server, then replies, then the network.
 
 Rules: remote messages come first, then local commands as separate messages, all in one MULTI … EXEC with our metadata.
-At most one EXEC is in flight; it is prepared only after the answer to the one before. Every reply inside it is checked.
+At most one EXEC is in flight. The next one may be prepared meanwhile, and is sent when the answer has come and the
+fence was read: before that, another gateway may have taken the server. If the first fails, the second is void, and its
+requests are queued again in their order. Every reply inside an EXEC is checked.
 Reads of the same round come after the writes. Clients are answered after EXEC, and peers get messages after the
 clients. While a commit is under way the node holds its outbox, so nothing uncommitted leaves the process. If the
 connection dies, all memory is dropped and read again from the server (`resume`).
@@ -171,12 +173,18 @@ class Committer:
         relay: Passthrough,
         flush_clients: Callable[[], None],
         hold_peers: Callable[[bool], None],
+        set_aside: Callable[[], None],
+        release_peers: Callable[[], None],
         fatal: Callable[[Exception], None],
         later: Callable[[Callable[[], None]], None],
         most_replied: int,
         logger: logging.Logger,
     ) -> None:
-        """most_replied: bytes of replies that one client may get from reads of one commit; 0: any number."""
+        """hold_peers: nothing that the engine sends leaves, until it is called again with False.
+        set_aside: what the engine has sent so far rests on the commit in flight, what it sends later on the next one.
+        release_peers: what was set aside may leave, even while the rest is held.
+        most_replied: bytes of replies that one client may get from reads of one commit; 0: any number.
+        """
         self._metadata_db = metadata_db
         self._guard = _fence_guard(metadata_db)
         self._clock = clock
@@ -186,6 +194,8 @@ class Committer:
         self._relay = relay
         self._flush_clients = flush_clients
         self._hold_peers = hold_peers
+        self._set_aside = set_aside
+        self._release_peers = release_peers
         self._fatal = fatal
         self.later = later
         self._most_replied = most_replied
@@ -194,6 +204,10 @@ class Committer:
         self._server: ServerConnection | None = None
         self._commit: Commit | None = None
         """The commit that is under way, or was when the connection was lost."""
+        self._next: Commit | None = None
+        """The commit that is prepared behind it: nothing of it is sent."""
+        self._void: set[Dot] = set()
+        """Own messages of such a commit that is void, until memory is read again."""
         self._tried: dict[Request, int] = {}
         self._epoch = b""
         self._why_refused = ""
@@ -266,6 +280,7 @@ class Committer:
         self._inside.clear()
         self._last.clear()
         self._intake.alone = None
+        self._void.clear()
         if self._commit is not None:
             self._settle(self._commit, state, record)
         self._commit = None
@@ -275,6 +290,7 @@ class Committer:
     def suspend(self) -> None:
         """The connection is lost: memory is invalid until it is read again from the server."""
         self._hold_peers(True)
+        self._void_next()
         self._watches.lost()
         self._life.move(ServerEvent.LOSE)
 
@@ -354,10 +370,11 @@ class Committer:
 
     @property
     def unsure(self) -> set[Dot]:
-        """Own messages of the commit that was refused, or under way when the connection died: no client or peer has
-        heard of them.
+        """Own messages of the commit that was refused, or under way when the connection died, and of the one prepared
+        behind it: no client or peer has heard of them.
         """
-        return set() if self._commit is None else {tag.dot for tag, _, _ in self._commit.sent}
+        commit = self._commit
+        return self._void if commit is None else {tag.dot for tag, _, _ in commit.sent} | self._void
 
     @property
     def phase(self) -> ServerPhase:
@@ -372,7 +389,7 @@ class Committer:
     @property
     def working(self) -> bool:
         """Whether a commit is under way or waits."""
-        return self._commit is not None or bool(self._requests)
+        return self._commit is not None or bool(self._requests)  # one behind it needs no mention
 
     def inside(
         self, key: bytes, add: Callable[[LocalBatch], None], looks: Sequence[Looks] = ()
@@ -417,7 +434,8 @@ class Committer:
         """Whether it is not known yet if own messages are in the server."""
         commit = self._commit
         return not self.serving or bool(
-            commit is not None and (commit.own or commit.segments is not None)
+            commit is not None
+            and (self._next is not None or commit.own or commit.segments is not None)
         )
 
     @property
@@ -476,6 +494,8 @@ class Committer:
         """Start a commit if there is work and none is under way."""
         if self._life.phase is not ServerPhase.READY:
             self._looks_again = True
+            if self._requests and self._life.phase is ServerPhase.COMMITTING:
+                self._prepare_behind()
             return
         self._looks_again = False
         engine = self.engine
@@ -629,6 +649,62 @@ class Committer:
 
     # Prepare and commit
 
+    def _prepare_behind(self) -> None:
+        """Prepare the next commit while one is in flight, if it is of plain writes whose effects are certain unless the
+        first one fails.
+
+        It takes no messages of others, so it must not come again and again before these: it waits if there are any, and
+        at each tick. With fewer requests than the one in flight it waits, too: more of them make a write cheaper.
+        """
+        first, engine, keyspace = self._commit, self.engine, self.keyspace
+        if (
+            self._next is not None
+            or first is None
+            or not first.is_sent
+            or len(self._requests) < len(first.requests)
+            or not first.may_be_followed
+        ):
+            return
+        assert engine is not None
+        if (
+            self._ticks
+            or self._left_stable >= STABLE_EVERY
+            or engine.has_deliverable()
+            or self.recorded.pending is not None
+            or self._intake.alone is not None
+            or self._watches.has_any
+            or keyspace.dates.in_use
+            or keyspace.is_unsettled
+            or keyspace.rewritten
+            or self._advance_ms
+            or self._has_more()
+            or self.behind
+        ):
+            return
+        commit = Commit(Plan(self._metadata_db), [])
+        if not self._intake.take_known(commit):
+            return
+        self._left_stable += 1 + commit.size // _STRETCH_BYTES
+        self._set_aside()
+        self._next = commit
+        if self._group is not None:
+            self._observer.gathering(commit, self._number_of_next)
+        self._prepare(commit)
+        if crash_points.ARMED:
+            crash_point("next-prepared")
+
+    @property
+    def _number_of_next(self) -> int:
+        """The number, among those that this gateway has sent, of the commit that is being prepared."""
+        return self.commits + (1 if self._next is None else 2)
+
+    def _void_next(self) -> None:
+        """The commit in flight has failed, and what was prepared behind it rests on it: its requests wait again."""
+        if self._next is not None:
+            commit, self._next = self._next, None
+            self._void |= {tag.dot for tag, _, _ in commit.sent}
+            self._requests.extendleft(reversed(commit.requests))
+
     def _fold_first(self, commit: Commit) -> None:
         """Encode the large requests of a commit, a piece in each turn of the loop; then prepare it."""
         calls = (call for transaction in commit.transactions for call in transaction.calls)
@@ -692,7 +768,7 @@ class Committer:
                 else self._carry_out(batch, request, hindered=hindered)
             ):
                 # The batch cannot know what this command finds: the server decides or is asked.
-                if self._may_record(commit, request):
+                if commit is not self._next and self._may_record(commit, request):
                     self._record(commit, batch, place, hindered=hindered)
                     break
                 if command.looks:
@@ -726,6 +802,11 @@ class Committer:
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it
         commit.transaction = plan.writes
+        if commit is self._next:
+            if not plan.writes:  # all of it waits for the answer after all
+                self._next = None
+                self._put_back(commit, 0)
+            return
         commit.is_sent = True
         if crash_points.ARMED:
             crash_point("batch-prepared")
@@ -984,15 +1065,18 @@ class Committer:
             state.stable = dict(engine.stable)
         state.clock = self._clock.latest
         state.order = order
+        commit.changes_group = bool(commit.issued)
         if self._group is not None and self._has_new_membership(self._group):
+            commit.changes_group = True
             self._membership = outline = self._group.outline()
             state.level = self._formats.agreed(engine)
             state.membership = metadata.pack_membership(outline)
             before, self._noted = self._noted, metadata.notes(outline)
             state.order += self._noted - before
+        commit.vector, commit.order = vector, state.order
         plan.metadata(SAYS_OK, b"SET", metadata.STATE, state.encode())
         if self._group is not None:
-            self._observer.prepared(commit, self.commits + 1)
+            self._observer.prepared(commit, self._number_of_next)
 
     def _transmit(self, commit: Commit) -> None:
         assert self._server is not None
@@ -1048,6 +1132,13 @@ class Committer:
                 crash_point("hidden-answered")
         self._check(commit, executed)
         self.commits += commit.transaction
+        # It goes before all else: the server works on it meanwhile.
+        self._commit, self._next = self._next, None
+        if self._commit is not None:
+            self._commit.is_sent = True
+            self._transmit(self._commit)
+            if crash_points.ARMED:
+                crash_point("next-sent")
         reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []
         self._finish(commit, executed, reads)
 
@@ -1099,6 +1190,7 @@ class Committer:
         )
 
     def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
+        """Answer the clients of a commit that was applied. Another one may be in flight already."""
         plan, wrong, keyspace = commit.plan, commit.wrong, self.keyspace
         for request, place in plan.from_reply:
             value = replies[place]
@@ -1124,9 +1216,11 @@ class Committer:
                 keyspace.forget(key)  # it may have been written since
         if self._watches.needs_replies:
             self._watches.committed(plan, replies, keyspace.dates.now)
-        if plan.dated or keyspace.dates.touched:
+        following = None if commit is self._commit else self._commit
+        if plan.dated or (keyspace.dates.touched and following is None):
             self._note_deadlines(plan, replies)
-        self._commit = None
+        if following is None:
+            self._commit = None
         self._flush_clients()  # before the event log: a restart writes what is missing there
         self._observer.committed(commit)
         if commit.after:
@@ -1136,6 +1230,11 @@ class Committer:
             crash_point("client-answered")
         if crash_points.ARMED and commit.deliveries:
             crash_point("remote-applied")
+        if following is not None:
+            if self._life.phase is ServerPhase.COMMITTING:  # it may be lost already
+                self._release_peers()
+            self._looks_again = True
+            return
         self._life.move(ServerEvent.END)
         self._hold_peers(False)
         # All other work can wait until the poller's round is over.
@@ -1179,6 +1278,7 @@ class Committer:
         """The server refused the whole commit, so nothing of it was applied: answer the clients, and read all again."""
         assert self._server is not None
         self._log.error("the server refused a commit; nothing of it was applied: %s", reason)
+        self._void_next()
         error = ReplyError(reason)
         reads = [r for r in commit.requests if not (r.writes or r.answered)]
         for request in commit.requests:

@@ -62,6 +62,17 @@ class RequestIntake:
         if not self._take_together(commit):
             self._take_singly(commit)
 
+    def take_known(self, commit: Commit) -> bool:
+        """Take all requests if each is a small write of one key whose type need not be looked up; returns whether it
+        did.
+        """
+        if not self._take_together(commit):
+            return False
+        if commit.unknown:
+            self.waiting.extend(commit.requests)
+            return False
+        return True
+
     def _take_together(self, commit: Commit) -> bool:
         """Take all requests at once, if each is a small write of one key and no client may have to wait.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commit.plan import Plan
 from crdtcast.causality.messages import Delivery, Message
-from crdtcast.causality.tags import Tag
+from crdtcast.causality.tags import Tag, Vector
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.clients.client import Request
@@ -51,6 +51,12 @@ class Commit:
     """What the server executes by itself, after everything else."""
     number = 0
     """Its number among all commits to this server."""
+    vector: Vector = {}  # noqa: RUF012  # read only, and of each commit that writes
+    """All that is delivered and sent up to this commit. Only of one that writes."""
+    order = 0
+    """`StoredState.order` at this commit. Only of one that writes."""
+    changes_group = False
+    """Whether it stores a change of the members, of views, or of wishes."""
     repaired: frozenset[bytes] = frozenset()
     """Keys changed directly in the server that this commit repairs."""
 
@@ -109,6 +115,23 @@ class Commit:
         """Look up a slot before it is incremented, if its value is not known."""
         if not keyspace.will_count(key, type_, slot):
             self.unknown_slots[key, type_, slot] = None
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether the next commit may be prepared before the answer to this one: whether the answer shows nothing that
+        the next one may rest on, unless this one fails.
+        """
+        plan = self.plan
+        return self.transaction and not (
+            self.segments is not None
+            or self.derived is not None
+            or self.after
+            or self.changes_group
+            or self.repaired
+            or self.is_flushed
+            or plan.settling
+            or plan.dated
+        )
 
     @property
     def own(self) -> Sequence[tuple[Tag, bytes, EffectsEvent]]:

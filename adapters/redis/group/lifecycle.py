@@ -395,13 +395,14 @@ class Belonging:
 
     def prepared(self, commit: Commit, number: int) -> None:
         """A commit is about to be sent: hold what the engine wants to send until it is synced."""
-        self._returning.prepared(commit, self.engine)
-        self.peers.gate.add(self.engine.take_outbox(), number)
+        engine = self.engine
+        self._returning.prepared(commit, engine)
+        self.peers.gate.add(engine.take_outbox(), number)
 
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
-        if commit.transaction:
-            self.stored = self._gateway.committer.order
+        if commit.number:
+            self.stored = commit.order + self._gateway.committer.recorded.count
         self._giver.committed(commit)
 
     def look(self) -> None:

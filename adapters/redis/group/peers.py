@@ -72,6 +72,12 @@ class GroupPeers:
         self.channel.group_id = group_id
         self.channel.start(engine)
 
+    def set_aside(self) -> None:
+        """Nothing to do: the barrier knows on which commit each effect rests."""
+
+    def release(self) -> None:
+        """Nothing to do, as above."""
+
     def flush(self) -> None:
         """Send what may leave. Never blocks."""
         engine = self.engine

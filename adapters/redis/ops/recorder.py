@@ -166,7 +166,8 @@ class Recorder:
             for message in () if commit.derived is None else commit.derived.messages:
                 self._tell(message, message.dot.origin)
             self.group.issued(commit.issued)
-            self.group.stable(commit.stable)
+            if commit.stable:
+                self.group.stable(commit.stable)
 
     def prepared(self, commit: Commit, me: str) -> None:
         """A commit is about to be sent: the engine knows exactly what the commit contains."""
@@ -174,7 +175,8 @@ class Recorder:
             for message in commit.stored:
                 if not covers(self.log.vector, message.dot):
                     self._tell(message, me)
-            self.group.issued(())
+            if commit.changes_group:
+                self.group.issued(())
 
     def synced(self, number: int) -> None:
         """The commits up to this one are synced: their lines may be written."""
@@ -254,8 +256,19 @@ class Recorder:
     def _catch_up(self) -> None:
         """Note what the last commits have touched. It waits until that matters, not to take up the time of writes."""
         recent, self._recent = self._recent, []
+        vectors, touched = self._vectors, self._touched
         for effects, dot, now in recent:
-            self._touch(effects, dot, now)
+            effect = effects[0] if len(effects) == 1 else None
+            if effect is None or isinstance(effect, KillAll):
+                self._touch(effects, dot, now)
+                continue
+            key = effect.key
+            vector = vectors.get(key)
+            if vector is None:
+                vector = vectors[key] = dict(self._floor)
+            vector[dot[0]] = dot[1]
+            touched[key] = now
+            touched.move_to_end(key)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # more than can be reported
             self._touched.popitem(last=False)
 

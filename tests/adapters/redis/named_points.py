@@ -12,6 +12,8 @@ POINTS = (
 """On the path of a local write, or of a message of another region."""
 RECORDED_POINTS = ("dot-reserved", "record-derived")
 """Further ones, for a write that the server decides."""
+NEXT_POINTS = ("next-prepared", "next-sent")
+"""Further ones, for a commit that is prepared while another one is in flight."""
 HIDING_POINTS = ("hidden-prepared", "hidden-sent", "hidden-answered")
 """Further ones, for a commit that may bring out a value which another type hides."""
 JOIN_POINTS = (

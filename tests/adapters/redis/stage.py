@@ -32,7 +32,7 @@ from crdtcast.adapters.redis.store.named_args import NamedArgs
 from crdtcast.adapters.redis.types.exact_values import value_named
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of, new_incarnation
-from crdtcast.causality.messages import Message
+from crdtcast.causality.messages import Message, Transmit
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Durability, Engine, EngineState
 
@@ -148,7 +148,7 @@ class _Observer:
     def derived(self, record: Derived) -> None:
         pass
 
-    has_forgettable = False
+    has_forgettable = has_work = False
 
     def forgettable(self, dots: list[Dot]) -> list[Dot]:
         return dots
@@ -227,6 +227,7 @@ class Site:
         logger = logging.getLogger("stage")
         self.engine = engine
         self.held = False
+        self._aside: list[Transmit] = []
         self.hlc = HLC(lambda: self.clock_ms)
         self.hlc.observe(state.clock)
         keyspace.dates.me = engine.me
@@ -238,6 +239,8 @@ class Site:
             relay=_Relay(),  # type: ignore[arg-type]
             flush_clients=lambda: None,
             hold_peers=self._hold,
+            set_aside=self._set_aside,
+            release_peers=self._release,
             fatal=self._fail,
             later=lambda work: self._later.append(work),
             most_replied=0,
@@ -312,6 +315,13 @@ class Site:
     def _hold(self, held: bool) -> None:
         self.held = held
 
+    def _set_aside(self) -> None:
+        self._aside += self.engine.take_outbox()
+
+    def _release(self) -> None:
+        self._leave(self._aside)
+        self._aside = []
+
     def _fail(self, error: Exception) -> None:
         raise error
 
@@ -339,10 +349,13 @@ class Site:
     def let_out(self) -> None:
         """What rests on commits that are done leaves."""
         if not self.held:
-            for to, message in self.engine.take_outbox():
-                self.out.append((to, message))
-                if to is None and isinstance(message, Message):
-                    self.sent.append(message)
+            self._leave(self.engine.take_outbox())
+
+    def _leave(self, effects: Iterable[Transmit]) -> None:
+        for to, message in effects:
+            self.out.append((to, message))
+            if to is None and isinstance(message, Message):
+                self.sent.append(message)
 
     def call(self, *commands: tuple[bytes, ...]) -> list[Any]:
         """Commands of clients, in one commit."""

@@ -59,6 +59,7 @@ def test_every_crash_point_in_the_code_is_tested() -> None:
         *named_points.POINTS,
         *named_points.RECORDED_POINTS,
         *named_points.HIDING_POINTS,
+        *named_points.NEXT_POINTS,
     ]
     named += [*named_points.JOIN_POINTS, *named_points.GIVING_POINTS, *named_points.REPAIR_POINTS]
     assert sorted(points) == sorted(named)
