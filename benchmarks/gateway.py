@@ -205,6 +205,10 @@ class Measured:
     p50_ms: float
     gateway_us: float
     server_us: float
+    busy: float
+    """CPU time of all processes, load generator and other regions included, over wall time: below the number of cores
+    some of them wait, for each other or for other programs.
+    """
 
 
 def cpu_seconds(pid: int) -> float:
@@ -222,8 +226,9 @@ def measure(
     keys: int,
     gateway_pid: int | None,
     server_pid: int,
+    pids: Sequence[int],
 ) -> Measured:
-    """Load for so many seconds; every connection has one pipeline under way."""
+    """Load for so many seconds; every connection has one pipeline under way. pids: of all processes that work."""
     each = max(keys // connections, 1)
     clients = [
         Connection(port, command, f"{label}:{n}".encode(), pipeline, each)
@@ -236,6 +241,7 @@ def measure(
             selector.register(client.socket, selectors.EVENT_READ, client)
         gateway_before = cpu_seconds(gateway_pid) if gateway_pid else 0.0
         server_before = cpu_seconds(server_pid)
+        all_before = sum(map(cpu_seconds, pids))
         started = time.perf_counter()
         deadline = started + seconds
         for client in clients:
@@ -256,6 +262,7 @@ def measure(
         took = time.perf_counter() - started
         gateway_cpu = cpu_seconds(gateway_pid) - gateway_before if gateway_pid else 0.0
         server_cpu = cpu_seconds(server_pid) - server_before
+        all_cpu = sum(map(cpu_seconds, pids)) - all_before
     for client in clients:
         client.end_state()
         client.socket.close()
@@ -264,6 +271,7 @@ def measure(
         p50_ms=statistics.median(waits) * 1000,
         gateway_us=gateway_cpu / operations * 1e6,
         server_us=server_cpu / operations * 1e6,
+        busy=all_cpu / took,
     )
 
 
@@ -298,6 +306,9 @@ def main() -> None:
             region = cluster["a"]
             process = region.gateway.process
             assert process is not None
+            gateways = [each.gateway.process for each in cluster]
+            pids = [os.getpid(), *(each.server.pid for each in cluster)]
+            pids += [each.pid for each in gateways if each is not None]
             for command in options.commands.split(";"):
                 for pipeline in PIPELINES:
                     for connections in CONNECTIONS:
@@ -308,9 +319,12 @@ def main() -> None:
                                 *(command, pipeline, connections, options.seconds, label),
                                 options.keys,
                             )
-                            alone = measure(plain.port, *shape, None, plain.pid)
+                            alone = measure(
+                                *(plain.port, *shape, None, plain.pid), [plain.pid, os.getpid()]
+                            )
                             through = measure(
-                                region.gateway.port, *shape, process.pid, region.server.pid
+                                *(region.gateway.port, *shape, process.pid, region.server.pid),
+                                pids,
                             )
                             pairs.append((alone, through))
                             cluster.wait_equal(names, quiet=False, timeout=120)
@@ -337,6 +351,8 @@ def summary(
         "ratio": statistics.median(through.rate / alone.rate for alone, through in pairs),
         "gateway_us": statistics.median(through.gateway_us for _, through in pairs),
         "server_us": statistics.median(through.server_us for _, through in pairs),
+        "plain_busy": statistics.median(alone.busy for alone, _ in pairs),
+        "busy": statistics.median(through.busy for _, through in pairs),
         "plain_p50_ms": statistics.median(alone.p50_ms for alone, _ in pairs),
         "p50_ms": statistics.median(through.p50_ms for _, through in pairs),
     }
@@ -346,7 +362,8 @@ def line(row: dict[str, object]) -> str:
     return (
         "{command:10} pipeline {pipeline:2} connections {connections:2}: plain {plain:8.0f}/s, "
         "gateway {gateway:8.0f}/s, ratio {ratio:.2f}; CPU us/op gateway {gateway_us:5.1f}, server "
-        "{server_us:4.1f}; p50 {plain_p50_ms:.2f} -> {p50_ms:.2f} ms"
+        "{server_us:4.1f}; p50 {plain_p50_ms:.2f} -> {p50_ms:.2f} ms; CPU/wall {plain_busy:.2f} -> "
+        "{busy:.2f}"
     ).format(**row)
 
 
