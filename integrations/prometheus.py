@@ -111,6 +111,7 @@ class StatusCollector:
         yield from self._of_formats()
         yield from self._of_views()
         yield from self._of_comparison()
+        yield from self._of_adoption()
         yield from self._of_peers()
         refused = CounterMetricFamily(
             "crdtcast_connections_refused", "Connections refused", labels=[*labels, "reason"]
@@ -186,6 +187,22 @@ class StatusCollector:
                 change.add_metric(key, 0.0 if view.change is None else view.change.since)
                 wanted.add_metric(key, 0.0 if view.wanted is None else view.wanted.since)
         yield from (epoch, voters, change, wanted)
+
+    def _of_adoption(self) -> Iterator[Metric]:
+        labels = ["node", "group"]
+        keys = GaugeMetricFamily(
+            "crdtcast_adoption_keys", "Keys of a database that is being taken over", labels=labels
+        )
+        passed = GaugeMetricFamily(
+            "crdtcast_adoption_passed",
+            "Keys of it whose deadlines are in the index",
+            labels=labels,
+        )
+        for each in self._statuses:
+            if each.adoption is not None:
+                keys.add_metric([each.node, each.group], each.adoption.keys)
+                passed.add_metric([each.node, each.group], each.adoption.passed)
+        yield from (keys, passed)
 
     def _of_comparison(self) -> Iterator[Metric]:
         labels = ["node", "group"]

@@ -18,6 +18,7 @@ from functools import partial
 
 import trio
 
+from crdtcast.adapters.redis.adoption.index_making import make_index
 from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clients.passthrough import Passthrough
 from crdtcast.adapters.redis.clients.session import ServerIdentity, Session
@@ -31,6 +32,7 @@ from crdtcast.adapters.redis.commit.phase import ServerPhase
 from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.compare.comparison import KeyComparison
 from crdtcast.adapters.redis.compare.rounds import CompareRounds
+from crdtcast.adapters.redis.deadlines.adopted import AdoptedIndex
 from crdtcast.adapters.redis.deadlines.index import unpinning
 from crdtcast.adapters.redis.group.fixed import FixedMember
 from crdtcast.adapters.redis.group.format_level import FormatLevel
@@ -109,6 +111,8 @@ class Gateway:
         self.options = options
         self.clock: Clock = Clock()
         self.inspection: Inspection | None = None
+        self.adopted: AdoptedIndex | None = None
+        """How far the index of a database that was taken over is made, if this process has a part in that."""
         self.node: Node | GroupPeers | None = None
         self.address: Address | None = None
         self._log = logger or logging.getLogger("crdtcast.gateway")
@@ -353,6 +357,8 @@ class Gateway:
             task_status = trio.TASK_STATUS_IGNORED
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._expire_keys)
+                if self.adopted is not None:
+                    nursery.start_soon(make_index, self.adopted, self.committer, self._log)
                 if self.durability.level is Durability.EVERYSEC:
                     nursery.start_soon(self._probe_durability, connection.address)
                 nursery.start_soon(self._monitor(connection).run)
@@ -460,8 +466,13 @@ class Gateway:
             state = replace(state, level=stored.level)
         self.write_file(state, self.inspection.found, left=left)
 
-    def write_file(self, state: StoredState, found: FoundState, *, left: bool = False) -> None:
-        """Note in the local file which incarnation continues at which server."""
+    def write_file(
+        self, state: StoredState, found: FoundState, *, left: bool = False, begun: bool = True
+    ) -> None:
+        """Note in the local file which incarnation continues at which server.
+
+        begun: False before it founds its group.
+        """
         LocalFile(
             group=state.group,
             name=state.name,
@@ -474,6 +485,7 @@ class Gateway:
             addresses={} if self.belonging is None else self.belonging.addresses,
             left_out={} if self.belonging is None else self.belonging.left_out,
             left=left,
+            begun=begun,
         ).write(self.options.state_dir)
 
     def _resume(
@@ -492,6 +504,8 @@ class Gateway:
         keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
         keyspace.exact.resume(inspection.exact)
         keyspace.disputed = inspection.disputed
+        keyspace.left_out = inspection.left_out
+        self.adopted, keyspace.dates.adopts = inspection.adopted, inspection.adopted is not None
         keyspace.incomplete = inspection.incomplete
         keyspace.refused = keyspace.damaged | keyspace.disputed | keyspace.incomplete
         if self.belonging is not None:
@@ -516,7 +530,7 @@ class Gateway:
             version=inspection.version,
             redis_version=inspection.redis_version,
         )
-        self.session.use(identity, inspection.databases)
+        self.session.use(identity, inspection.databases, inspection.left_out)
         self._start_peers(engine, state)
         connection.on_lost = self._suspend
         self.committer.resume(

@@ -22,7 +22,10 @@ class GroupOptions:
     level: the format level of a new group; None: the highest that this gateway reads.
     replaces: names or incarnations that the operator declares lost: this gateway's first join removes them.
     advertise: the address where the others reach this gateway, if it listens on a wildcard.
-    leave_out: types of keys that the copy of its first join may lack.
+    leave_out: types of keys that are not replicated, and that a founder's server may hold, or the copy of its first
+        join may lack.
+    leave_out_keys: patterns of keys that the group leaves out, for a founder.
+    discards_data: whether its first join may remove data that the server holds.
     leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None: only stop.
     """
 
@@ -31,6 +34,8 @@ class GroupOptions:
     replaces: tuple[str, ...] = ()
     advertise: Address | None = None
     leave_out: tuple[str, ...] = ()
+    leave_out_keys: tuple[str, ...] = ()
+    discards_data: bool = False
     leave_within: float | None = None
 
 

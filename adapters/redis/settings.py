@@ -7,11 +7,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from crdtcast.adapters.redis.adoption.census import not_a_kind
 from crdtcast.adapters.redis.clients.client import ClientLimits
 from crdtcast.adapters.redis.group.format_level import check_fixed
 from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.server.address import SentinelService, ServerAddress, parse_server
-from crdtcast.adapters.redis.server.census import not_a_kind
 from crdtcast.adapters.redis.server.monitor import LEAST_PATIENCE_SECONDS, PATIENCE_SECONDS
 from crdtcast.adapters.redis.server.tls_sockets import TlsFiles
 from crdtcast.adapters.redis.store import effects
@@ -24,7 +24,16 @@ _LONGEST_SECONDS = 32767
 """The longest keep-alive time that Linux accepts."""
 SECTIONS = {
     "Every region": ("name", "group", "server", "listen_clients", "listen"),
-    "The group": ("found", "join", "advertise", "peer", "replaces", "leave_out"),
+    "The group": (
+        "found",
+        "join",
+        "advertise",
+        "peer",
+        "replaces",
+        "leave_out",
+        "leave_out_keys",
+        "discard_data",
+    ),
     "Clients": (
         *("password", "protected_mode", "tls_certificate", "tls_key", "tls_ca", "timeout"),
         *("tcp_keepalive", "client_output_limit", "client_output_soft_limit"),
@@ -39,7 +48,15 @@ SECTIONS = {
     ),
 }
 """Of the help; options by key."""
-_OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "leave_out", "evict_after")
+_OF_MEMBERS = (
+    "replaces",
+    "advertise",
+    "leave_on_stop",
+    "leave_out",
+    "leave_out_keys",
+    "discard_data",
+    "evict_after",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +147,21 @@ class GatewaySettings(MemberSettings):
     )
     leave_out: tuple[str, ...] = option(
         OptionKind.NAMES,
-        "Types that are not replicated (list, stream) and that the copy of a join may "
-        "leave out. Not set: such a join is refused.",
+        "Types that are not replicated (list, stream) and that a founder's server may hold, or the "
+        "copy of a join may leave out. Not set: such a start is refused.",
         (),
+    )
+    leave_out_keys: tuple[str, ...] = option(
+        OptionKind.NAMES,
+        "Founder: a pattern of keys, as KEYS takes it, that the whole group leaves out. They stay in "
+        "their server, and no gateway executes commands on such keys.",
+        (),
+    )
+    discard_data: bool = option(
+        OptionKind.FLAG,
+        "Join although the server holds data, and remove that data when the copy of the group's "
+        "begins. Counts only at the first join.",
+        False,
     )
     admin_commands: bool = option(
         OptionKind.FLAG,
@@ -198,6 +227,14 @@ class GatewaySettings(MemberSettings):
             ]
         if self.found and self.replaces:
             lines.append("replaces needs join: a founder is the first member")
+        if self.found and self.discard_data:
+            lines.append("discard_data needs join: a founder keeps the data of its server")
+        if self.join and not self.found and self.leave_out_keys:
+            lines.append(
+                "leave_out_keys is for the founder: this gateway learns the patterns when it joins"
+            )
+        if "" in self.leave_out_keys:
+            lines.append("leave_out_keys has an empty pattern: name keys as KEYS does, such as q:*")
         if self.is_open and not self.found and self.format_level is not None:
             lines.append(
                 "format_level is for fixed members and founders: this group agrees on its level, "
@@ -300,6 +337,8 @@ class GatewaySettings(MemberSettings):
                 level=self._level,
                 replaces=self.replaces,
                 leave_out=self.leave_out,
+                leave_out_keys=self.leave_out_keys,
+                discards_data=self.discard_data,
                 advertise=None if self.advertise is None else parse_address(self.advertise),
                 leave_within=self.leave_seconds if self.leave_on_stop else None,
             )

@@ -193,6 +193,18 @@ class ComparisonStatus:
     not_replicated: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class AdoptionStatus:
+    """How far a founder has the index of deadlines of the database that it took over. The first join waits for it.
+
+    keys: keys when it took over.
+    passed: keys whose deadlines are in the index, at most.
+    """
+
+    keys: int
+    passed: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """The status of one member; see also the classes of its fields.
@@ -215,6 +227,7 @@ class Status:
     clock_drift_refused: timestamps of others that were too far ahead.
     journal: the journal's own report; None in memory.
     comparison: None except at gateways.
+    adoption: None unless a gateway makes the index of a database that it took over.
     """
 
     node: str
@@ -247,6 +260,7 @@ class Status:
     clock_drift_refused: int
     journal: Mapping[str, Any] | None
     comparison: ComparisonStatus | None = None
+    adoption: AdoptionStatus | None = None
 
 
 def status(
@@ -258,6 +272,7 @@ def status(
     most_bytes: int | None = None,
     level: int | None = None,
     comparison: ComparisonStatus | None = None,
+    adoption: AdoptionStatus | None = None,
 ) -> Status:
     """The status of the member of `runtime`. Looks at all members, and copies the vector.
 
@@ -321,6 +336,7 @@ def status(
         clock_drift_refused=clock_drift_refused,
         journal=journal,
         comparison=comparison,
+        adoption=adoption,
     )
 
 

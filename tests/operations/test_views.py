@@ -17,6 +17,7 @@ from rich.console import Console
 
 from crdtcast.cli import main
 from crdtcast.group.status import (
+    AdoptionStatus,
     BlameStatus,
     ChangeStatus,
     ComparisonStatus,
@@ -77,6 +78,7 @@ STATUS = Status(
     clock_drift_refused=3,
     journal={"path": "j", "bytes": 31, "grown": 30, "syncs": 32, "sync_seconds": 0.5},
     comparison=ComparisonStatus(21, 22, 23, 24, 25, 26.5, 2700, 28),
+    adoption=AdoptionStatus(51, 50),
 )
 
 
@@ -126,6 +128,8 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         ("crdtcast_compare_round_age_seconds", None): 26.5,
         ("crdtcast_compare_keys", None): 2700,
         ("crdtcast_compare_left_out", None): 28,
+        ("crdtcast_adoption_keys", None): 51,
+        ("crdtcast_adoption_passed", None): 50,
         ("crdtcast_link_up", "us"): 0,
         ("crdtcast_link_queued_bytes", "us"): 0,
         ("crdtcast_link_sent_bytes_total", "us"): 10,

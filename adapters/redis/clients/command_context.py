@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 
+from crdtcast.adapters.redis.adoption.left_out import NONE, LeftOut
 from crdtcast.adapters.redis.clients.client import Request, SilentRequest
 from crdtcast.adapters.redis.clients.client_state import Queue, Watch
 from crdtcast.adapters.redis.clients.connection_phases import (
@@ -26,7 +27,7 @@ from crdtcast.adapters.redis.clients.watches import refuse_watch, watch_of
 from crdtcast.adapters.redis.commands.names import database, named
 from crdtcast.adapters.redis.commands.table import Command, CommandKind, Rewrite, Table
 from crdtcast.adapters.redis.server.resp import OK, ReplyError, StatusReply
-from crdtcast.adapters.redis.store.databases import USUAL, Databases
+from crdtcast.adapters.redis.store.databases import USUAL, Databases, described
 
 Submit = Callable[[Request], None]
 
@@ -88,6 +89,7 @@ class Conversation:
     ) -> None:
         self.submit = submit
         self.databases: Databases = Databases(USUAL, USUAL - 1)
+        self.left_out: LeftOut = NONE
         self._refuse_elsewhere = refuse_elsewhere
         self._hang_up = hang_up
         self._table = table
@@ -186,7 +188,17 @@ class Conversation:
             if type(args) is not list and (refusal := self._refuse_elsewhere()) is not None:
                 return ConnectionEvent.REJECTED, refusal
             request.args = args
+        if self.left_out and (command.forwarded or name == "WATCH"):
+            for key in command.keys_of(request.args):
+                if self.left_out.has(key):
+                    return ConnectionEvent.REJECTED, self._left_out(key)
         return _EVENTS.get(name, ConnectionEvent.COMMAND), None
+
+    def _left_out(self, key: bytes) -> ReplyError:
+        return ReplyError(
+            f"ERR crdtcast: key {described(key)} is left out of this group (--leave-out-keys: "
+            f"{self.left_out.shown()}): use it at the server's own port"
+        )
 
     def _classify_select(self, word: bytes) -> tuple[ConnectionEvent, ReplyError | None]:
         number = database(word, self.databases)

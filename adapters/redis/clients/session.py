@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from crdtcast.adapters.redis.adoption.left_out import NONE, LeftOut
 from crdtcast.adapters.redis.clients.client import NO_REPLY, Request
 from crdtcast.adapters.redis.clients.client_state import Family
 from crdtcast.adapters.redis.clients.command_context import Conversation
@@ -160,9 +161,15 @@ class Session:
         self._front = self.info.front = front
         self.submit_by(submit)
 
-    def use(self, server: ServerIdentity, databases: Databases) -> None:
-        """Use this server from now on. To be called at each connection."""
+    def use(self, server: ServerIdentity, databases: Databases, left_out: LeftOut = NONE) -> None:
+        """Use this server from now on. To be called at each connection.
+
+        left_out: keys that clients cannot use.
+        """
         self.server = server
+        self._conversation.left_out = left_out
+        if left_out:
+            self._table.take_none_directly()
         self.info.databases = self._conversation.databases = databases
 
     def submit_by(self, submit: "Callable[[Request], None]") -> None:

@@ -334,6 +334,11 @@ class Table:
         """A command by its name. Raises KeyError if it does not exist."""
         return self.by_name[name.upper().encode()]
 
+    def take_none_directly(self) -> None:
+        """Let all requests pass the session, which looks at their keys."""
+        for command in self.by_name.values():
+            command.taken = range(0)
+
     def extend_from_server(self, reply: Iterable[Sequence[Any]]) -> None:
         """Learn the server's commands from its reply to `COMMAND`, as hiredis gives it. Later replies replace earlier.
 

@@ -216,6 +216,7 @@ class Committer:
         self._reads = CommitReads()
         self._inside: list[Inside] = []
         self._last: list[Callable[[Commit], None]] = []
+        self._steps: list[tuple[Sequence[bytes], Callable[[object], None]]] = []
         self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
         self._watches = Watches()
         self.recorded: RecordedWork = RecordedWork()
@@ -279,6 +280,7 @@ class Committer:
         self._repairs.clear()
         self._inside.clear()
         self._last.clear()
+        self._steps.clear()
         self._intake.alone = None
         self._void.clear()
         if self._commit is not None:
@@ -404,6 +406,14 @@ class Committer:
         """Call `add` when the rest of the next commit is prepared. It may use the engine, and add reads `after` it."""
         self._last.append(add)
 
+    def behind_all(self, script: Sequence[bytes], take: Callable[[object], None]) -> None:
+        """Execute a script of the gateway's own behind all else that the next commit does to keys.
+
+        take: gets its reply; not called if the connection is lost before.
+        """
+        self._steps.append((script, take))
+        self.kick()
+
     def advance(self, by_ms: int) -> None:
         """Move the clock of deadlines."""
         self._advance_ms += by_ms
@@ -518,6 +528,7 @@ class Committer:
             or self._inside
             or self._grace_ms is not None
             or self._last
+            or self._steps
             or (is_idle and (engine.has_stable() or self._is_left))
             or (self._group is not None and self.behind)
         ):
@@ -577,6 +588,7 @@ class Committer:
             or self._inside
             or commit.grace_ms is not None
             or self._last
+            or self._steps
             or self.behind
             or self._is_left
         )
@@ -798,6 +810,9 @@ class Committer:
         if self._advance_ms:
             by_ms, self._advance_ms = self._advance_ms, 0
             keyspace.advance(by_ms, plan)
+        if self._steps:
+            steps, self._steps = self._steps, []
+            plan.scripts += [(take, plan.script(*words)) for words, take in steps]
         self._add_metadata(commit, engine, state)
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it
@@ -1219,6 +1234,8 @@ class Committer:
         following = None if commit is self._commit else self._commit
         if plan.dated or (keyspace.dates.touched and following is None):
             self._note_deadlines(plan, replies)
+        for take, place in plan.scripts:
+            take(replies[place])
         if following is None:
             self._commit = None
         self._flush_clients()  # before the event log: a restart writes what is missing there
@@ -1249,6 +1266,7 @@ class Committer:
             self._repairs
             or self._inside
             or self._last
+            or self._steps
             or self._asked
             or self._grace_ms is not None
             or (self._group is not None and self._observer.has_work)

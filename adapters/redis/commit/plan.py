@@ -123,6 +123,8 @@ class Plan:
     """Keys whose deadlines were set, and the position of the reply that says which of them exist."""
     flushes: list[tuple[int, int | None]]
     """Positions of commands that empty a database of the clients, and its number; None: all databases."""
+    scripts: list[tuple[Callable[[object], None], int]]
+    """Who gets the reply at a position: the gateway's own scripts."""
     as_they_are: set[int]
     """Positions of reads whose replies go to the client unchanged, byte for byte."""
 
@@ -139,6 +141,7 @@ class Plan:
         self.settling = []
         self.dated = []
         self.flushes = []
+        self.scripts = []
         self.as_they_are = set()
 
     def native(self, key: bytes, expect: Expect | int | bytes, *command: bytes) -> int:

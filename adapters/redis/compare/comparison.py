@@ -311,7 +311,8 @@ class KeyComparison:
             following, names = await scan(self._replies, databases, at, PAGE_KEYS)
         except TypeError as error:
             raise NotReadyError(str(error)) from error
-        return following, list(dict.fromkeys(names))
+        kept = self._committer.keyspace.left_out.kept(names)
+        return following, list(dict.fromkeys(kept))
 
     async def _replies(self, commands: Sequence[Sequence[bytes]]) -> list[object]:
         replies: list[object] = []

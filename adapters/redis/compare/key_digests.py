@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from crdtcast.adapters.redis.server.census import is_replicated
+from crdtcast.adapters.redis.adoption.census import is_replicated
 from crdtcast.adapters.redis.server.sizes import portions, weighing, weight_of
 from crdtcast.adapters.redis.server.steps import Read, taken
 from crdtcast.adapters.redis.store.contents import Contents, deadline_of, types_of

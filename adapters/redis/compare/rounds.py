@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+from crdtcast.adapters.redis.adoption.census import described
 from crdtcast.adapters.redis.compare.comparison import (
     PAGE_KEYS,
     FoundDifferences,
@@ -23,7 +24,6 @@ from crdtcast.adapters.redis.compare.comparison import (
     KeyDifference,
 )
 from crdtcast.adapters.redis.compare.key_digests import DigestLook
-from crdtcast.adapters.redis.server.census import described
 from crdtcast.adapters.redis.store.databases import described as described_key
 from crdtcast.adapters.redis.store.databases import in_words
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, NotReadyError

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.adoption.census import is_replicated
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.compare.digests import digest_of, key_sum, presence_hash
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS, unpinned
 from crdtcast.adapters.redis.ops.recorder import Recorder
-from crdtcast.adapters.redis.server.census import is_replicated
 from crdtcast.adapters.redis.server.own_reads import at_once, read_together, replies_to
 from crdtcast.adapters.redis.server.sizes import portions, weighing, weight_of
 from crdtcast.adapters.redis.server.steps import Steps, taken
@@ -141,7 +141,8 @@ async def digest_everything(committer: Committer, recorder: Recorder) -> dict[st
     lasting, lasting_keys = 0, 0
     at = BEGIN
     while True:
-        at, names = await scan(read_words, databases, at, _SLICE)
+        at, found_names = await scan(read_words, databases, at, _SLICE)
+        names = committer.keyspace.left_out.kept(found_names)
         types: Sequence[Any] = await read([[b"TYPE", name] for name in names])
         for name, kind in zip(names, types, strict=True):
             if isinstance(kind, bytes) and not is_replicated(kind):

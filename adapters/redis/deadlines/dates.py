@@ -66,6 +66,8 @@ class Dates:
         """How far an administrator has moved the clock."""
         self.in_use: bool = False
         """Whether the server may hold deadlines: then a look at a key includes its deadline."""
+        self.adopts: bool = False
+        """Whether keys that this member has taken over may have deadlines without an entry in the index."""
         self._ahead_ms = 0
         """How far the server's clock is ahead of this machine's."""
         self.touched: dict[bytes, Dated] = {}
@@ -120,7 +122,8 @@ class Dates:
         self.touched.pop(key, None)
         orphan = self.orphans.get(key)
         if found.at is not None:
-            dated = Dated(found.at, is_mine=found.owner == MINE)
+            is_mine = found.owner == MINE or (self.adopts and not found.owner)
+            dated = Dated(found.at, is_mine=is_mine)
             dated.was_pinned = found.at - now < PIN_BELOW_MS
         elif found.bucket:
             dated = Dated(int(found.bucket) * 1000, is_mine=found.owner == MINE)

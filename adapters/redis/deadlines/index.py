@@ -40,7 +40,7 @@ MOST_DUE = 16
 
 # offset: how far an administrator has moved the clock, for tests; a deadline in the server is earlier by that. index:
 # if a client has replaced an index directly in the server, it starts again, empty. Other members have their own.
-_COMMON = (
+COMMON = (
     LUA_HOME
     + b"""
 local db, offset = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -88,12 +88,15 @@ local function seconds(from, last)
   return found
 end
 local pin = PIN_MS
-local function unpinned(at) return at >= pin and at - pin or at end
+local function unpinned(at)
+  if at >= 2 * pin then return pin - 1 end
+  return at >= pin and at - pin or at
+end
 """.replace(b"PIN_MS", b"%d" % PIN_MS)
 )
 
 _LOOK = (
-    _COMMON
+    COMMON
     + b"""
 local longest, bound = tonumber(ARGV[3]), tonumber(ARGV[4])
 local below = tonumber(ARGV[5])
@@ -153,7 +156,7 @@ return found
 
 # at: a deadline, empty for none, or `r` if only the server knows it, after a command that the server decided.
 _FINISH = (
-    _COMMON
+    COMMON
     + b"""
 local below, there = tonumber(ARGV[3]), {}
 local expired, places = {}, {}
@@ -262,7 +265,7 @@ return #seconds
 # not pass over them again, nor over buckets that have only deadlines of other members. Keys of a page are mostly gone
 # together: one question for all of them.
 _FIND = (
-    _COMMON
+    COMMON
     + b"""
 local most, grace, mine = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local from, cursor, none_of_mine = ARGV[6], ARGV[7], tonumber(ARGV[8])
@@ -323,7 +326,7 @@ return {text(now), second_at, cursor_at, found}
 )
 
 _ADVANCE = (
-    _COMMON
+    COMMON
     + b"""
 local by = tonumber(ARGV[3])
 to(db)
@@ -365,7 +368,11 @@ def pinned(at: int, now: int) -> int:
 
 
 def unpinned(at: int) -> int:
-    """A native deadline without its postponement, if it has one."""
+    """A native deadline without its postponement, if it has one. One that no gateway has set may be later: it counts as
+    the latest.
+    """
+    if at >= 2 * PIN_MS:
+        return LATEST
     return at - PIN_MS if at >= PIN_MS else at
 
 

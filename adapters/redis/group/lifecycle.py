@@ -7,6 +7,7 @@ the same server. See docs/redis-groups.md.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,9 @@ from typing import Protocol
 
 import trio
 
+from crdtcast.adapters.redis.adoption.census import described
+from crdtcast.adapters.redis.adoption.founding import counted, noting, refusal_of
+from crdtcast.adapters.redis.adoption.left_out import LeftOut
 from crdtcast.adapters.redis.clock import Clock
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.durability import DurabilityProbe, Mark
@@ -27,8 +31,7 @@ from crdtcast.adapters.redis.group.recovery import FoundState, Way, decide_membe
 from crdtcast.adapters.redis.group.reissue import GatewayReissue
 from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.recorded.answer import ParkedRecord, message_of
-from crdtcast.adapters.redis.server.census import described
-from crdtcast.adapters.redis.server.connection import ServerConnection
+from crdtcast.adapters.redis.server.connection import ServerConnection, Words
 from crdtcast.adapters.redis.server.inspection import Inspection, inspect
 from crdtcast.adapters.redis.store import effects, metadata
 from crdtcast.adapters.redis.store.databases import Databases
@@ -42,7 +45,13 @@ from crdtcast.causality.member_id import fresh_incarnation, member_named, name_o
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.engine.views import View
-from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
+from crdtcast.exceptions import (
+    ConfigurationError,
+    EndedError,
+    LocalProtocolError,
+    RolledBackError,
+    ServerError,
+)
 from crdtcast.group.join_client import JoinClient
 from crdtcast.group.status import change_wanted, turnover
 from crdtcast.service.admin.administered import departed
@@ -73,8 +82,11 @@ class MemberHost(Protocol):
     def on_work(self) -> None:
         """Look for work: something may be deliverable or stable, or a tick has passed."""
 
-    def write_file(self, state: StoredState, found: FoundState) -> None:
-        """Note in the local file which incarnation continues at which server."""
+    def write_file(self, state: StoredState, found: FoundState, *, begun: bool = True) -> None:
+        """Note in the local file which incarnation continues at which server.
+
+        begun: False before it founds its group.
+        """
 
     def note(self, *, left: bool = False) -> None:
         """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group."""
@@ -174,13 +186,26 @@ class Belonging:
         file = LocalFile.read(gateway.options.state_dir, node.name)
         founds = self._options.founds and self._evicted is None
         others = self._others_known(file)
-        decided = partial(decide_member, node.group, node.name, file, founds=founds, others=others)
+        decided = partial(
+            decide_member,
+            node.group,
+            node.name,
+            file,
+            founds=founds,
+            others=others,
+            discards=self._options.discards_data,
+        )
         way = decided(inspection.found)
-        if way in (Way.FOUND, Way.CONVERT):
+        if way in (Way.FOUND, Way.ADOPT, Way.CONVERT):
             state = self._founded(file, inspection.found.state)
-            if way is Way.CONVERT:
-                gateway.write_file(state, inspection.found)  # first, as at the end of a join
-            await claim(connection, db, inspection.fence, epoch, state)
+            more: list[Words] = []
+            if way is not Way.CONVERT:
+                more = await self._taking_over(connection, inspection, is_first=file is None)
+            # First: a server with this identity and no file could be a copy of another one.
+            gateway.write_file(state, inspection.found, begun=False)
+            crash_point("founding-noted")
+            await claim(connection, db, inspection.fence, epoch, state, more)
+            crash_point("founding-claimed")
             self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
             inspection = await inspect(connection, db)
         else:
@@ -208,8 +233,41 @@ class Belonging:
             inspection = await inspect(connection, db)
         if inspection.found.state is None:
             raise ServerError("the server has just lost its data")
+        wanted = LeftOut(map(os.fsencode, self._options.leave_out_keys))
+        if wanted and wanted.patterns != inspection.left_out.patterns:
+            self._log.warning(
+                "--leave-out-keys counts when a group is founded; this group leaves out: %s",
+                inspection.left_out.shown() or "nothing",
+            )
         self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
         return inspection.found.state, inspection
+
+    async def _taking_over(
+        self, connection: ServerConnection, inspection: Inspection, *, is_first: bool
+    ) -> list[Words]:
+        """The commands that note what is left to do for the data that the server holds.
+
+        is_first: whether data that cannot be replicated is refused; a member that continues only logs it.
+
+        Raises ConfigurationError, before any change, if some of it is.
+        """
+        left_out = LeftOut(map(os.fsencode, self._options.leave_out_keys))
+        if not inspection.found.keys:
+            return noting(inspection, left_out)
+        began = trio.current_time()
+        self._log.warning("counting the %s keys of the server", f"{inspection.found.keys:,}")
+        census = await counted(connection, inspection, left_out)
+        complaint = refusal_of(census, inspection, self._options.leave_out)
+        if complaint is not None and is_first:
+            raise ConfigurationError(complaint)
+        if complaint is not None or census.counts:
+            self._log.error("not replicated: %s", described(census.counts, census.examples))
+        self._log.warning(
+            "takes over the data of its server: %s keys, counted in %.1f s",
+            f"{inspection.found.keys:,}",
+            trio.current_time() - began,
+        )
+        return noting(inspection, left_out)
 
     def _others_known(self, file: LocalFile | None) -> bool | None:
         """Whether the group has other members, as far as this member knows; None if it cannot know."""
@@ -330,7 +388,7 @@ class Belonging:
             state, found
         )  # first: if the process ends in between, this incarnation has not sent anything yet
         crash_point("join-noted-in-file")
-        await writer.finish(ending, state, entry)
+        await writer.finish(ending, state, entry, arriving.patterns)
         refusal.forget()
 
     def _tell_progress(self, received: int, total: int) -> None:

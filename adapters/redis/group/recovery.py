@@ -61,6 +61,7 @@ class Way(enum.Enum):
     """How a gateway continues in a group whose members come and go."""
 
     FOUND = "first member of a new group"
+    ADOPT = "first member of a new group, with the data that its server holds"
     CONVERT = "first member of a new group, with the data of a group of fixed members"
     JOIN = "joined"
     SAME = "same incarnation: the journal is intact"
@@ -111,17 +112,28 @@ def decide_member(
     *,
     founds: bool,
     others: bool | None = None,
+    discards: bool = False,
 ) -> Way:
     """Decide how to continue where members come and go.
 
     founds: whether the operator wants a new group with this first member.
     others: whether the group that this one was in has other members; None if it cannot know.
+    discards: whether a first join may remove data that the server holds.
 
     Raises ConfigurationError, with the remedy, if no way is safe.
     """
     _refuse_others(group, file, found)
     if found.state is None:
-        return _decide_emptied(name, file, found, founds=founds, others=others)
+        if file is not None and file.left:
+            if founds:
+                raise ConfigurationError(
+                    f"{file.incarnation} has left its group: to come back, start with --join HOST:PORT of a member; "
+                    f"to found a new group with this server, delete {name}.json in the state directory"
+                )
+            file = None
+        elif file is not None and not file.begun:
+            file = None  # it was about to found a group
+        return _decide_emptied(name, file, found, founds, others, discards=discards)
     _refuse_foreign(group, name, found.state)
     if not found.state.founding:
         return _decide_conversion(found, founds=founds)
@@ -147,15 +159,25 @@ def decide_member(
 
 
 def _decide_emptied(
-    name: str, file: LocalFile | None, found: FoundState, *, founds: bool, others: bool | None
+    name: str,
+    file: LocalFile | None,
+    found: FoundState,
+    founds: bool,
+    others: bool | None,
+    *,
+    discards: bool,
 ) -> Way:
-    """For a server without a member's state: new, emptied directly, or with half a copy."""
+    """For a server without a member's state: new, with data to take over, emptied directly, or with half a copy."""
     was_ours = file is not None and file.run_id == found.run_id
-    if found.joining is None and not was_ours:
+    is_new = found.joining is None and not was_ours
+    if is_new:
         _refuse_occupied(found)
+    first = Way.ADOPT if found.keys else Way.FOUND
     if others is False:
-        return Way.FOUND
+        return first
     if not founds or (others and file is not None):
+        if is_new and found.keys and not (discards and file is None):
+            raise ConfigurationError(_with_data(found, file))
         return Way.JOIN
     if found.joining is not None:
         raise ConfigurationError(
@@ -169,7 +191,20 @@ def _decide_emptied(
             "HOST:PORT of a running member; if there is none, restore the server's data, or "
             "empty the state directory to found a new group"
         )
-    return Way.FOUND
+    return first
+
+
+def _with_data(found: FoundState, file: LocalFile | None) -> str:
+    begun = f"the server holds {found.keys} keys, and a join replaces all data with the group's"
+    if file is not None:
+        return (
+            f"{begun}: node {file.name!r} was a member with another server: connect the gateway to that one, or, if "
+            "you do not need these keys, empty this server (FLUSHALL at its own port)"
+        )
+    return (
+        f"{begun}: to keep these keys, found a group with this server (--found) and let the others join it; if you "
+        "do not need them, start with --discard-data. Nothing was changed"
+    )
 
 
 def _decide_conversion(found: FoundState, *, founds: bool) -> Way:
@@ -222,6 +257,12 @@ def _decide_without_state(name: str, file: LocalFile | None, found: FoundState) 
             "directories"
         )
     _refuse_occupied(found)
+    if found.keys:
+        raise ConfigurationError(
+            f"the server holds {found.keys} keys that the other regions do not have, and fixed members cannot copy "
+            "them: found a group with this server (--found instead of --peer) and let the others join it (--join), "
+            "or start with empty servers"
+        )
     return Identity.FRESH
 
 
@@ -230,10 +271,4 @@ def _refuse_occupied(found: FoundState) -> None:
         raise ConfigurationError(
             f"the metadata database holds {found.metadata_keys} keys that crdtcast did not write: "
             "choose an unused one with --metadata-db"
-        )
-    if found.keys:
-        raise ConfigurationError(
-            f"the server holds {found.keys} keys that the other regions do not have: start with "
-            "an empty server and write the data through the gateway (this version cannot take "
-            "over an existing database)"
         )

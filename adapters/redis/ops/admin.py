@@ -284,6 +284,12 @@ class GatewayCommands:
             status["standing"] = engine.standing.value
             status["members"] = sorted(engine.members)
             status["left_out"] = gateway.belonging.left_out if gateway.belonging else {}
+            outline = None if gateway.adopted is None else gateway.adopted.outline()
+            status["adopting"] = None if outline is None else asdict(outline)
+            status["left_out_keys"] = [
+                pattern.decode(errors="backslashreplace")
+                for pattern in committer.keyspace.left_out.patterns
+            ]
             status["yielded"] = gateway.belonging.yielded if gateway.belonging else 0
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}

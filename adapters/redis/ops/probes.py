@@ -9,6 +9,7 @@ import trio
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.durability import DurabilityProbe
 from crdtcast.adapters.redis.compare.rounds import CompareRounds
+from crdtcast.adapters.redis.deadlines.adopted import AdoptedIndex
 from crdtcast.adapters.redis.group.format_level import FormatLevel
 from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.causality.hlc import HLC
@@ -38,6 +39,10 @@ class Observed(Protocol):
     def hlc(self) -> HLC: ...
     @property
     def rounds(self) -> CompareRounds: ...
+    @property
+    def adopted(self) -> AdoptedIndex | None:
+        """How far the index of a database that was taken over is made."""
+
     @property
     def runtime(self) -> Node | Channel | None:
         """What transports the engine's messages; None before there is an engine."""
@@ -91,6 +96,7 @@ def member_status(gateway: Observed) -> Status:
         },
         level=gateway.formats.in_force(engine),
         comparison=gateway.rounds.outline(),
+        adoption=None if gateway.adopted is None else gateway.adopted.outline(),
     )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgpack
 
+from crdtcast.adapters.redis.adoption.left_out import LeftOut
 from crdtcast.adapters.redis.deadlines import index
+from crdtcast.adapters.redis.deadlines.adopted import ADOPTING, AdoptedIndex
 from crdtcast.adapters.redis.group.recovery import Durability, FoundState
 from crdtcast.adapters.redis.recorded.record import ServerRecord
 from crdtcast.adapters.redis.server.connection import ServerConnection, Words
@@ -30,6 +32,8 @@ _WAITAOF_SINCE = (7, 2)
 _FULL_AT = 0.95
 """Share of maxmemory above which writes are refused: the rest is for messages of other regions."""
 _KEYS_AT_ONCE = 1000
+_EXPIRING_FIELDS = ("subexpiry", "keys_with_volatile_items")
+"""Fields of INFO about a database: hashes with fields that expire, by Redis and by Valkey."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,16 @@ class Inspection:
     pinned: dict[bytes, bytes]
     """Keys whose native deadline is postponed, and their real deadlines."""
     has_deadlines: bool
+    adopted: AdoptedIndex | None
+    """How far the index of a database that was taken over is made; None: it is whole."""
+    left_out: LeftOut
+    """The keys that the group leaves out."""
+    expiring: tuple[int, ...]
+    """The clients' databases that have keys with deadlines."""
+    has_expiring_fields: bool
+    """Whether hashes have fields that expire."""
+    beyond: tuple[int, ...]
+    """Databases with keys that a gateway does not see: their numbers are too high."""
     time_ms: int
     """Time of the server's clock."""
     parked: bytes | None
@@ -92,6 +106,8 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         "orphans": ("HGETALL", index.ORPHANS),
         "pinned": ("HGETALL", index.PINNED),
         "due": ("ZCARD", index.DUE),
+        "adopting": ("HGETALL", ADOPTING),
+        "left-out": ("SMEMBERS", metadata.LEFT_OUT),
         "time": ("TIME",),
     }
     replies = await server.call(list(questions.values()))
@@ -122,14 +138,21 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     stored = _decoded(dict(zip(told["store"][::2], told["store"][1::2], strict=True)))
     stable = {} if state is None else state.stable
     unstable = [message for message in stored if not covers(stable, message.dot)]
+    by_database = {db: _told(keyspace.get(f"db{db}", "")) for db in databases.clients}
+    expiring = tuple(db for db, told in by_database.items() if told.get("expires"))
+    run_id = info.get("run_id", "")
+    try:
+        adopted = AdoptedIndex.read(told["adopting"], run_id, expiring)
+    except ValueError as error:
+        raise _damaged(ADOPTING, error) from error
     joining = frozenset(i.decode() for i in told["joining"] if i) if told["joining"] else None
     return Inspection(
         found=FoundState(
-            run_id=info.get("run_id", ""),
+            run_id=run_id,
             role=info.get("role", "master"),
             durability=durability(info, told["config"], version),
             state=state,
-            keys=sum(_keys_told(keyspace.get(f"db{db}", "")) for db in databases.clients),
+            keys=sum(told.get("keys", 0) for told in by_database.values()),
             address=str(server.address),
             metadata_keys=told["size"]
             - (told["fence"] is not None),  # a first start may have ended after this key
@@ -147,7 +170,18 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         record=ServerRecord.decode(told["record"]),
         orphans=_deadlines(index.ORPHANS, told["orphans"], marks=1),
         pinned=_deadlines(index.PINNED, told["pinned"]),
-        has_deadlines=bool(told["due"] or told["orphans"]),
+        has_deadlines=bool(told["due"] or told["orphans"] or adopted),
+        adopted=adopted,
+        left_out=LeftOut(told["left-out"]),
+        expiring=expiring,
+        has_expiring_fields=any(
+            told.get(name) for told in by_database.values() for name in _EXPIRING_FIELDS
+        ),
+        beyond=tuple(
+            number
+            for number in (int(db[2:]) for db in keyspace if db[2:].isdigit())
+            if number >= MOST_DATABASES
+        ),
         time_ms=int(told["time"][0]) * 1000 + int(told["time"][1]) // 1000,
         parked=told["parked"],
         databases=databases,
@@ -198,9 +232,10 @@ async def _databases(server: ServerConnection, metadata_db: int) -> Databases:
     return Databases(1 + sum(reply == b"OK" for reply in replies[:-1]), metadata_db)
 
 
-def _keys_told(field: str) -> int:
-    """Number of keys of a database, from its field in INFO: `keys=3,expires=0,…`."""
-    return int(dict(part.partition("=")[::2] for part in field.split(",")).get("keys", 0))
+def _told(field: str) -> dict[str, int]:
+    """What INFO has about a database: `keys=3,expires=0,…`."""
+    parts = dict(part.partition("=")[::2] for part in field.split(","))
+    return {name: int(number) for name, number in parts.items() if number.isdigit()}
 
 
 async def _named(server: ServerConnection, prefix: bytes) -> set[bytes]:

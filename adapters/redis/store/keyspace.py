@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import hiredis
 
+from crdtcast.adapters.redis.adoption.left_out import NONE, LeftOut
 from crdtcast.adapters.redis.commit.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.deadlines.atoms import winner
 from crdtcast.adapters.redis.deadlines.dates import Dates
@@ -96,6 +97,8 @@ class Keyspace:
         """Hidden types, by key."""
         self.damaged: set[bytes] = set()
         """Keys that were overwritten directly in the server and wait for another region's copy."""
+        self.left_out: LeftOut = NONE
+        """Keys that the group leaves out."""
         self.disputed: set[bytes] = set()
         """Keys that differ between members, and nothing shows which copy is right."""
         self.incomplete: set[bytes] = set()

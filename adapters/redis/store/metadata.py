@@ -13,6 +13,8 @@
     foreign:KEY       what was found in place of a repaired key, for a week
     parked   writes of an evicted incarnation of this gateway that the group may lack (`crdtcast.journal.saved`)
     taken:ORIGIN:COUNTER:PLACE   what a local unstable removal took away (`group/preimages.py`)
+    adopting hash, until the deadlines of a database that was taken over are in the index (`deadlines/adopted.py`)
+    left-out set of patterns: the keys that the group leaves out (`adoption/left_out.py`)
     joining  set, while a copy of the group's data is written: the ids under which this member has asked to join
 
 A quiet group holds `state`, `fence` and `durable` only.
@@ -42,6 +44,7 @@ STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
 DAMAGED, DISPUTED, INCOMPLETE = REFUSED = (b"damaged", b"disputed", b"incomplete")
 JOINING, PARKED = b"joining", b"parked"
 RECORD = b"record"
+LEFT_OUT = b"left-out"
 HIDDEN_PREFIX, TAKEN_PREFIX, FOREIGN_PREFIX = b"hidden:", b"taken:", b"foreign:"
 EXACT_PREFIX = b"exact:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})

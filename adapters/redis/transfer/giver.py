@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
+from crdtcast.adapters.redis.adoption.census import take_census
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.round import Commit
 from crdtcast.adapters.redis.crash_points import crash_point
 from crdtcast.adapters.redis.group.peers import GroupPeers
-from crdtcast.adapters.redis.server.census import take_census
 from crdtcast.adapters.redis.server.own_reads import Pending, replies_to
 from crdtcast.adapters.redis.server.steps import taken
 from crdtcast.adapters.redis.store.databases import Databases, described, select
@@ -91,6 +91,11 @@ class Giver(Hosting[_Guest]):
         if committer.engine is None or not committer.serving:
             raise NotReadyError(f"the server of {me} does not answer")
         keyspace = committer.keyspace
+        if keyspace.dates.adopts:
+            raise NotReadyError(
+                f"{me} makes the index of the deadlines in the database that it has taken over (its log and status "
+                "show how far it is)"
+            )
         if waiting := sorted(keyspace.damaged | keyspace.incomplete):
             raise NotReadyError(
                 f"{me} waits for the repair of keys that were changed directly in its server "
@@ -150,15 +155,20 @@ class Giver(Hosting[_Guest]):
             each = [words for db in databases.clients for words in ([*select(db)], [b"DBSIZE"])]
             told = await self._ask([*each, [*select(0)]])
             guest.total = sum(int(str(size)) for size in told[1::2])
-            guest.left_out = await take_census(self._ask, databases)
+            guest.left_out = await self._census(databases)
         else:
             copy = guest.copy
         rows = await taken(copy.steps(), self._read)
         if any(row.part is not None for row in rows):
             crash_point("copy-page-read")
-        slice_ = Slice(guest.place, guest.total, copy.is_enough, rows, guest.left_out)
+        patterns = self._committer.keyspace.left_out.patterns
+        slice_ = Slice(guest.place, guest.total, copy.is_enough, rows, guest.left_out, patterns)
         guest.place += 1
         return slice_
+
+    async def _census(self, databases: Databases) -> dict[str, int]:
+        census = await take_census(self._ask, databases, self._committer.keyspace.left_out)
+        return census.counts
 
     async def _read(self, commands: list[list[bytes]]) -> list[object]:
         return await replies_to(self._committer.ask, commands)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, islice
 from typing import TypeVar
 
+from crdtcast.adapters.redis.adoption.census import described
 from crdtcast.adapters.redis.crash_points import crash_point
-from crdtcast.adapters.redis.server.census import described
+from crdtcast.adapters.redis.deadlines.adopted import ADOPTING
 from crdtcast.adapters.redis.server.connection import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.store import effects, metadata
 from crdtcast.adapters.redis.store.databases import Databases
@@ -68,7 +69,7 @@ class Writer:
     async def begin(self) -> None:
         """Remove everything except the fence, the parked writes, and the marker that a copy is under way."""
         self._hiding.clear()
-        ours = [metadata.STATE, metadata.STORE, metadata.RECORD]
+        ours = [metadata.STATE, metadata.STORE, metadata.RECORD, ADOPTING, metadata.LEFT_OUT]
         ours += metadata.REFUSED
         for prefix in (metadata.HIDDEN_PREFIX, metadata.EXACT_PREFIX, metadata.TAKEN_PREFIX):
             ours += await self._named(prefix)
@@ -116,9 +117,14 @@ class Writer:
         if any(row.part is not None for row in rows):
             crash_point("copy-page-written")
 
-    async def finish(self, ending: Ending, state: StoredState, entry: JoinerEntry) -> None:
-        """Write the last keys and everything that a restart needs, in one transaction."""
-        stored: list[Words] = []
+    async def finish(
+        self, ending: Ending, state: StoredState, entry: JoinerEntry, left_out: Sequence[bytes]
+    ) -> None:
+        """Write the last keys and everything that a restart needs, in one transaction.
+
+        left_out: patterns of keys that the group leaves out.
+        """
+        stored: list[Words] = [("SADD", metadata.LEFT_OUT, *left_out)] if left_out else []
         entries: list[bytes] = []
         for order, message in enumerate(entry.state.unstable, 1):
             entries += (
@@ -184,6 +190,8 @@ class Arriving(Joining):
         """The ending of the last attempt, if it succeeded."""
         self.left_out: dict[str, int] = {}
         """Keys of the last attempt's contact that the copy lacks, by type."""
+        self.patterns: Sequence[bytes] = ()
+        """Of the keys that the group leaves out, by the last attempt's contact."""
         self._leave_out = leave_out
         self._writer = writer
         self._told = told
@@ -224,6 +232,7 @@ class Arriving(Joining):
         slice_ = Slice.decode(await self._fetcher.get(self._copying()))
         if slice_.place == 0:
             self._check(slice_.left_out)
+            self.patterns = slice_.patterns
             self._place = self._keys = 0
             await self._writer.begin()
         elif slice_.place == self._place - 1:

@@ -109,7 +109,8 @@ class RegionCopy:
             except TypeError as error:
                 raise ServerError(str(error)) from error
             self._cursor = None if cursor == END else cursor
-            names = [name for name in found if name not in self._pages]
+            kept = self._keyspace.left_out.kept(found)
+            names = [name for name in kept if name not in self._pages]
         else:
             if not self._round:
                 self._begin_round()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from crdtcast.adapters.redis.server.census import is_replicated
+from crdtcast.adapters.redis.adoption.census import is_replicated
 from crdtcast.adapters.redis.server.steps import Steps
 from crdtcast.adapters.redis.store.contents import Contents, KeyRead, Slots
 from crdtcast.adapters.redis.store.effects import WHOLE, RedisType

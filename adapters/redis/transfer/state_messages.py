@@ -38,6 +38,7 @@ class Slice:
     total: keys of the region when the copy began, to show progress.
     done: enough is copied to ask to join.
     left_out: keys of the region that no slice will have, by type (`census`).
+    patterns: of keys that the whole group leaves out.
     """
 
     place: int
@@ -45,18 +46,22 @@ class Slice:
     done: bool
     rows: list[Row]
     left_out: dict[str, int]
+    patterns: Sequence[bytes] = ()
 
     def encode(self) -> bytes:
         rows = list(map(packed_row, self.rows))
-        return _packed(self.place, self.total, self.done, rows, self.left_out)
+        patterns = list(self.patterns)
+        return _packed(self.place, self.total, self.done, rows, self.left_out, patterns)
 
     @classmethod
     def decode(cls, raw: bytes) -> Slice:
         """Raises RemoteProtocolError if it is not a slice of a gateway of this version."""
         with _refusing("slice of a gateway's keys"):
-            place, total, done, rows, left_out = _opened(raw)
+            place, total, done, rows, left_out, patterns = _opened(raw)
             counts = {checked(str, kind): natural(number) for kind, number in left_out.items()}
-            return cls(natural(place), natural(total), checked(bool, done), _values(rows), counts)
+            keys = tuple(checked(bytes, pattern) for pattern in checked(list, patterns))
+            begun = natural(place), natural(total), checked(bool, done)
+            return cls(*begun, _values(rows), counts, keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,11 @@ def status(found: Answer) -> str:
         lines.append(format_level(found))
     if found.get("comparison") is not None:
         lines.append(comparison(found["comparison"]))
+    if (adoption := found.get("adoption")) is not None:
+        lines.append(
+            f"TAKES OVER its server's data: {adoption['passed']:,} of about {adoption['keys']:,} keys; "
+            "the first join waits"
+        )
     if "objects" in found:
         lines.append(f"objects {found['objects']:,}")
     if found["journal"] is None:

@@ -213,6 +213,8 @@ class Gateways:
         port: int | None = None,
         leave_within: float | None = None,
         leave_out: tuple[str, ...] = (),
+        leave_out_keys: tuple[str, ...] = (),
+        discards_data: bool = False,
         level: int | None = None,
     ) -> RunningGateway:
         """Start a gateway, the founder or one that joins `through` others; it may not be ready yet."""
@@ -231,6 +233,8 @@ class Gateways:
                 replaces=replaces,
                 leave_within=leave_within,
                 leave_out=leave_out,
+                leave_out_keys=leave_out_keys,
+                discards_data=discards_data,
             ),
             admin_commands=True,
         )

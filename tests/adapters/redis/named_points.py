@@ -27,5 +27,13 @@ JOIN_POINTS = (
 """While a member copies the group's data: at a join, after an eviction, or when its server was emptied."""
 GIVING_POINTS = ("copy-page-read",)
 """While a member sends its data to another one."""
+ADOPTION_POINTS = (
+    "founding-noted",
+    "founding-claimed",
+    "adopted-step-asked",
+    "adopted-step-done",
+    "adopted-index-made",
+)
+"""While a founder takes over the data of its server."""
 REPAIR_POINTS = ("repair-page-written",)
 """While a large key is repaired."""

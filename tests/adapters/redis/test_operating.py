@@ -143,6 +143,10 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1 to 3"),
         ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),
         ({**JOINS, "leave_out": ("strea",)}, "'strea', did you mean stream?"),
+        ({**JOINS, "leave_out_keys": ("q:*",)}, "learns the patterns when it joins"),
+        ({"found": True, "leave_out_keys": ("q:*", "")}, "leave_out_keys has an empty pattern"),
+        ({"found": True, "discard_data": True}, "a founder keeps the data of its server"),
+        ({"discard_data": True}, "discard_data needs a group whose members come and go"),
         (
             {**JOINS, "leave_out": ("strnig",)},
             "'strnig', which is not a type that a copy can leave out",

@@ -167,9 +167,31 @@ def test_emptied_server_is_refilled_from_known_members(
 def test_keys_without_metadata_are_taken_from_the_group() -> None:
     lost = found(state=None, metadata_keys=0)
     assert decide_member("g", "a", file(), lost, founds=True, others=True) is Way.JOIN
-    with pytest.raises(ConfigurationError, match="10 keys that the other regions"):
+    with pytest.raises(ConfigurationError, match="'a' was a member with another server"):
         other = found(state=None, metadata_keys=0, run_id="r2")
         decide_member("g", "a", file(), other, founds=True, others=True)
+
+
+WITH_DATA = found(state=None, metadata_keys=0)
+
+
+def test_data_is_taken_over_by_a_founder_only() -> None:
+    assert decide_member("g", "a", None, WITH_DATA, founds=True) is Way.ADOPT
+    assert decide_member("g", "a", file(), WITH_DATA, founds=False, others=False) is Way.ADOPT
+    with pytest.raises(ConfigurationError, match="--discard-data"):
+        decide_member("g", "a", None, WITH_DATA, founds=False)
+    assert decide_member("g", "a", None, WITH_DATA, founds=False, discards=True) is Way.JOIN
+    elsewhere = found(state=None, metadata_keys=0, run_id="r2")
+    with pytest.raises(ConfigurationError, match="another server"):
+        decide_member("g", "a", file(), elsewhere, founds=False, others=True, discards=True)
+
+
+def test_founder_that_served_no_client_founds_again() -> None:
+    begun = file(begun=False)
+    for seen in (EMPTY, WITH_DATA):
+        way = Way.ADOPT if seen.keys else Way.FOUND
+        assert decide_member("g", "a", begun, seen, founds=True) is way
+    assert decide_member("g", "a", begun, found(state=MEMBER), founds=True) is Way.SAME
 
 
 def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
@@ -177,6 +199,11 @@ def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
     assert decide_member("g", "a", gone, found(state=MEMBER), founds=False) is Way.JOIN
     with pytest.raises(ConfigurationError, match="has left its group"):
         decide_member("g", "a", gone, found(state=MEMBER), founds=True)
+    assert decide_member("g", "a", gone, EMPTY, founds=False) is Way.JOIN
+    with pytest.raises(ConfigurationError, match=r"delete a\.json"):
+        decide_member("g", "a", gone, WITH_DATA, founds=True)
+    with pytest.raises(ConfigurationError, match="--discard-data"):
+        decide_member("g", "a", gone, WITH_DATA, founds=False)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +211,6 @@ def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
     [
         (file(), EMPTY, True, "has lost its data"),
         (None, found(state=None, keys=1, metadata_keys=0), False, "the server holds 1 keys"),
-        (None, found(state=None, keys=1, metadata_keys=0), True, "the server holds 1 keys"),
         (None, found(state=None, keys=0, metadata_keys=3), False, "metadata database holds 3"),
         (file(), found(), False, "a group of fixed members"),
         (None, found(state=MEMBER), False, "may lack data"),

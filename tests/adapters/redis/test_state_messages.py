@@ -77,6 +77,7 @@ MESSAGES = st.one_of(
         st.booleans(),
         ROWS,
         st.dictionaries(st.text(max_size=4), NUMBERS, max_size=2),
+        st.lists(st.binary(max_size=4), max_size=2).map(tuple),
     ),
     st.builds(Ending, st.just(b"entry"), NUMBERS, ROWS),
     st.builds(

@@ -1,0 +1,1 @@
+"""Taking over the database that an operator already has, and handing it back."""
