@@ -19,6 +19,7 @@ from functools import partial
 import trio
 
 from crdtcast.adapters.redis.adoption.index_making import make_index
+from crdtcast.adapters.redis.adoption.plain import make_plain
 from crdtcast.adapters.redis.clients.listener import Front
 from crdtcast.adapters.redis.clients.passthrough import Passthrough
 from crdtcast.adapters.redis.clients.session import ServerIdentity, Session
@@ -55,6 +56,7 @@ from crdtcast.adapters.redis.server.monitor import Sections, ServerMonitor
 from crdtcast.adapters.redis.server.poller import Poller
 from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.databases import in_words
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.local_file import LocalFile, check_state_directory
 from crdtcast.adapters.redis.store.metadata import StoredState
@@ -127,6 +129,7 @@ class Gateway:
         self._event_log: EventLog | None = None
         self._failure: Exception | None = None
         self._scope = trio.CancelScope()
+        self._serving = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._to_flush = trio.Event()
         self._more_due = trio.Event()
@@ -324,9 +327,40 @@ class Gateway:
 
     # The server
 
+    async def make_plain(self) -> None:
+        """Stop serving clients, and remove from the server all that is the gateway's own."""
+        hidden = sorted(self.committer.keyspace.hidden)
+        self._serving.cancel()
+        if self._connection is not None:
+            self._connection.abort("this gateway has left its group")
+        self.committer.refuse("this gateway has left its group", reads=False, passes=False)
+        backoff = Backoff(random.SystemRandom(), first=0.05, longest=1.0)
+        while True:
+            try:
+                address = await self.options.server.locate()
+                connection = await ServerConnection.open(self._poller, address)
+                try:
+                    where = self.options.metadata_db, self._epoch, self.clock.offset_ms
+                    await make_plain(connection, *where)
+                finally:
+                    connection.close()
+                break
+            except ServerError as error:
+                self._log.error("%s; trying again", error)
+                await trio.sleep(backoff.next_delay())
+        self._log.warning(
+            "the server is a plain one again; %d values that another type had hidden are gone%s",
+            len(hidden),
+            f" ({', '.join(map(in_words, hidden[:10]))})" if hidden else "",
+        )
+
     async def _serve_server(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
+        with self._serving:
+            await self._serve_until_cancelled(task_status)
+
+    async def _serve_until_cancelled(self, task_status: trio.TaskStatus[None]) -> None:
         backoff = Backoff(random.SystemRandom(), first=0.05, longest=1.0)
         said = ""
         while True:
@@ -458,19 +492,30 @@ class Gateway:
         state = self._state
         return (state.founding if state is not None else "") or self.options.node.group
 
-    def note(self, *, left: bool = False) -> None:
-        """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group."""
+    def note(self, *, left: bool = False, plain: bool = False) -> None:
+        """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group.
+
+        plain: the server becomes a plain one.
+        """
         assert self.inspection is not None and self._state is not None
         state, stored = self._state, self.committer.state
         if stored is not None and stored.incarnation == state.incarnation:
             state = replace(state, level=stored.level)
-        self.write_file(state, self.inspection.found, left=left)
+        self.write_file(state, self.inspection.found, left=left, plain=plain)
 
     def write_file(
-        self, state: StoredState, found: FoundState, *, left: bool = False, begun: bool = True
+        self,
+        state: StoredState,
+        found: FoundState,
+        *,
+        left: bool = False,
+        plain: bool = False,
+        begun: bool = True,
     ) -> None:
         """Note in the local file which incarnation continues at which server.
 
+        left: it has left its group.
+        plain: with that, its server becomes a plain one.
         begun: False before it founds its group.
         """
         LocalFile(
@@ -485,6 +530,7 @@ class Gateway:
             addresses={} if self.belonging is None else self.belonging.addresses,
             left_out={} if self.belonging is None else self.belonging.left_out,
             left=left,
+            plain=plain,
             begun=begun,
         ).write(self.options.state_dir)
 

@@ -192,8 +192,13 @@ class NodeProcess:
         self._stop.set()
         self._supervisor.stopping()
 
-    async def leave(self) -> Departure:
-        """Leave the group, within the time that the settings allow. Call `stop` afterwards."""
+    async def leave(self, *, plain: bool = False) -> Departure:
+        """Leave the group, within the time that the settings allow. Call `stop` afterwards.
+
+        Raises LocalProtocolError if it should leave a plain server: only a gateway has one.
+        """
+        if plain:
+            raise LocalProtocolError("--plain is for gateways: this node has no server")
         member = self.member
         with trio.move_on_after(self.settings.leave_seconds) as scope:
             await member.leave()

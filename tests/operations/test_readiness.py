@@ -143,7 +143,8 @@ def test_decided_leave_known_to_few_is_not_confirmed() -> None:
 def test_log_reports_the_result_of_a_leave(
     departure: Departure, said: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def leave() -> Departure:
+    async def leave(*, plain: bool) -> Departure:
+        assert not plain
         return departure
 
     async def tell(what: str) -> None:

@@ -18,6 +18,7 @@ import trio
 from crdtcast.adapters.redis.adoption.census import described
 from crdtcast.adapters.redis.adoption.founding import counted, noting, refusal_of
 from crdtcast.adapters.redis.adoption.left_out import LeftOut
+from crdtcast.adapters.redis.adoption.plain import make_plain
 from crdtcast.adapters.redis.clock import Clock
 from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.durability import DurabilityProbe, Mark
@@ -88,8 +89,16 @@ class MemberHost(Protocol):
         begun: False before it founds its group.
         """
 
-    def note(self, *, left: bool = False) -> None:
-        """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group."""
+    def note(self, *, left: bool = False, plain: bool = False) -> None:
+        """Rewrite the local file: addresses or the format level have changed, or the gateway has left its group.
+
+        plain: the server becomes a plain one.
+        """
+
+    async def make_plain(self) -> None:
+        """Stop serving clients, and remove from the server all that is the gateway's own. Raises nothing: it tries
+        again until it is done.
+        """
 
     def begin_anew(self, reason: str) -> None:
         """Close the connection to the server, reconnect, and find out again which incarnation this is."""
@@ -136,6 +145,8 @@ class Belonging:
         self._standing = Standing.MEMBER
         self._asks_first = False
         """Whether it had left before this start, and must ask whether the others know that."""
+        self._leaves_plain = False
+        """Whether the server becomes a plain one when this member has left."""
         self._members: tuple[str, ...] = ()
         self._change_told = ""
         self._noted_level = 0
@@ -184,6 +195,11 @@ class Belonging:
         gateway = self._gateway
         node, db = gateway.options.node, gateway.options.metadata_db
         file = LocalFile.read(gateway.options.state_dir, node.name)
+        state = inspection.found.state
+        was = None if file is None or not file.plain else file.incarnation
+        if state is not None and state.incarnation == was:  # it ended before that was done
+            await make_plain(connection, db, None)
+            inspection = await inspect(connection, db)
         founds = self._options.founds and self._evicted is None
         others = self._others_known(file)
         decided = partial(
@@ -490,8 +506,11 @@ class Belonging:
             return  # its new state must be stored first
         self._standing = engine.standing
         if self._standing is Standing.LEFT:
-            self._gateway.note(left=True)
-            if self._asks_first:
+            is_plain = self._leaves_plain and not self._asks_first
+            self._gateway.note(left=True, plain=is_plain)
+            if is_plain:
+                self._gateway.spawn(self._end_plain)
+            elif self._asks_first:
                 text = f"{engine.me} has left, and the others know"
                 self._log.warning("%s: it joins again", text)
                 self._gateway.begin_anew(text)
@@ -616,14 +635,22 @@ class Belonging:
         self._gateway.committer.kick()
         self.look()
 
-    async def leave(self) -> None:
-        """Begin to leave the group: writes are refused from now on. `left` is set when that is done."""
-        await unreserved(self)
-        self.leave_now()
+    async def leave(self, *, plain: bool = False) -> None:
+        """Begin to leave the group: writes are refused from now on. `left` is set when that is done.
 
-    def leave_now(self) -> None:
+        plain: remove all that is the gateway's own from the server then.
+        """
+        await unreserved(self)
+        self.leave_now(plain=plain)
+
+    async def _end_plain(self) -> None:
+        await self._gateway.make_plain()
+        self.left.set()
+
+    def leave_now(self, *, plain: bool = False) -> None:
         """Like `leave`, while no dot is reserved."""
         engine = self.engine
+        self._leaves_plain |= plain
         self._asks_first = False
         if engine.standing.can_send:
             engine.leave()

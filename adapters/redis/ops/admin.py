@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol
 
 from crdtcast.adapters.redis.clients.client import Request
@@ -39,7 +40,8 @@ _WANTS = frozenset({b"EVICT", b"WITHDRAW", b"RAISE"})
 _HELP = (
     "TOKEN, ATLEAST token [milliseconds], STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], "
     "EVICT name [name ...] [FORCE], WITHDRAW [name ...], "
-    "LEAVE, SURRENDER, RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, SKEW milliseconds"
+    "LEAVE [PLAIN], SURRENDER, RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, "
+    "SKEW milliseconds"
 )
 
 
@@ -85,7 +87,7 @@ class GatewayCommands:
             b"MEMBERS": (range(1), self._members),
             b"EVICT": (range(1, _MOST_NAMES), self._evict),
             b"WITHDRAW": (range(_MOST_NAMES), self._withdraw),
-            b"LEAVE": (range(1), self._leave),
+            b"LEAVE": (range(2), self._leave),
             b"SURRENDER": (range(1), self._surrender),
             b"RAISE": (range(2), self._raise),
         }
@@ -157,11 +159,14 @@ class GatewayCommands:
         belonging.withdraw(*_names(words))
         return OK
 
-    def _leave(self, belonging: Belonging) -> object:
+    def _leave(self, belonging: Belonging, word: bytes = b"") -> object:
+        plain = word.upper() == b"PLAIN"
+        if word and not plain:
+            raise LocalProtocolError("use CRDTCAST LEAVE, or CRDTCAST LEAVE PLAIN")
         if belonging.engine.reserved is None:
-            belonging.leave_now()  # before the client's next command
+            belonging.leave_now(plain=plain)  # before the client's next command
         else:
-            self._gateway.spawn(belonging.leave)
+            self._gateway.spawn(partial(belonging.leave, plain=plain))
         return OK
 
     @staticmethod

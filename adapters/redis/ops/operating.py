@@ -63,11 +63,12 @@ class Operated:
             raise self._fixed()
         return self
 
-    async def leave(self) -> Departure:
+    async def leave(self, *, plain: bool = False) -> Departure:
+        """plain: the server becomes a plain database."""
         belonging = self._belonging
         self._answers = self._answers or trio.Event()
         with trio.move_on_after(self.settings.leave_seconds) as scope:
-            await belonging.leave()
+            await belonging.leave(plain=plain)
             await belonging.left.wait()
         if not scope.cancelled_caught:
             return Departure()

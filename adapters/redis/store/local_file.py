@@ -57,6 +57,8 @@ class LocalFile:
     """Keys that this member's join did not copy, by type (`census`)."""
     left: bool = False
     """Whether this incarnation has properly left its group."""
+    plain: bool = False
+    """With `left`: the server becomes a plain one, or is one already."""
     begun: bool = True
     """False while this incarnation is about to found its group: it has served no client yet."""
     format: int = FORMAT

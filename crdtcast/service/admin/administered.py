@@ -79,5 +79,7 @@ class Administered(Protocol):
     def waits_for(self) -> str | None:
         """Why clients should not be sent to it; None if they should."""
 
-    async def leave(self) -> Departure: ...
+    async def leave(self, *, plain: bool = False) -> Departure:
+        """plain: leave a plain database in its server. Raises LocalProtocolError if it has none."""
+
     def stop(self) -> None: ...

@@ -213,15 +213,18 @@ def evict(
 
 
 @click.command()
+@click.option(
+    "--plain", is_flag=True, help="A gateway: remove its metadata, so that a plain server is left."
+)
 @asks
 @as_json
-def leave(as_json: bool, **where: Any) -> None:
+def leave(plain: bool, as_json: bool, **where: Any) -> None:
     """Make a node leave its group in order and stop. The other members then have all its data.
 
     Prints "left"; or "left, not confirmed" (the group has decided, but too few members are known to know it); or the
     members that it waited for without success.
     """
-    _print(Where(**where).ask("leave"), as_json, views.departure)
+    _print(Where(**where).ask("leave", plain=plain), as_json, views.departure)
 
 
 @click.command()

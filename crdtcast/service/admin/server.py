@@ -225,7 +225,7 @@ class Admin:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_Waiting(member, self._described, tell).keep_telling)
             try:
-                departure = await self._process.leave()
+                departure = await self._process.leave(plain=asked.get("plain") is True)
             except CrdtcastError as error:
                 refused = error
             nursery.cancel_scope.cancel()

@@ -35,5 +35,7 @@ ADOPTION_POINTS = (
     "adopted-index-made",
 )
 """While a founder takes over the data of its server."""
+PLAIN_POINTS = ("plain-begun", "plain-made")
+"""While a member that has left hands its server back."""
 REPAIR_POINTS = ("repair-page-written",)
 """While a large key is repaired."""

@@ -62,7 +62,7 @@ def test_every_crash_point_in_the_code_is_tested() -> None:
         *named_points.NEXT_POINTS,
     ]
     named += [*named_points.JOIN_POINTS, *named_points.GIVING_POINTS, *named_points.REPAIR_POINTS]
-    named += named_points.ADOPTION_POINTS
+    named += [*named_points.ADOPTION_POINTS, *named_points.PLAIN_POINTS]
     assert sorted(points) == sorted(named)
     assert set(PASSES) == set(named_points.POINTS)
 
