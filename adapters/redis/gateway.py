@@ -247,6 +247,8 @@ class Gateway:
                     if isinstance(self.node, Node):
                         await nursery.start(self._run_peers, self.node)
                     nursery.start_soon(self.rounds.run)
+                    if self.belonging is not None:
+                        await self.belonging.hear_others()
                     self._listen()
                     task_status.started()
                     if self.belonging is not None:

@@ -254,6 +254,25 @@ class SharedLinks(Endpoint):
         dialled = self._links.dialled if self._links is not None else ()
         return {peer.address for peer in dialled if peer.name == name}
 
+    def rivals(self) -> list[str]:
+        """Refusals of peers that are linked with another running process of this name. It may be a copy of this one, or
+        the other way round.
+        """
+        return [] if self._links is None else self._links.rivals()
+
+    def dial_again(self) -> None:
+        """Dial all peers without a link now."""
+        for peer in [] if self._links is None else self._links.dialled:
+            peer.nudge()
+
+    def unanswered(self) -> list[str]:
+        """The peers being dialled that have neither linked nor refused."""
+        if self._links is None:
+            return []
+        return [
+            p.label for p in self._links.dialled if p.label not in self._links.up and not p.rival
+        ]
+
     async def news(self) -> None:
         """Return when a link has come or gone, or a peer has said something about its groups."""
         await self._news.park()

@@ -218,6 +218,7 @@ class Links(Greeting):
             link.offer(FrameKind.WELCOME, encode(Welcome(number)))
         self.up[hello.name] = link
         peer.times_up += 1
+        peer.rival = ""
         peer.life.move(LinkEvent.LINK)
         self._rarely.forget(peer.label)
         self._logger.info(
@@ -268,6 +269,9 @@ class Links(Greeting):
         if dialled is not None:
             event = LinkEvent.FAIL if verdict is Patience.RETRY else LinkEvent.REFUSE
             dialled.life.move(event, refusal.text)
+        refuser = dialled if dialled is not None else self._peers.get(refused.name)
+        if refuser is not None and refused.by_peer and refused.trusted:
+            refuser.rival = refusal.text if refusal.reason == Reason.NAME_IN_USE else ""
         if verdict is Patience.ENDED and refused.by_peer:
             self._host.ended(SupersededError(refusal.text))
             return verdict

@@ -120,6 +120,8 @@ class LinkPeer:
         self.life = life
         self.unlinked_since: float = trio.current_time()
         self.times_up = 0
+        self.rival: str = ""
+        """Why this peer refuses this node, if another running process has its name."""
         self.traffic: Traffic = Traffic()
         self.nudged: trio.Event = trio.Event()
 
@@ -201,6 +203,11 @@ class PeerTable:
         dialled.life = known.life
         if known.address is None:
             known.address = dialled.address
+
+    def rivals(self) -> list[str]:
+        """Refusals of peers that are linked with another running process of this node's name."""
+        peers = {*self._peers.values(), *self.dialled}
+        return sorted({peer.rival for peer in peers if peer.rival})
 
     def status(self) -> dict[str, LinkStatus]:
         """By member name, or by address while the name is unknown."""

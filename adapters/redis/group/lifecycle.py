@@ -63,6 +63,12 @@ from crdtcast.wire.group_frames import Admit, Copy, InGroup
 from crdtcast.wire.offer_frames import Asking, Fetch
 
 _PROGRESS_SECONDS = 1.0
+_ASK_SECONDS = 2.0
+"""How long members that do not answer are asked whether an identity is in use."""
+_ASK_AGAIN_SECONDS = 0.5
+_LISTEN_SECONDS = 0.02
+_RIVAL_SECONDS = 30.0
+"""How long members may say that it is: they notice a dead link after some missed keep-alives."""
 
 
 class MemberHost(Protocol):
@@ -148,6 +154,10 @@ class Belonging:
         self._leaves_plain = False
         """Whether the server becomes a plain one when this member has left."""
         self._members: tuple[str, ...] = ()
+        self._may_lack = False
+        """Whether other members may know more of this incarnation than its server."""
+        self._rivals_since: float | None = None
+        self._look_for_rivals_at = 0.0
         self._change_told = ""
         self._noted_level = 0
         self._told_at = 0.0
@@ -232,6 +242,8 @@ class Belonging:
             inspection = await inspect(connection, db)
             if way is Way.SAME:
                 way = decided(inspection.found)
+            if way is Way.SAME and file is not None and file.run_id != inspection.found.run_id:
+                await self._check_unique()
             if self._evicted is None:
                 self._evicted = self._ended_by_loss(inspection)
             if self._evicted is not None:
@@ -284,6 +296,57 @@ class Belonging:
             trio.current_time() - began,
         )
         return noting(inspection, left_out)
+
+    async def _check_unique(self) -> None:
+        """Ask the other members, as far as they can be reached, whether this identity is in use.
+
+        The server is not the one that this gateway left: restarted, or a copy of it, with a copy of the local file. A
+        copy must not continue beside the original. Members may hold a dead link for a while, so they are asked again.
+
+        Raises ConfigurationError if another running process has this identity.
+        """
+        if self._gateway.committer.engine is not None:
+            return  # this process is the original
+        shared = self.peers.shared
+        began = trio.current_time()
+        while True:
+            waited = trio.current_time() - began
+            if rivals := shared.rivals():
+                if waited > _RIVAL_SECONDS:
+                    raise ConfigurationError(_copied(rivals))
+                shared.dial_again()
+            elif not shared.unanswered() or waited > _ASK_SECONDS:
+                self._may_lack = True
+                return
+            with trio.move_on_after(_ASK_AGAIN_SECONDS):
+                await shared.news()
+
+    async def hear_others(self) -> None:
+        """Before clients are served: if the server was restarted, or restored, wait for what the linked members know of
+        this incarnation, at most two seconds. If they know more than the server, it does not continue.
+        """
+        shared = self.peers.shared
+        with trio.move_on_after(_ASK_SECONDS if self._may_lack else 0):
+            while (engine := self.peers.engine) is None or (
+                engine.counters().digests_in < len(shared.links().up)
+            ):
+                with trio.move_on_after(_LISTEN_SECONDS):
+                    await self.changed.park()
+        self._may_lack = False
+
+    def _look_for_rivals(self) -> None:
+        """End this gateway if another process uses its identity, and has the links with the other members."""
+        now = trio.current_time()
+        if now < self._look_for_rivals_at:
+            return
+        self._look_for_rivals_at = now + _ASK_AGAIN_SECONDS
+        rivals = self.peers.shared.rivals()
+        if not rivals:
+            self._rivals_since = None
+        elif self._rivals_since is None:
+            self._rivals_since = now
+        elif now - self._rivals_since > _RIVAL_SECONDS:
+            self._gateway.fatal(EndedError(_copied(rivals)))
 
     def _others_known(self, file: LocalFile | None) -> bool | None:
         """Whether the group has other members, as far as this member knows; None if it cannot know."""
@@ -482,6 +545,7 @@ class Belonging:
     def look(self) -> None:
         """React to changes of the engine."""
         self.changed.unpark_all()
+        self._look_for_rivals()
         self._keep_addresses()
         engine = self.peers.engine
         if engine is None:
@@ -669,3 +733,11 @@ class Belonging:
             departure = departed(self.engine)
             if (warning := departure.warning(seconds)) is not None:
                 self._log.warning("%s", warning)
+
+
+def _copied(rivals: list[str]) -> str:
+    return (
+        f"another running gateway has the identity of this one ({'; '.join(rivals)}): one of the two servers is a copy "
+        "of the other: stop the gateway that should not continue; to use its server, empty it (FLUSHALL at its own "
+        "port), and start its gateway with another --name, another --state-dir and --join"
+    )
