@@ -204,7 +204,7 @@ class JoinClient:
         undecided = ""  # the contact that may have admitted `base`
         refused: dict[str, str] = {}
         unready: dict[str, int] = {}  # contacts that cannot admit us yet, by the last attempt
-        stays = ""
+        stays = waited_for = ""
         delay = _AGAIN
         for attempt in count(1):
             link = await self._contact(stays, refused, unready, for_ever)
@@ -239,6 +239,9 @@ class JoinClient:
                 self._joining.asked = False
                 stays = link.name
                 if delay == _LONGEST:
+                    if str(error) != waited_for:
+                        waited_for = str(error)
+                        self._logger.warning("waits to join: %s", error)
                     # It may wait for us: its own join is not stable while it lacks the member that we replace.
                     stays, unready[link.name] = "", attempt
             except ContactLostError:

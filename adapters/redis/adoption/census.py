@@ -45,9 +45,7 @@ local function has_deadlines(key)
   local fields = redis.call('HKEYS', key)
   for i = 1, #fields, 1000 do
     local some = {unpack(fields, i, math.min(i + 999, #fields))}
-    local found = redis.pcall('HPEXPIRETIME', key, 'FIELDS', #some, unpack(some))
-    if found.err then return false end
-    for _, at in ipairs(found) do
+    for _, at in ipairs(redis.call('HPEXPIRETIME', key, 'FIELDS', #some, unpack(some))) do
       if at >= 0 then return true end
     end
   end

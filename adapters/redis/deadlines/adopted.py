@@ -67,7 +67,7 @@ for i = 1, #due, 1000 do
 end
 local loose = {}
 for _, each in ipairs(far) do
-  if index('HEXISTS', 'pinned', each[1]) == 0 then loose[#loose + 1] = each end
+  if not index('HGET', 'pinned', each[1]) then loose[#loose + 1] = each end
 end
 local at = page[1] ~= '0' and text(of) .. ':' .. page[1] or next
 if at == '' then

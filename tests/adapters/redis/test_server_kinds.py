@@ -213,6 +213,9 @@ def test_the_listed_rights_suffice_a_whole_group(
             with RawClient(town.server(name).port) as admin:
                 user = ["default", "reset", "on", "nopass", "~*", "&*", "-@all"]
                 assert admin.call("ACL", "SETUSER", *user, *given(admin)) == b"OK"
+                if name == "a":  # to be taken over
+                    assert admin.call("SET", "far", "1", "PXAT", "253402300799000") == b"OK"
+                    assert admin.call("SETEX", "dated", "1000", "1") == b"OK"
         town.start("a")
         town.call("a", "SADD", "s", "1", "2", "3")
         town.call("a", "INCR", "n")
@@ -226,6 +229,9 @@ def test_the_listed_rights_suffice_a_whole_group(
             assert direct.call("SADD", "n2", "y") == 1
         assert isinstance(town.call("a", "CRDTCAST", "REPAIR"), bytes)
         until(lambda: sorted(town.call("a", "SMEMBERS", "n2")) == [b"x", b"y"])
+        town.call("b", "CRDTCAST", "LEAVE", "PLAIN")
+        town.running["b"].wait_ended()
+        assert town.running["b"].error is None
     assert "NOPERM" not in caplog.text
 
 
