@@ -1,4 +1,7 @@
-"""The path of a write stays as thin as it is: `benchmarks/bytecodes.json` holds what it costs, here and elsewhere."""
+"""The path of a write stays as thin as it is: `benchmarks/bytecodes.json` holds what it costs, here and elsewhere.
+
+The counts are slow tests: beside others they need more tries. The continuous integration runs them alone.
+"""
 
 import json
 import sys
@@ -33,6 +36,7 @@ def name_of(case: object) -> str:
     return case if isinstance(case, str) else "group" if case is GROUP else "fixed"
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @ONLY_THAT_PYTHON
 @pytest.mark.parametrize(("figures", "command"), CASES, ids=name_of)
@@ -64,6 +68,7 @@ def test_a_write_takes_no_more_instructions_than_recorded(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @ONLY_THAT_PYTHON
 @pytest.mark.parametrize("figures", [FIXED, GROUP], ids=name_of)

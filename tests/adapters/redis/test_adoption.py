@@ -25,6 +25,7 @@ from tests.adapters.redis.gateways import (
     options,
     until,
 )
+from tests.effort import size
 
 pytestmark = pytest.mark.process
 
@@ -126,7 +127,7 @@ def test_a_database_without_deadlines_needs_no_index(tmp_path: Path) -> None:
 
 
 def test_a_large_database_is_taken_over_in_few_steps(tmp_path: Path) -> None:
-    number = 20_000
+    number = size(ci=6_000, release=20_000)
     with Gateways(tmp_path) as town:
         keys = [("SET", f"k{i}", "v", "EX", str(1000 + i % 7000)) for i in range(number)]
         fill(town.server("a").port, {0: keys})
