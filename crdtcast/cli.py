@@ -171,6 +171,10 @@ class LazyGroup(click.Group):
             raise OneLineError(expected) from error
 
 
+_EXTRA_WITH = {"hiredis": "redis"}
+"""Where a subcommand needs more for some of its options than for others."""
+
+
 def raise_missing_extra(name: str, missing: ModuleNotFoundError) -> NoReturn:
     """Say which extra the subcommand `name` lacks.
 
@@ -182,7 +186,7 @@ def raise_missing_extra(name: str, missing: ModuleNotFoundError) -> NoReturn:
         raise missing
     raise OneLineError(
         f"`crdtcast {name}` needs the module {module!r}, which is not installed: "
-        f"pip install 'crdtcast[{SUBCOMMANDS[name].extra}]'"
+        f"pip install 'crdtcast[{_EXTRA_WITH.get(module, SUBCOMMANDS[name].extra)}]'"
     ) from missing
 
 

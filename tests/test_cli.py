@@ -1,5 +1,9 @@
 """The command line: lazy subcommands, one clear line for every expected failure."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -80,3 +84,25 @@ def test_unknown_subcommand_is_a_usage_error() -> None:
     result = CliRunner().invoke(cli.main, ["nonsense"])
     assert result.exit_code == 2
     assert "nonsense" in result.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["version"], "wire: "),
+        (["config", "check", "node.toml"], 'name = "a"'),
+        (["config", "check", "--redis", "node.toml"], "pip install 'crdtcast[redis]'"),
+    ],
+    ids=["version", "node", "gateway"],
+)
+def test_commands_for_nodes_run_without_hiredis(
+    tmp_path: Path, words: list[str], shown: str
+) -> None:
+    (tmp_path / "node.toml").write_text('name = "a"\nfounders = ["a=127.0.0.1:7001"]\n')
+    program = "import sys; sys.modules['hiredis'] = None; from crdtcast.__main__ import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert shown in done.stdout + done.stderr, done
+    assert "Traceback" not in done.stderr

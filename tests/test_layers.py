@@ -7,6 +7,7 @@ makes its test fail, too.
 
 import ast
 import os
+import tomllib
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from importlib.util import resolve_name
@@ -188,6 +189,17 @@ def long_folders(modules: Set[str]) -> set[str]:
 def test_every_package_and_module_at_the_top_has_its_layer() -> None:
     known = {*TOOLS, *" ".join(LAYERS).split()}
     assert {module.partition(".")[0] for module in house()} == known
+
+
+def test_every_package_is_in_the_distributions() -> None:
+    root = Path(crdtcast.__file__).parent
+    with open(root.parent / "pyproject.toml", "rb") as file:
+        listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
+    walked = os.walk(root, followlinks=True)
+    folders = [Path(folder) for folder, _, files in walked if "__init__.py" in files]
+    assert sorted(listed) == sorted(
+        ".".join(each.relative_to(root.parent).parts) for each in folders
+    )
 
 
 def test_imports_point_down() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.service.cli import FILE, loaded
 from crdtcast.service.configuration import Loaded, keys_in, options_of, without_passwords
@@ -27,9 +26,7 @@ def check(file: Path, gateway: bool, as_json: bool) -> None:
 
     With --redis: the same for `crdtcast redis --config FILE`.
     """
-    kind: type[Any] = NodeSettings
-    if gateway:
-        kind = GatewaySettings
+    kind = _gateway_settings() if gateway else NodeSettings
     found: Loaded[Any] = loaded(kind, file, {})
     if not gateway and (of_gateways := _of_gateways(file)):
         raise ConfigurationError(f"{file} is a gateway's file (it sets {of_gateways}): add --redis")
@@ -64,8 +61,20 @@ def check(file: Path, gateway: bool, as_json: bool) -> None:
         raise SystemExit(2)
 
 
+def _gateway_settings() -> type[Any]:
+    """Imported when it is needed: a machine with nodes only lacks what gateways need."""
+    from crdtcast.adapters.redis.settings import GatewaySettings
+
+    return GatewaySettings
+
+
 def _of_gateways(file: Path) -> str:
-    """Keys in a file that only gateways have; empty if there are none, or if the file cannot be read."""
+    """Keys in a file that only gateways have; empty if there are none, if the file cannot be read, or if this machine
+    lacks what gateways need.
+    """
     own = {each.key for each in options_of(NodeSettings)}
-    theirs = {each.key for each in options_of(GatewaySettings)} - own
+    try:
+        theirs = {each.key for each in options_of(_gateway_settings())} - own
+    except ModuleNotFoundError:
+        return ""
     return ", ".join(sorted(theirs & keys_in(file)))

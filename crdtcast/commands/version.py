@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from crdtcast.adapters.redis.store import effects, local_file, metadata
 from crdtcast.engine.level import PROGRAM
 from crdtcast.eventlog.format import SCHEMA_VERSION
 from crdtcast.journal.format import FORMAT
@@ -44,12 +43,24 @@ def describe() -> dict[str, Any]:
 
 
 def formats() -> dict[str, Any]:
-    """See docs/formats.md. A pair is the lowest and the highest."""
+    """See docs/formats.md. A pair is the lowest and the highest. Those of gateways need what gateways need."""
     return {
         "wire": [OLDEST_VERSION, PROTOCOL_VERSION],
         "journal": FORMAT,
         "event_log": SCHEMA_VERSION,
         "level": list(PROGRAM),
+        **_of_gateways(),
+    }
+
+
+def _of_gateways() -> dict[str, Any]:
+    try:
+        from crdtcast.adapters.redis.store import effects, local_file, metadata
+    except ModuleNotFoundError as missing:
+        if missing.name != "hiredis":
+            raise
+        return {}
+    return {
         "gateway_level": list(effects.READS),
         "gateway_metadata": metadata.FORMAT,
         "gateway_file": local_file.FORMAT,
