@@ -66,7 +66,7 @@ class Node(Endpoint, EngineDriver):
         """Called before messages of the engine go to the links."""
         self._aside: list[Transmit] = []  # may leave later than what is released
         self._released: list[Transmit] = []
-        self.on_held = self._send_released
+        self.on_held: Callable[[], None] = self._send_released
         self._ended = False
         self._backlog = 0
 
