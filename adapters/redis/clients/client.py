@@ -318,7 +318,7 @@ class Client:
         self.authenticated: bool = False
         self.db: int = 0  # the selected one
         self.next_db: int = 0  # the one of its next command: differs while a SELECT is queued
-        self.held: list[Request] | None = None  # while the database of the next command is unknown
+        self.held: deque[Request] | None = None  # while the database of the next command is unknown
         self.is_high: bool = (
             False  # whether a key that it used may need another name: see `databases`
         )
@@ -356,7 +356,7 @@ class Client:
 
     def hold(self) -> None:
         """Keep all further requests: a transaction under way may select a database, or be refused."""
-        self.held = []
+        self.held = deque()
         self.stand(self.phase, self.replies)
 
     def block(self, on_close: Callable[[], None]) -> None:
@@ -373,19 +373,24 @@ class Client:
 
     def release(self) -> Iterator[Request]:
         """The kept requests to be executed, in order. One of them may hold the later ones again."""
-        held, self.held = self.held or [], None
+        held, self.held = self.held or deque(), None
         self.stand(self.phase, self.replies)
         was_ending = self._ending  # it may still want the replies
-        for at, request in enumerate(held):
-            if self._closed:
-                return
+        while held and not self._closed:
             if self._ending and not was_ending:
-                for left in held[at:]:
+                for left in held:
                     if left in self.pending:
                         self.pending.remove(left)
                 return
+            request = held.popleft()
             request.protocol = self.protocol
             yield request
+            if (
+                self.held is not None
+            ):  # the rest stays where it is: it may be long, and be held many times
+                held.extendleft(reversed(self.held))
+                self.held = held
+                return
 
     def _note_high(self) -> None:
         if not self.is_high:

@@ -1110,7 +1110,8 @@ class Committer:
             replies = count + len(reads)
         if not replies:
             self._finish(commit, [], [])
-            self.kick()
+            # Not now: what was answered may have let requests go on that are such a commit, too, thousands in a row.
+            self.later(self.kick)
             return
         reader = None
         if plan.reads:
@@ -1127,6 +1128,7 @@ class Committer:
         if not commit.transaction and not plan.atomic:
             own = len(plan.pieces)
             self._finish(commit, replies[:own], replies[own:])
+            self._go_on()
             return
         count = len(plan.pieces)
         executed = replies[count + 1]
@@ -1156,6 +1158,7 @@ class Committer:
                 crash_point("next-sent")
         reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []
         self._finish(commit, executed, reads)
+        self._go_on()
 
     def _lost_fence(self, fence: object) -> None:
         """Handle a failed EXEC or another fence: another gateway has taken the server, with a higher epoch; or our keys
@@ -1254,7 +1257,9 @@ class Committer:
             return
         self._life.move(ServerEvent.END)
         self._hold_peers(False)
-        # All other work can wait until the poller's round is over.
+
+    def _go_on(self) -> None:
+        """Start the next commit for requests; all other work can wait until the poller's round is over."""
         if self._requests or self.recorded.pending is not None:
             self.kick()
         elif not commit.together or commit.deliveries or commit.after or self._has_more():
