@@ -68,7 +68,7 @@ class Token:
                     raise ValueError("invalid counter")
         except (ValueError, TypeError, binascii.Error, msgpack.UnpackException) as error:
             raise UnusableInputError(
-                f"{shown(text)} is not a session token ({error}): send one that a replica or "
+                f"{shown(text)} is not a session token ({error or 'nested'}): send one that a replica or "
                 "gateway has returned"
             ) from error
         return token(group, named)

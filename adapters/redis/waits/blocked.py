@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.clients.client import Client, Request
 from crdtcast.adapters.redis.clients.transaction import Call
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
-from crdtcast.adapters.redis.commit.phase import ServerPhase
+from crdtcast.adapters.redis.commit.phase import SERVING, ServerPhase
 from crdtcast.adapters.redis.server.resp import OK, ReplyError
 from crdtcast.adapters.redis.waits import reach
 from crdtcast.adapters.redis.waits.barrier import Barrier
@@ -30,6 +30,8 @@ from crdtcast.replica.session import Token
 
 _LOOK_SECONDS = 1.0
 """Between two looks at whether something can still come."""
+_GRACE_SECONDS = 1.0
+"""A command whose time is over before all earlier ones are answered may wait for so long more, to look once."""
 _BAD_TIMEOUT = ReplyError("ERR timeout is not an integer or out of range")
 _NEGATIVE = ReplyError("ERR timeout is negative")
 _UNBLOCKED = ReplyError("UNBLOCKED client unblocked via CLIENT UNBLOCK")
@@ -54,6 +56,9 @@ class Waiting:
         self.request: Request = request
         self.seconds: float = seconds
         self.over: trio.Event = trio.Event()
+        self.has_begun: bool = False
+        self.is_late: bool = False
+        """Whether its time is over: it looks once."""
 
     @abstractmethod
     def begin(self, engine: Engine | GroupEngine) -> object:
@@ -61,7 +66,7 @@ class Waiting:
 
     @abstractmethod
     def lost(self, engine: Engine | GroupEngine) -> ReplyError | None:
-        """Why what it waits for cannot come any more; None if it can."""
+        """Why what it waits for cannot come any more; None if it can, or has come."""
 
     @abstractmethod
     def late(self, engine: Engine | GroupEngine | None) -> object:
@@ -83,7 +88,8 @@ class _WaitForRegions(Waiting):
         held = reach.holders(engine, self._target.counter)
         if held >= self._others:
             return held
-        return Notion(engine.me, self._others), self._target.counter
+        # All that ask for more regions than there are wait for the same: that there is one more.
+        return Notion(engine.me, min(self._others, reach.others(engine) + 1)), self._target.counter
 
     def lost(self, engine: Engine | GroupEngine) -> ReplyError | None:
         """See `Waiting`."""
@@ -268,7 +274,10 @@ class BlockedCommands:
             return
         engine = self._core.engine
         assert engine is not None  # a commit was answered
+        waiting.has_begun = True
         match waiting.begin(engine):
+            case (Notion(), int()) if waiting.is_late:
+                self._end(waiting, waiting.late(engine))
             case (Notion() as notion, int(counter)):
                 self._lines.add(notion, counter, waiting)
             case reply:
@@ -277,6 +286,10 @@ class BlockedCommands:
     async def _expire(self, waiting: Waiting) -> None:
         with trio.move_on_after(waiting.seconds):
             await waiting.over.wait()
+        if not waiting.has_begun and self._core.phase in SERVING:
+            waiting.is_late = True
+            with trio.move_on_after(_GRACE_SECONDS):
+                await waiting.over.wait()
         if not waiting.over.is_set():
             self._end(waiting, waiting.late(self._core.engine))
             self._answered()
@@ -326,8 +339,21 @@ class BlockedCommands:
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             for waiting in list(self._lines):
-                if not waiting.over.is_set() and (error := waiting.lost(engine)) is not None:
-                    self._end(waiting, error)
+                if not waiting.over.is_set():
+                    self._look_at(waiting, engine, in_step=is_in_step)
+
+    def _look_at(self, waiting: Waiting, engine: Engine | GroupEngine, *, in_step: bool) -> None:
+        """Answer what is lost, and what has come without its message: with a copy of another region's server, which may
+        know nothing of an incarnation that has ended.
+        """
+        reply: object = waiting.lost(engine)
+        if reply is None and in_step:
+            reply = waiting.begin(engine)
+        match reply:
+            case None | (Notion(), int()):
+                pass
+            case _:
+                self._end(waiting, reply)
 
     def stop(self) -> None:
         """The gateway stops: answer everything."""

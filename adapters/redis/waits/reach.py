@@ -25,6 +25,11 @@ def held_by(engine: Engine | GroupEngine, others: int) -> int:
     return counters[others - 1] if others <= len(counters) else -1
 
 
+def others(engine: Engine | GroupEngine) -> int:
+    """How many other regions can hold messages of this one, as far as they have said anything yet."""
+    return len(_held(engine))
+
+
 def _held(engine: Engine | GroupEngine) -> list[int]:
     told = known_deliveries.told(engine, engine.me)
     if isinstance(engine, GroupEngine):

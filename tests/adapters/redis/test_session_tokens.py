@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis.server.raw_client import ErrorReply
+from crdtcast.adapters.redis.server.raw_client import ErrorReply, packed
 from crdtcast.adapters.redis.waits import reach
 from crdtcast.causality.tags import Dot
 from crdtcast.replica.session import Token
@@ -96,6 +96,19 @@ def test_token_of_a_quiet_group_is_short_and_known_everywhere(three: Gateways) -
     token = three.call("a", "CRDTCAST", "TOKEN").decode()
     assert len(token) < 64 and Token.parse(token).dots == ()
     assert [three.call(name, "CRDTCAST", "ATLEAST", token, "1") for name in "abc"] == [b"OK"] * 3
+
+
+def test_time_that_is_over_at_once_still_looks_once(three: Gateways) -> None:
+    three.call("a", "SADD", "slow", "x")
+    three.settle()
+    token = three.call("a", "CRDTCAST", "TOKEN")
+    with three.running["a"].client() as client:
+        three.past("a", "CLIENT", "PAUSE", "100", "ALL")
+        slow = [("SADD", "slow", "y"), ("CRDTCAST", "ATLEAST", token, "1"), ("WAIT", "0", "1")]
+        assert client.pipeline(slow) == [1, b"OK", 0]
+        three.settle()
+        three.past("a", "CLIENT", "PAUSE", "100", "ALL")
+        assert client.pipeline([("SPOP", "none"), ("WAIT", "3", "1")]) == [None, 2]
 
 
 def test_many_wait_for_their_tokens_and_others_go_on(three: Gateways) -> None:
@@ -203,6 +216,28 @@ def test_token_of_an_evicted_region_is_refused_until_it_returns(pair: Gateways) 
         anew = client.call("CRDTCAST", "TOKEN")
         assert isinstance(anew, ErrorReply) and "read what you need" in anew.text
         assert isinstance(client.call("CRDTCAST", "TOKEN"), bytes)
+
+
+def test_token_of_a_forgotten_region_is_good_after_a_copy(pair: Gateways) -> None:
+    """A client waits while its gateway is evicted and joins again; meanwhile the author has left, and is forgotten."""
+    for name in "cd":
+        pair.start(name, "a")
+    pair.settle()
+    links(pair, "CUT", "b", "a", "c", "d")
+    with pair.running["c"].client() as client:
+        token = client.pipeline([("SADD", "s", "x"), ("CRDTCAST", "TOKEN")])[1]
+    with pair.running["b"].client() as waits:
+        waits.socket.sendall(packed(("CRDTCAST", "ATLEAST", token)) + packed(("SMEMBERS", "s")))
+        until(lambda: pair.running["b"].gateway.waits.waiting)
+        assert pair.call("a", "CRDTCAST", "EVICT", "b") == b"OK"
+        until(lambda: pair.members("a") == ["a", "c", "d"])
+        assert pair.call("c", "CRDTCAST", "LEAVE") == b"OK"
+        pair.running.pop("c").wait_ended()
+        engine = pair.running["a"].gateway.committer.engine
+        assert engine is not None
+        until(lambda: not any(origin.startswith("c.") for origin in engine.vector))
+        links(pair, "HEAL", "b", "a", "d")
+        assert [waits.receive(), waits.receive()] == [b"OK", [b"x"]]
 
 
 def test_tokens_of_fixed_members(tmp_path: Path) -> None:

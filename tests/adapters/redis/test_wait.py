@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from crdtcast.adapters.redis.clients.client import Request
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
 from crdtcast.adapters.redis.waits.lines import Notion, WaitingLines
 from tests import servers
@@ -168,6 +169,27 @@ def one_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGat
         yield running
 
 
+def test_thousands_of_waits_in_one_pipeline(
+    one_gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps all later ones, and each is answered without the server."""
+    session, handled = one_gateway.gateway.session, 0
+    handle = session.handle
+
+    def counting(request: Request) -> None:
+        nonlocal handled
+        handled += 1
+        handle(request)
+
+    monkeypatch.setattr(session, "handle", counting)
+    with one_gateway.client() as client:
+        commands = [("WAIT", "0", FOREVER), ("CRDTCAST", "TOKEN")] * 1500
+        replies = client.pipeline(commands)
+        assert replies[::2] == [0] * 1500 and all(type(each) is bytes for each in replies[1::2])
+        assert client.call("SADD", "s", "x") == 1
+    assert handled <= 2 * len(commands), "kept requests are not passed on again and again"
+
+
 def test_wait_inside_multi_does_not_wait(pair: Gateways) -> None:
     with pair.running["a"].client() as client:
         assert client.pipeline([("SADD", "s", "x"), ("WAIT", "1", FOREVER)]) == [1, 1]
@@ -280,6 +302,20 @@ def test_many_clients_wait_and_all_are_answered(pair: Gateways) -> None:
         for number, client in enumerate(clients):
             if number % 3:
                 assert client.receive() == 1
+
+
+def test_waits_for_more_regions_than_exist_share_a_line(pair: Gateways) -> None:
+    counts = [2, 3, 4, 50, 2**63 - 1]
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(parked(pair, "a", "WAIT", str(count), FOREVER)) for count in counts
+        ]
+        assert len(pair.running["a"].gateway.waits._lines._lines) == 1
+        pair.start("c", "b")
+        assert clients[0].receive() == 2
+        pair.start("d", "a")
+        assert clients[1].receive() == 3
+        assert blocked(pair, "a") == 3
 
 
 def test_lines_keep_order_and_forget_what_is_over() -> None:
