@@ -203,8 +203,12 @@ class GatewaySettings(MemberSettings):
         """Where the local files are."""
         if self.state_dir is not None:
             return Path(self.state_dir)
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return Path(state) / "crdtcast" / self.group
+        state = Path(os.environ.get("XDG_STATE_HOME", ""))
+        if (
+            not state.is_absolute()
+        ):  # invalid by its specification; another start may be in another directory
+            state = Path.home() / ".local" / "state"
+        return state / "crdtcast" / self.group
 
     @property
     def is_open(self) -> bool:

@@ -284,3 +284,20 @@ def test_every_option_has_a_description_and_a_valid_default() -> None:
                 ).sources[each.key]
                 == "command line"
             )
+
+
+@pytest.mark.parametrize(
+    ("state_home", "expected"),
+    [
+        ("/var/state", "/var/state/crdtcast/g"),
+        ("", "/home/me/.local/state/crdtcast/g"),
+        ("state", "/home/me/.local/state/crdtcast/g"),
+    ],
+)
+def test_state_directory_does_not_depend_on_where_one_is(
+    monkeypatch: pytest.MonkeyPatch, state_home: str, expected: str
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_STATE_HOME", state_home)
+    settings = GatewaySettings(name="eu", group="g", found=True)
+    assert settings.state_directory == Path(expected)
