@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -675,16 +676,10 @@ class Gateway:
         if options.log_dir is not None:
             if self._event_log is not None:
                 self._event_log.close()
-            kind = EventLog if self.belonging is None else HeldLog
-            self._event_log = kind(
-                options.log_dir,
-                group=options.node.group,
-                replica=options.node.name,
-                incarnation=engine.me,
-                clock_us=self.clock.us,
-                rotation=options.rotation,
-                log=self._log.warning,
-            )
+            ended = inspection.found.state
+            if self.belonging is None and ended is not None and ended.incarnation != engine.me:
+                self._complete_events(options.log_dir, ended, inspection)
+            self._event_log = self._open_event_log(options.log_dir, engine.me)
             told_stable = self._event_log.told_stable
         group = None
         if isinstance(engine, GroupEngine) and isinstance(self._event_log, HeldLog):
@@ -697,11 +692,33 @@ class Gateway:
             members=state.members if group is None else engine.members,
             vector=state.vector,  # the engine may have sent something already
             stable=state.stable,
-            late=inspection.late,
-            unstable=inspection.unstable,
+            stored=inspection.stored,
             reported=[dot for dot in state.reported if not covers(told_stable, dot)],
             level=self.formats.in_force(engine),
             group=group,
+        )
+
+    def _complete_events(self, directory: Path, ended: StoredState, inspection: Inspection) -> None:
+        """The commits of an incarnation that has ended may be in the server, and not in its log yet."""
+        log = self._open_event_log(directory, ended.incarnation)
+        self.recorder.complete(
+            log,
+            incarnation=ended.incarnation,
+            reported=[dot for dot in ended.reported if not covers(log.told_stable, dot)],
+            stored=inspection.stored,
+        )
+        log.close()
+
+    def _open_event_log(self, directory: Path, incarnation: str) -> EventLog:
+        kind = EventLog if self.belonging is None else HeldLog
+        return kind(
+            directory,
+            group=self.options.node.group,
+            replica=self.options.node.name,
+            incarnation=incarnation,
+            clock_us=self.clock.us,
+            rotation=self.options.rotation,
+            log=self._log.warning,
         )
 
     def _first_of(self, dot: Dot) -> Dot | None:

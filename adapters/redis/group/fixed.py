@@ -148,7 +148,7 @@ def _hand_on(
     for effect in event.effects:
         if isinstance(effect, EndsData):
             more += [("DEL", hidden_key(t, effect.key)) for t in hidden.pop(effect.key, ())]
-    unstable = inspection.unstable
+    unstable, stored = inspection.unstable, inspection.stored
     if message is not None:
         state = replace(
             state,
@@ -158,8 +158,13 @@ def _hand_on(
         )
         entry = metadata.encode_entry(state.order, message)
         more.append(("HSET", metadata.STORE, metadata.store_field(message.dot), entry))
-        unstable = [*unstable, message]
+        unstable, stored = [*unstable, message], [*stored, message]
     inspection = replace(
-        inspection, unstable=unstable, hidden=hidden, record=None, handed_on=record
+        inspection,
+        unstable=unstable,
+        stored=stored,
+        hidden=hidden,
+        record=None,
+        handed_on=record,
     )
     return state, inspection, more

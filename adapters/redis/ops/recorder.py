@@ -108,8 +108,7 @@ class Recorder:
         members: Iterable[str],
         vector: Vector,
         stable: Vector,
-        late: Sequence[Message],
-        unstable: Sequence[Message],
+        stored: Sequence[Message],
         reported: Iterable[Dot],
         level: int,
         group: GroupLog | None = None,
@@ -117,7 +116,7 @@ class Recorder:
         """Continue from what the server holds: write the lines that the last commit lacks, then START.
 
         reported: messages that the last commit reported stable and the log has not.
-        late: further stable messages that are still in the server.
+        stored: the messages that are still in the server, stable ones among them, in the order of their delivery.
         level: the format level in force.
         group: only where members come and go.
         """
@@ -126,26 +125,52 @@ class Recorder:
         self._vectors.clear()
         self._touched.clear()
         self._recent.clear()
-        self._forgettable = deque([(0, [message.dot for message in late])] if late else [])
+        late = [message.dot for message in stored if covers(stable, message.dot)]
+        self._forgettable = deque([(0, late)] if late else [])
         if log is None:
             return
         if log.seq and (group is None or log.view is not None):
             if group is not None:
                 group.so_far()
-            for dot in reported:
-                if covers(log.vector, dot):
+            self._tell_missing(log, incarnation, reported, stored)
+            for dot in late if group is not None else ():
+                if not covers(log.told_stable, dot):
                     log.stable(dot)
-            for message in (*late, *unstable):
-                if not covers(log.vector, message.dot):
-                    self._tell(message, incarnation)
-            for message in late if group is not None else ():
-                if not covers(log.told_stable, message.dot):
-                    log.stable(message.dot)
         if group is None:
             log.start(vector, members, stable, level)
         else:
             group.start(vector.get(incarnation, 0))
         log.flush()
+
+    def complete(
+        self,
+        log: EventLog,
+        *,
+        incarnation: str,
+        reported: Iterable[Dot],
+        stored: Sequence[Message],
+    ) -> None:
+        """Only for fixed members, before `begin`: write the lines that the log of an ended incarnation lacks. The next
+        one sends its messages, so other members have them. `begin` documents the arguments.
+        """
+        if log.seq:
+            self.log, self.group = log, None
+            self._tell_missing(log, incarnation, reported, stored)
+            log.flush()
+
+    def _tell_missing(
+        self,
+        log: EventLog,
+        incarnation: str,
+        reported: Iterable[Dot],
+        stored: Sequence[Message],
+    ) -> None:
+        for dot in reported:
+            if covers(log.vector, dot):
+                log.stable(dot)
+        for message in stored:
+            if not covers(log.vector, message.dot):
+                self._tell(message, incarnation)
 
     def _tell(self, message: Message, me: str) -> None:
         assert self.log is not None

@@ -42,8 +42,10 @@ class Inspection:
 
     found: FoundState
     unstable: list[Message]
-    late: list[Message]
-    """Stable messages, kept until the event log has recorded them."""
+    stored: list[Message]
+    """The unstable messages, and stable ones that are kept until the event log has recorded them, in the order of their
+    delivery.
+    """
     hidden: dict[bytes, set[RedisType]]
     """Keys with hidden values, and the types of these."""
     exact: Mapping[Value, dict[bytes, Worth]]
@@ -160,7 +162,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             joining=joining,
         ),
         unstable=unstable,
-        late=[message for message in stored if covers(stable, message.dot)],
+        stored=stored,
         hidden=hidden,
         exact=exact,
         unshown=unshown,

@@ -54,9 +54,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Without event logs: of a server that dies with its gateway they lack what was not told yet."""
-    with LocalCluster(tmp_path_factory.mktemp("fragile"), NAMES, group="fragile") as running:
+    directory = tmp_path_factory.mktemp("fragile")
+    logs = directory / "logs"
+    with LocalCluster(directory, NAMES, group="fragile", log_directory=logs) as running:
         yield running
+    assert not check_logs([logs]).violations
 
 
 def hide(cluster: LocalCluster, hiding: tuple[str, ...] = ("HSET", "k", "f", "v")) -> None:

@@ -1,5 +1,6 @@
 """What the event log says of a key's value: only what was read."""
 
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import count
@@ -15,7 +16,9 @@ from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
+from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot
+from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import ServerError
 
 WRONG_TYPE = ReplyError("WRONGTYPE")
@@ -100,3 +103,36 @@ def test_stable_messages_are_kept_until_their_lines_are_synced(tmp_path: Path) -
         assert not recorder.has_forgettable, "the line is buffered only"
         recorder.flush()
         assert recorder.forgettable([]) == [second] and not recorder.has_forgettable
+
+
+def test_missing_lines_are_written_in_the_order_of_delivery(tmp_path: Path) -> None:
+    """A message that is stable already may have been delivered behind one that is not."""
+    mine, other, next_ = Dot("a.1", 1), Dot("b.1", 1), Dot("a.1", 2)
+    stored = [
+        Message(mine, (), b""),
+        Message(other, (), b""),
+        Message(next_, (mine, other), b""),
+    ]
+    log = EventLog(tmp_path, group="g", replica="a", incarnation="a.1", clock_us=lambda: 0)
+    with closing(log):
+        log.start({}, ["a.1", "b.1"], {}, 1)
+        recorder = Recorder(log, clock=lambda: 0.0, metadata_db=15, store_bytes=lambda: (0, 0))
+        recorder.begin(
+            log,
+            recorder.keyspace,
+            incarnation="a.1",
+            members=["a.1", "b.1"],
+            vector={"a.1": 2, "b.1": 1},
+            stable={"b.1": 1},
+            stored=stored,
+            reported=[],
+            level=1,
+        )
+    (path,) = tmp_path.glob("*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    told = [
+        Dot(line["origin"], line["counter"])
+        for line in lines
+        if line["kind"] in ("SEND", "DELIVER")
+    ]
+    assert told == [mine, other, next_]
