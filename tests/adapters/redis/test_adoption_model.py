@@ -23,6 +23,8 @@ pytestmark = pytest.mark.process
 Words = tuple[Any, ...]
 DATABASES = (0, 0, 0, 1, 14)
 NAMES = [f"k{i}" for i in range(12)] + [b"\xff", b"\xff\x00k"]
+STILL = [f"still{i}" for i in range(20)]
+"""Keys that no client writes: only the steps can make their entries, in whatever order the server hashes them."""
 
 
 class Writes:
@@ -122,6 +124,8 @@ def run_schedule(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) ->
     rng = Random(seed)
     writes = Writes(rng)
     contents = {db: [w for _ in range(30) for w in writes.some()] for db in set(DATABASES)}
+    for commands in contents.values():
+        commands += [("SET", key, "1", "PXAT", writes.at_ms()) for key in STILL]
     with ExitStack() as stack:
         plain = stack.enter_context(servers.borrowed("always"))
         held = stack.enter_context(held_index(monkeypatch, at_once=rng.choice((1, 3))))
