@@ -149,8 +149,9 @@ def _of_keys(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
             words = key_of(key).decode(errors="replace") + _option(key)
             return ReplyError(
                 f"ERR crdtcast: key {shown} was changed directly in a server, and the members "
-                f"hold different values of it: run `crdtcast repair {words} --from NAME` with the "
-                "member that has the right one"
+                f"held different values of it: run `crdtcast repair {words} --from NAME` at another "
+                "member than NAME, the one that has the right value; or, if all values are equal "
+                f"again, `crdtcast repair {words}` at any"
             )
         if key in keyspace.damaged:
             return ReplyError(

@@ -19,6 +19,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgpack
@@ -253,7 +254,7 @@ class KeyComparison:
 
     async def answer(self, question: bytes) -> bytes:
         """The answer to a peer's question: states of keys, whether a page of keys is the same at this member, some of
-        all own keys, or a request to examine keys.
+        all own keys, some of those that are disputed, or a request to examine keys.
 
         Raises RemoteProtocolError if the question is invalid, NotReadyError if the server does not answer.
         """
@@ -271,6 +272,9 @@ class KeyComparison:
                 looks = await self.looks(names)
                 kinds = Counter(kind for look in looks for kind in look.not_replicated)
                 return _pack([cursor, names, b"".join(look.digest for look in looks), dict(kinds)])
+            case "disputed", [bytes(after)]:
+                disputed = self._committer.keyspace.disputed
+                return _pack([nsmallest(PAGE_KEYS, (key for key in disputed if key > after))])
             case "look", [[*keys]] if _are_keys(keys):
                 self.on_look(keys)
                 return _pack([True])
@@ -382,9 +386,27 @@ class KeyComparison:
         return self._committer.changed_behind
 
     @property
-    def disputed(self) -> int:
-        """Keys for which nothing shows which copy is right."""
-        return len(self._committer.keyspace.disputed)
+    def disputed(self) -> frozenset[bytes]:
+        """Keys for which nothing showed which copy is right. This member refuses them until they are settled."""
+        return frozenset(self._committer.keyspace.disputed)
+
+    async def disputed_at(self, peer: str) -> list[bytes]:
+        """A peer's disputed keys.
+
+        Raises NotReadyError if the peer does not answer in full, RemoteProtocolError if the answer is invalid.
+        """
+        found: list[bytes] = []
+        while True:
+            (keys,) = _opened(
+                await self._ask(peer, _pack(["disputed", found[-1] if found else b""]))
+            )
+            if keys == []:
+                return found
+            if not isinstance(keys, list) or not _are_keys(keys):
+                raise RemoteProtocolError(f"{peer} did not answer with a list of keys")
+            if sorted({*found[-1:], *keys}) != [*found[-1:], *keys]:
+                raise RemoteProtocolError(f"{peer} lists its disputed keys without an order")
+            found += keys
 
     async def tell(self, peer: str, keys: Sequence[bytes]) -> None:
         """Ask a peer to examine these keys itself. Raises NotReadyError if the peer does not answer."""
@@ -468,6 +490,7 @@ class KeyComparison:
                 settled = self._do(key, partial(_settle_if_whole, over))
                 self._committer.kick()
                 await self._done([settled])
+                over.tell.update(self._names(source))  # they may refuse it, too
             if over.is_skipped:
                 raise NotReadyError(f"{described(key)} changed again during its repair: try again")
         return replace(found, tell=tuple(sorted(over.tell)))
@@ -599,7 +622,8 @@ class KeyComparison:
         # Each member forgets deadlines without data at a different time.
         are_nothing = all(value.is_nothing for value in votes.values())
         if len(votes) == len(values) and (are_nothing or len(set(votes.values())) == 1):
-            return FoundDifferences(key, KeyDifference.EQUAL, shown), settle
+            tell = () if settle is None else tuple(sorted(heard))  # they may refuse it, too
+            return FoundDifferences(key, KeyDifference.EQUAL, shown, tell=tell), settle
         if len(votes) < len(values) and not damaged and are_nothing:
             return FoundDifferences(key, KeyDifference.NOT_REPLICATED, shown), None
         if source is not None:

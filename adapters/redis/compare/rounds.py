@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
@@ -154,7 +154,9 @@ class CompareRounds:
                 break
             due = max(due + pace, trio.current_time())
             await trio.sleep_until(due)
-        for some in portions(list(self._differing)):  # another member may have repaired them
+        # Another member may have repaired them. Not all that differ are refused, and not all that are
+        # refused are known to differ: this member may have been started again since.
+        for some in portions(list({*self._differing, *self._comparison.disputed})):
             with suppress(CrdtcastError):
                 await self._examined(some, told=True)
 
@@ -303,7 +305,7 @@ class CompareRounds:
             found=self._comparison.changed,
             put_right=self.put_right,
             differing=len(self._differing),
-            disputed=self._comparison.disputed,
+            disputed=len(self._comparison.disputed),
             rounds=self.rounds,
             since=None if ended is None else trio.current_time() - ended,
             keys=last.keys - last.left_out,
@@ -325,6 +327,13 @@ class CompareRounds:
                 if candidates:
                     for each in await self._comparison.examine(candidates, act=False):
                         found[each.key] = each
+        refusing = await self._refusing(peers)
+        for some in portions([key for key in refusing if key not in found]):
+            for each in await self._comparison.examine(some, act=False):
+                found[each.key] = each
+        for key, names in refusing.items():
+            if found[key].finding is KeyDifference.EQUAL:
+                found[key] = _still_refused(found[key], names)
         left = {
             each.key: each
             for each in found.values()
@@ -355,6 +364,7 @@ class CompareRounds:
             keys = 1
             for each in await self._examined([key], source=source):
                 results[each.key] = each
+                self._tell_if_equal(each, self._linked())
         else:
             async with aclosing(self._sweep(peers, foreign)) as sweep:
                 async for looked, candidates in sweep:
@@ -365,6 +375,11 @@ class CompareRounds:
                             each.finding is not KeyDifference.NOT_REPLICATED
                         ):  # `foreign` has it, by type
                             results[each.key] = each
+            refusing = await self._refusing(sorted(self._linked()))
+            for some in portions(list(refusing)):
+                for each in await self._examined(some, source=source):
+                    results[each.key] = each
+                    self._tell_if_equal(each, refusing[each.key])
             if source is None:
                 self._are_equal(known - results.keys())
         counts = Counter(each.finding.value for each in results.values())
@@ -401,6 +416,22 @@ class CompareRounds:
             "left": [],
             "not_replicated": {},
         }
+
+    async def _refusing(self, peers: Iterable[str]) -> dict[bytes, list[str]]:
+        """The disputed keys of this member and of these peers, and the members that refuse them. Their values may be
+        equal by now, so that a sweep does not find them.
+        """
+        found = {key: [self._name] for key in sorted(self._comparison.disputed)}
+        for peer in peers:
+            for key in await self._comparison.disputed_at(peer):
+                found.setdefault(key, []).append(peer)
+        return found
+
+    def _tell_if_equal(self, found: FoundDifferences, names: Iterable[str]) -> None:
+        """Let members that may refuse an equal key settle it."""
+        others = sorted(name for name in names if name != self._name)
+        if others and found.finding is KeyDifference.EQUAL:
+            self._tell(others, [found.key])
 
     def _tell_progress(self, keys: int) -> None:
         now = trio.current_time()
@@ -453,6 +484,16 @@ class CompareRounds:
                     yield 0, [look.key for look in looks if look.digest != theirs[look.key]]
                 if cursor == b"0":
                     break
+
+
+def _still_refused(found: FoundDifferences, names: Sequence[str]) -> FoundDifferences:
+    """The result for an equal key that these members still refuse."""
+    shown = {
+        name: f"{value or 'nothing'} (equal again, and still refused)" if name in names else value
+        for name, value in found.values.items()
+    }
+    why = f"refused at {', '.join(names)}, although equal again"
+    return replace(found, finding=KeyDifference.DISPUTED, values=shown, why=why)
 
 
 def portions(keys: Sequence[bytes]) -> Iterator[list[bytes]]:

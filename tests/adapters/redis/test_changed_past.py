@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.compare import comparison
 from crdtcast.adapters.redis.compare.comparison import KeyComparison
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
 from crdtcast.exceptions import NotReadyError
-from tests.adapters.redis.gateways import PATIENCE, ROUND_SECONDS, regions, until
+from tests.adapters.redis.gateways import PATIENCE, ROUND_SECONDS, Gateways, regions, until
 from tests.effort import EFFORT
 
 pytestmark = pytest.mark.process
@@ -154,6 +154,53 @@ def test_disputed_key_stays_refused_after_a_restart(tmp_path: Path) -> None:
         assert town.call("eu", "GET", "first") == b"1"
         town.call("us", "CRDTCAST", "REPAIR", "n", "FROM", "eu")
         until(lambda: town.agree("n", b"8"))
+
+
+SETTLED_BY = {
+    "round": [],
+    "repair of the key at the refusing member": ["eu", "n"],
+    "repair of all keys at another member": ["us"],
+    "repair from the refusing member": ["us", "n", "FROM", "eu"],
+}
+
+
+@pytest.mark.parametrize("words", SETTLED_BY.values(), ids=SETTLED_BY)
+def test_disputed_key_that_is_equal_again_is_settled(tmp_path: Path, words: list[str]) -> None:
+    """The value is set back directly, and a member that refuses the key is restarted meanwhile."""
+    with regions(tmp_path, "eu", "us", compare_seconds=0 if words else ROUND_SECONDS) as town:
+        town.call("eu", "INCRBY", "n", "5")
+        town.settle()
+        town.past("us", "SET", "n", "77")
+        if words:
+            town.call("us", "CRDTCAST", "REPAIR")
+        until(lambda: all(isinstance(value, ErrorReply) for value in town.values("n")))
+        town.running["eu"].stop()
+        town.past("us", "SET", "n", "5")
+        town.start("eu", "us")
+        if words:
+            for name in town.names:
+                shown = verify(town, name)["different"][b"n"].values
+                assert all("still refused" in shown[each] for each in town.names), shown
+            name, *rest = words
+            reply = town.call(name, "CRDTCAST", "REPAIR", *rest)
+            assert not isinstance(reply, ErrorReply), reply
+        until(lambda: town.agree("n", b"5"))
+        assert town.call("eu", "INCR", "n") == 6
+        assert not words or not verify(town, "us")["different"]
+
+
+def verify(town: Gateways, name: str) -> dict[str, Any]:
+    """What the gateway answers to `crdtcast verify`."""
+    until(lambda: town.running[name].gateway.linked())
+    found: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        found.append(await town.running[name].gateway.rounds.verify())
+
+    gateway = town.running[name]
+    gateway.call(lambda: gateway.gateway.spawn(work))
+    until(lambda: found)
+    return found[0]
 
 
 def test_type_that_is_not_replicated_is_named_and_kept(tmp_path: Path) -> None:
