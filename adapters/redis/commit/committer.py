@@ -1128,7 +1128,7 @@ class Committer:
         if not commit.transaction and not plan.atomic:
             own = len(plan.pieces)
             self._finish(commit, replies[:own], replies[own:])
-            self._go_on()
+            self._go_on(commit)
             return
         count = len(plan.pieces)
         executed = replies[count + 1]
@@ -1158,7 +1158,7 @@ class Committer:
                 crash_point("next-sent")
         reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []
         self._finish(commit, executed, reads)
-        self._go_on()
+        self._go_on(commit)
 
     def _lost_fence(self, fence: object) -> None:
         """Handle a failed EXEC or another fence: another gateway has taken the server, with a higher epoch; or our keys
@@ -1258,8 +1258,10 @@ class Committer:
         self._life.move(ServerEvent.END)
         self._hold_peers(False)
 
-    def _go_on(self) -> None:
-        """Start the next commit for requests; all other work can wait until the poller's round is over."""
+    def _go_on(self, commit: Commit) -> None:
+        """A commit has ended: start the next one for requests; other work can wait until the poller's round is over."""
+        if self._commit is not None:
+            return  # the one that was prepared behind it is under way
         if self._requests or self.recorded.pending is not None:
             self.kick()
         elif not commit.together or commit.deliveries or commit.after or self._has_more():

@@ -310,7 +310,7 @@ def test_waits_for_more_regions_than_exist_share_a_line(pair: Gateways) -> None:
         clients = [
             stack.enter_context(parked(pair, "a", "WAIT", str(count), FOREVER)) for count in counts
         ]
-        assert len(pair.running["a"].gateway.waits._lines._lines) == 1
+        until(lambda: len(pair.running["a"].gateway.waits._lines._lines) == 1)
         pair.start("c", "b")
         assert clients[0].receive() == 2
         pair.start("d", "a")
