@@ -183,6 +183,7 @@ class Gateway:
             logger=self._log,
         )
         self.comparison.on_look = self.rounds.look
+        self.comparison.on_settle = self.rounds.settle
         self.committer.on_looked_up = self.rounds.looked_up
         self._fixed = FixedMember(options, self.committer, self.clock.us, self.begin_anew)
         self.belonging: Belonging | None = None

@@ -172,7 +172,9 @@ class KeyComparison:
         """Events of works in the commit under way."""
         self._slots = SlotLooks(lambda: committer.keyspace, ask, self._replies)
         self.on_look: Callable[[Iterable[bytes]], None] = lambda keys: None
-        """Called with keys that a peer wants this member to examine."""
+        """Called with keys that a peer wants this member to examine soon."""
+        self.on_settle: Callable[[Sequence[bytes]], Awaitable[object]] = self.examine
+        """Examines keys at once: a peer has repaired them, and waits for the end."""
 
     # Notices from the gateway
 
@@ -254,7 +256,7 @@ class KeyComparison:
 
     async def answer(self, question: bytes) -> bytes:
         """The answer to a peer's question: states of keys, whether a page of keys is the same at this member, some of
-        all own keys, some of those that are disputed, or a request to examine keys.
+        all own keys, some of those that are disputed, or a request to examine keys, at once or soon.
 
         Raises RemoteProtocolError if the question is invalid, NotReadyError if the server does not answer.
         """
@@ -277,6 +279,9 @@ class KeyComparison:
                 return _pack([nsmallest(PAGE_KEYS, (key for key in disputed if key > after))])
             case "look", [[*keys]] if _are_keys(keys):
                 self.on_look(keys)
+                return _pack([True])
+            case "settle", [[*keys]] if _are_keys(keys):
+                await self.on_settle(keys)
                 return _pack([True])
             case _:
                 if (answer := await self._slots.answer([verb, *rest])) is not None:
@@ -411,6 +416,10 @@ class KeyComparison:
     async def tell(self, peer: str, keys: Sequence[bytes]) -> None:
         """Ask a peer to examine these keys itself. Raises NotReadyError if the peer does not answer."""
         await self._ask(peer, _pack(["look", list(keys)]))
+
+    async def settle_at(self, peer: str, keys: Sequence[bytes]) -> None:
+        """Have a peer examine repaired keys. Raises NotReadyError if the peer does not answer."""
+        await self._ask(peer, _pack(["settle", list(keys)]))
 
     async def examine(
         self, keys: Sequence[bytes], *, act: bool = True, source: str | None = None

@@ -210,6 +210,10 @@ class CompareRounds:
             self._fresh[key] = None
             self._wake.set()
 
+    async def settle(self, keys: Sequence[bytes]) -> None:
+        """Examine these keys at once: a peer has repaired them, and waits for the end."""
+        await self._examined(keys, told=True)
+
     def look(self, keys: Iterable[bytes]) -> None:
         """Examine these keys soon: a peer has found that they differ, or they are damaged at this member."""
         self._urgent.update(dict.fromkeys(keys))
@@ -364,7 +368,7 @@ class CompareRounds:
             keys = 1
             for each in await self._examined([key], source=source):
                 results[each.key] = each
-                self._tell_if_equal(each, self._linked())
+            refusing = {key: self._linked()}
         else:
             async with aclosing(self._sweep(peers, foreign)) as sweep:
                 async for looked, candidates in sweep:
@@ -376,12 +380,12 @@ class CompareRounds:
                         ):  # `foreign` has it, by type
                             results[each.key] = each
             refusing = await self._refusing(sorted(self._linked()))
-            for some in portions(list(refusing)):
+            for some in portions([key for key in refusing if key not in results]):
                 for each in await self._examined(some, source=source):
                     results[each.key] = each
-                    self._tell_if_equal(each, refusing[each.key])
             if source is None:
                 self._are_equal(known - results.keys())
+        await self._settle_elsewhere(results, refusing)
         counts = Counter(each.finding.value for each in results.values())
         left = [
             each
@@ -427,11 +431,21 @@ class CompareRounds:
                 found.setdefault(key, []).append(peer)
         return found
 
-    def _tell_if_equal(self, found: FoundDifferences, names: Iterable[str]) -> None:
-        """Let members that may refuse an equal key settle it."""
-        others = sorted(name for name in names if name != self._name)
-        if others and found.finding is KeyDifference.EQUAL:
-            self._tell(others, [found.key])
+    async def _settle_elsewhere(
+        self, results: Mapping[bytes, FoundDifferences], refusing: Mapping[bytes, Sequence[str]]
+    ) -> None:
+        """Let the members that refuse keys settle those that are equal by now."""
+        right = (KeyDifference.EQUAL, KeyDifference.PUT_RIGHT)
+        settled: dict[str, list[bytes]] = {}
+        for key, names in refusing.items():
+            if results[key].finding in right:
+                for name in names:
+                    settled.setdefault(name, []).append(key)
+        settled.pop(self._name, None)
+        for name, keys in settled.items():
+            for some in portions(keys):
+                with suppress(CrdtcastError):  # its next round does it
+                    await self._comparison.settle_at(name, some)
 
     def _tell_progress(self, keys: int) -> None:
         now = trio.current_time()
