@@ -61,7 +61,9 @@ _OF_MEMBERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings(MemberSettings):
-    """Each option documents itself. Without `found` and `join` the members are fixed, and `peer` names all others."""
+    """Each option documents itself. With `peer` the members are fixed, and it names all others; otherwise one gateway
+    has `found`, and the others `join`.
+    """
 
     listen_clients: str = option(
         OptionKind.ADDRESS,
@@ -223,7 +225,13 @@ class GatewaySettings(MemberSettings):
                 "peer cannot be set with found or join: peer names the members of a fixed group, "
                 "and other groups learn theirs: remove one of them"
             )
-        if not self.is_open:
+        if not self.is_open and not self.peer:
+            lines.append(
+                "say how the group begins: --found for its first region, --join HOST:PORT of a "
+                "running region for every other (or --peer NAME=HOST:PORT of each other one, for "
+                "fixed members)"
+            )
+        elif not self.is_open:
             lines += [
                 f"{each} needs a group whose members come and go: set join (or found), too"
                 for each in _OF_MEMBERS

@@ -189,7 +189,7 @@ def test_invalid_or_missing_toml_file_is_one_line(tmp_path: Path, content: bytes
     "line", ['password = "hidden"', 'server = "redis://gw:hidden@127.0.0.1:6379"']
 )
 def test_a_file_with_a_password_is_private(line: str, tmp_path: Path) -> None:
-    file = written(tmp_path, f'name = "eu"\nstate_dir = "/state"\n{line}')
+    file = written(tmp_path, f'name = "eu"\nfound = true\n{line}')
     file.chmod(0o644)
     (wrong,) = load(GatewaySettings, file, environment={}).wrong
     assert f"other users can read or change {file}, with a password: chmod 600" in wrong

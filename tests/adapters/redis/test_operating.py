@@ -158,8 +158,18 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     ],
 )
 def test_invalid_gateway_option_is_one_clear_line(given: dict[str, object], expected: str) -> None:
-    lines = load(GatewaySettings, given={**HERE, **given}, environment={}).wrong
+    begins = {} if given.keys() & {"found", "join"} else {"peer": ("us=127.0.0.1:7381",)}
+    lines = load(GatewaySettings, given={**HERE, **begins, **given}, environment={}).wrong
     assert len(lines) == 1 and expected in lines[0], lines
+
+
+@pytest.mark.process
+def test_gateway_that_is_told_of_no_group_is_refused(tmp_path: Path) -> None:
+    """It would be a group of fixed members of one, which replicates nothing."""
+    state = tmp_path / "state"
+    done = crdtcast("redis", "-n", "asia", "-s", "redis://127.0.0.1:1", "--state-dir", str(state))
+    assert done.returncode == 2 and not state.exists() and not done.stdout
+    assert "say how the group begins: --found for its first region, --join HOST:PORT" in done.stderr
 
 
 def test_types_of_modules_can_be_left_out() -> None:
