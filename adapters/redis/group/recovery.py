@@ -240,10 +240,9 @@ def _refuse_others(group: str, file: LocalFile | None, found: FoundState) -> Non
 def _refuse_foreign(group: str, name: str, state: StoredState) -> None:
     if (state.group, state.name) != (group, name):
         raise ConfigurationError(
-            f"the server's metadata belongs to node {state.name!r} of group {state.group!r}, not "
-            f"to {name!r} of {group!r}: it is an unfinished bootstrap, or a restored or cloned "
-            "backup: connect the gateway to its own server, or empty this one (FLUSHALL at its "
-            "own port) if you do not need its data"
+            f"this is the server of node {state.name!r} of group {state.group!r}: give {name!r} of group {group!r} its "
+            "own with --server. If it is meant for this gateway, it holds an unfinished bootstrap, or a restored or "
+            "cloned backup: if no gateway runs on it, and you do not need its data, empty it (FLUSHALL at its own port)"
         )
 
 

@@ -72,7 +72,7 @@ def test_copy_without_the_local_file_is_refused(town: Gateways, tmp_path: Path) 
                 error = str(town.refused("a", through, port=copied.port))
                 assert "may lack data" in error
             error = str(town.refused("c", "b", port=copied.port))
-            assert "belongs to node 'a'" in error
+            assert "the server of node 'a'" in error
         finally:
             original.stop()
 

@@ -99,7 +99,7 @@ def test_a_lost_or_older_local_file_means_a_new_incarnation() -> None:
     [
         (file(), found(role="slave"), "connect the gateway to the primary"),
         (file(group="other"), found(), "state directory belongs to group 'other'"),
-        (None, found(state=state(name="b")), "belongs to node 'b'"),
+        (None, found(state=state(name="b")), "the server of node 'b'"),
         (None, found(state=state(group="h")), "of group 'h'"),
         (file(), EMPTY, "has lost its data"),
         (None, found(state=None, keys=0), "that crdtcast did not write"),
@@ -216,7 +216,7 @@ def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
         (None, found(state=MEMBER), False, "may lack data"),
         (file(incarnation="a.0"), found(state=MEMBER), False, "may lack data"),
         (file(durability="volatile"), found(state=MEMBER, run_id="r2"), False, "may lack data"),
-        (file(), found(state=state(founding="b.1", name="b")), False, "belongs to node 'b'"),
+        (file(), found(state=state(founding="b.1", name="b")), False, "the server of node 'b'"),
     ],
 )
 def test_member_refuses_to_resume_from_an_unsafe_state(
