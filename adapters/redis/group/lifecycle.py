@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -49,6 +49,7 @@ from crdtcast.engine.views import View
 from crdtcast.exceptions import (
     ConfigurationError,
     EndedError,
+    HandshakeError,
     LocalProtocolError,
     RolledBackError,
     ServerError,
@@ -254,9 +255,20 @@ class Belonging:
             replaces = [node.name] if file is not None else list(self._options.replaces)
             # A member that comes back never had these keys; a refusal would keep its region down.
             leave_out = self._options.leave_out if file is None else None
-            await self._enter(
-                connection, inspection.databases, replaces, inspection.found, leave_out
-            )
+            if file is not None and inspection.found.state is None:
+                self._log.warning(
+                    "the server is empty: waiting for another member to fill it (%s)",
+                    ", ".join(sorted(file.addresses)) or "none is known",
+                )
+            try:
+                await self._enter(
+                    connection, inspection.databases, replaces, inspection.found, leave_out
+                )
+            except HandshakeError as error:
+                empty = self.peers.shared.outside(node.group)
+                if file is None or not empty or inspection.found.state is not None:
+                    raise
+                raise HandshakeError(self._nobody_has_data(file, empty)) from error
             self._evicted, self._is_whole = None, True
             inspection = await inspect(connection, db)
         if inspection.found.state is None:
@@ -269,6 +281,25 @@ class Belonging:
             )
         self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
         return inspection.found.state, inspection
+
+    def _nobody_has_data(self, file: LocalFile, empty: Collection[str]) -> str:
+        """Why a member that was in the group cannot come back: no linked member has data.
+
+        empty: the linked members without data.
+        """
+        if away := sorted(file.addresses.keys() - set(empty)):
+            return (
+                f"the servers of {', '.join(sorted({*empty, file.name}))} have lost their data: "
+                f"start a member whose server has it ({', '.join(away)}) before these"
+            )
+        names = sorted({*empty, file.name})
+        return (
+            f"all servers of group {file.group!r} have lost their data, those of {', '.join(names)}: "
+            "restore the data of one server; or, to begin a new group, delete "
+            f"{' and '.join(f'{name}.*' for name in names)} in their state directories (here: "
+            f"{self._gateway.options.state_dir}), then start one gateway with --found and the "
+            "others with --join"
+        )
 
     async def _taking_over(
         self, connection: ServerConnection, inspection: Inspection, *, is_first: bool

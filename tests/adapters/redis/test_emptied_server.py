@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
+from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.transport.options import Address, NodeOptions
 from tests.adapters.redis.disk_support import fill, small_disk
-from tests.adapters.redis.gateways import Gateways, gateway, until
+from tests.adapters.redis.gateways import Gateways, RunningGateway, error_of, gateway, until
 
 pytestmark = pytest.mark.process
 
@@ -64,6 +67,47 @@ def test_a_founder_whose_server_is_found_empty_starts_again(tmp_path: Path) -> N
         town.wait_equal("a", "b")
         assert town.call("a", "INCR", "n") == 2
         assert town.members("b") == ["a", "b"]
+
+
+def test_group_that_has_lost_all_servers_is_told_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Gateways(tmp_path) as town:
+        town.start("a")
+        town.start("b", "a")
+        town.call("a", "INCR", "n")
+        town.wait_equal("a", "b")
+        address = {name: town.peer_address(name) for name in "ab"}
+        for name in "ab":
+            town.running[name].stop()
+            at_server(town, name, [["FLUSHALL"]])
+        started = [again(town, name, address) for name in "ab"]
+        # The first one that gives up leaves the other one to wait.
+        until(lambda: any(one.error is not None for one in started))
+        told = str(error_of(next(one for one in started if one.error is not None)))
+        assert "all servers of group 'g' have lost their data, those of a, b" in told, told
+        assert "delete a.* and b.* in their state directories" in told and "--found" in told
+        assert "the server is empty: waiting for another member to fill it" in caplog.text
+
+
+def again(town: Gateways, name: str, address: dict[str, Address]) -> RunningGateway:
+    """Start a member at its former address; it may not become ready."""
+    other = "b" if name == "a" else "a"
+    options = GatewayOptions(
+        node=NodeOptions(
+            name=name,
+            group="g",
+            listen=address[name],
+            peers=[address[other]],
+            handshake_timeout=0.5,
+        ),
+        listen_clients=("127.0.0.1", 0),
+        server=ServerAddress("127.0.0.1", town.server(name).port),
+        state_dir=town.directory / f"state-{name}",
+        member=GroupOptions(founds=name == "a"),
+    )
+    town.running[name] = RunningGateway(options)
+    return town.running[name]
 
 
 def test_a_lone_member_goes_on_with_an_emptied_server(tmp_path: Path) -> None:
