@@ -32,6 +32,10 @@ _STARTING = 3.0
 """For so many seconds a peer without a link may only be starting or stopping, like this node: no problem yet."""
 _STOPPED = "this node has stopped"
 _REPLACED = "replaced by a newer connection"
+_ASKS_FOR_PORT = (
+    ": is this the port where the other member listens for members (--listen)? What listens there "
+    "does not answer as one"
+)
 _ORDINARY = {_STOPPED, _REPLACED}
 
 
@@ -164,9 +168,13 @@ class Links(Greeting):
         except trio.TooSlowError:
             self.refusals["time"] += 1
             trouble = f"handshake not finished within {self._options.handshake_timeout:g} s"
+            if dialled is not None:
+                trouble += _ASKS_FOR_PORT
         except RemoteProtocolError as error:
             self.refusals[Reason.PROTOCOL] += 1
             trouble = str(error) + self._hint(dialled)
+            if dialled is not None and link is None:
+                trouble += _ASKS_FOR_PORT
         except STREAM_ERRORS as error:
             level = logging.INFO  # a dialler may give up, or have another connection
             trouble = (

@@ -107,6 +107,36 @@ def test_a_handshake_that_never_goes_on_is_ended(caplog: pytest.LogCaptureFixtur
     assert "handshake not finished within 0.1 s" in caplog.text
 
 
+@pytest.mark.parametrize("answer", [b"", b"-ERR unknown command\r\n"], ids=["silence", "RESP"])
+def test_dialled_port_of_something_else_is_named(
+    caplog: pytest.LogCaptureFixture, answer: bytes
+) -> None:
+    """A join through the port of the other gateway's clients, or of its server."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        if answer:
+            await stream.send_all(answer)
+        while await stream.receive_some():
+            pass
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            listeners: list[trio.SocketListener] = await nursery.start(
+                partial(trio.serve_tcp, serve, 0, host="127.0.0.1")
+            )
+            address = listeners[0].socket.getsockname()[:2]
+            options = NodeOptions(
+                name="a", listen=LOCAL, peers={"b": address}, handshake_timeout=0.1
+            )
+            async with running(Member(options, {"a", "b"}).node):
+                with trio.fail_after(10):
+                    while "(--listen)" not in caplog.text:  # noqa: ASYNC110
+                        await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
 def test_flood_of_half_handshakes_does_not_block_a_member(caplog: pytest.LogCaptureFixture) -> None:
     """Each one says half a hello and then nothing; a member that comes last is linked all the same."""
     half = encode(Hello(group="default", name="c", incarnation="c.1", process=b"p"))[:-5]
