@@ -39,7 +39,9 @@ def _not_caught_up(engine: Core, suspects: Mapping[str, object]) -> str:
             f"{engine.me} has {pending:,} messages that wait for missing ones: see `crdtcast "
             "status`"
         )
-    return f"{engine.me} is still catching up with {waits or 'the messages received'}"
+    return (
+        f"{engine.me} takes writes, but has not caught up with {waits or 'the messages received'}"
+    )
 
 
 def _refused_by_all(engine: Core, links: Mapping[str, LinkStatus]) -> str | None:

@@ -66,12 +66,12 @@ def test_a_member_is_not_ready_once_all_others_refuse_it(
 def test_readiness_ignores_the_former_incarnation() -> None:
     engine = GroupEngine.found("a.2", ["a.1", "a.2", "b.1"])
     assert Readiness().obstacle(engine, {"b": 1}, {}) is None
-    assert "still catching up with b" in str(Readiness().obstacle(engine, {}, {}))
+    assert "takes writes, but has not caught up with b" in str(Readiness().obstacle(engine, {}, {}))
 
 
 def test_readiness_ignores_frozen_members() -> None:
     engine = GroupEngine.found("a.2", ["a.2", "b.1"])
-    assert "still catching up with b" in str(Readiness().obstacle(engine, {}, {}))
+    assert "takes writes, but has not caught up with b" in str(Readiness().obstacle(engine, {}, {}))
     engine.evict("b.1")  # one of two concludes nothing
     assert Readiness().obstacle(engine, {}, {}) is None
 
