@@ -172,6 +172,13 @@ class GroupEngine(Core):
         return self._own.standing
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is certain that this incarnation is a member that nothing hinders. May be False for one that is:
+        sending, or looking for something deliverable, finds that out.
+        """
+        return self._own.is_plain
+
+    @property
     def is_on_probation(self) -> bool:
         """Whether it has started from a disk, and only listens: others may remember more of it than it does itself."""
         return self._probation.is_on
@@ -263,6 +270,11 @@ class GroupEngine(Core):
         decisions = list(self._decisions)
         self._decisions.clear()
         return decisions
+
+    @property
+    def has_decisions(self) -> bool:
+        """Whether `take_decisions` would return something."""
+        return bool(self._decisions)
 
     @property
     def victims(self) -> frozenset[str]:
@@ -729,6 +741,9 @@ class GroupEngine(Core):
         if not self._own.is_plain and self._own.takes_nothing():
             return False
         vector, members, limits = self.vector, self._members, self._limited
+        origin, counter = ready[0].dot
+        if not limits and origin in members and vector.get(origin, 0) < counter:
+            return True  # as nearly always
         while ready:
             origin, counter = ready[0].dot
             if vector.get(origin, 0) >= counter:
@@ -1004,25 +1019,14 @@ class GroupEngine(Core):
         from the messages. Unlike a comparison of two outlines, this makes none: it is asked for each message.
         """
         known, consensus = self._membership, self._consensus
-        own, view, wants = consensus.own, consensus.view, self._proposer.wants
-        return (
-            (own is outline.record or own == outline.record)
-            and (view is outline.view or view == outline.view)
-            and (wants is outline.wants or wants == outline.wants)
-            and known.cuts == outline.cuts
-            and known.frozen == outline.frozen
-            and (*known.members.values(),) == outline.members
-            and known.ended == outline.ended
-            and known.tombs == outline.tombs
-            and known.replaced == outline.replaced
-            and known.swept == outline.swept
-            and self._dropped == outline.dropped
-            and self._knowledge.agreed == outline.agreed
-            and (not (known.early or outline.early) or _early(known.early) == outline.early)
-            and (
-                not (consensus.decided or outline.decided)
-                or _in_order(consensus.decided) == outline.decided
-            )
+        decided, early = consensus.decided, known.early
+        return outline.apart_from_messages == (
+            *(consensus.own, consensus.view, self._proposer.wants),
+            *(known.cuts, known.frozen, (*known.members.values(),)),
+            *(known.ended, known.tombs, known.replaced, known.swept),
+            *(self._dropped, self._knowledge.agreed),
+            _early(early) if early else early,
+            _in_order(decided) if decided else (),
         )
 
 
@@ -1031,4 +1035,4 @@ def _early(early: Mapping[str, Iterable[Early]]) -> dict[str, tuple[Early, ...]]
 
 
 def _in_order(decided: Mapping[int, Decided]) -> tuple[Decided, ...]:
-    return tuple(each for _, each in sorted(decided.items()))
+    return tuple(map(decided.__getitem__, sorted(decided)))

@@ -105,6 +105,16 @@ class GroupState(EngineState):
     cuts: Mapping[str, Cut] = field(default_factory=dict)
     agreed: int = PROGRAM.lowest
     wants: Wants = NO_WANTS
+    apart_from_messages: tuple[object, ...] = field(init=False, repr=False, compare=False)
+    """All that does not follow from the messages, see `GroupEngine.still_has`."""
+
+    def __post_init__(self) -> None:
+        apart = (
+            *(self.record, self.view, self.wants, self.cuts, self.frozen, self.members),
+            *(self.ended, self.tombs, self.replaced, self.swept, self.dropped, self.agreed),
+            *(self.early, self.decided),
+        )
+        object.__setattr__(self, "apart_from_messages", apart)
 
     def given_to_joiner(self) -> "GroupState":
         """The state without what is this member's alone: its promise, its vote, its wants."""

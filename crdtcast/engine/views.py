@@ -190,6 +190,8 @@ class Wants:
         gone = set(gone)
         victims = {who: force for who, force in self.victims.items() if who not in gone}
         wanted = self.level if self.level is not None and self.level > level else None
+        if victims == self.victims and wanted == self.level:
+            return self
         return replace(self, victims=victims, level=wanted)
 
     def __bool__(self) -> bool:
