@@ -143,7 +143,6 @@ class Gateway:
             clock=time.monotonic,
             metadata_db=options.metadata_db,
             store_bytes=self._store_bytes,
-            first_of=self._first_of,
         )
         self.durability: DurabilityProbe = DurabilityProbe(
             self._durable, self._note_synced, self._log
@@ -191,6 +190,7 @@ class Gateway:
             self.belonging = Belonging(self, options.member, self._log)
             self.node = self.belonging.peers
             self.belonging.peers.before_leaving = self.recorder.flush
+            self.recorder.first_of = self.belonging.first_of
         self.table: Table = Table()
         self.admin: GatewayCommands = GatewayCommands(self)
         self.subscriptions: Subscriptions = Subscriptions(
@@ -722,9 +722,6 @@ class Gateway:
             log=self._log.warning,
         )
 
-    def _first_of(self, dot: Dot) -> Dot | None:
-        return None if self.belonging is None else self.belonging.first_of(dot)
-
     def _monitor(self, connection: ServerConnection) -> ServerMonitor:
         """A monitor, to refuse writes before the server fails them inside EXEC, or evicts keys in this region only."""
         return ServerMonitor(
@@ -797,17 +794,20 @@ class Gateway:
     def prepared(self, commit: Commit, number: int) -> None:
         """See `CommitObserver`."""
         if self.belonging is not None:
-            self.recorder.prepared(commit, self.belonging.engine.me)
+            self.recorder.prepared(commit)
             self.belonging.prepared(commit, number)
 
     def committed(self, commit: Commit) -> None:
         """See `CommitObserver`."""
-        self.recorder.committed(commit, self.committer.commits)
+        number, belonging = self.committer.commits, self.belonging
+        self.recorder.committed(commit, number)
         if commit.number:
             order = commit.order + self.committer.recorded.count
-            self.durability.committed(Mark(self.committer.commits, commit.vector, order))
-        if self.belonging is not None:
-            self.belonging.committed(commit)
+            self.durability.committed(Mark(number, commit.vector, order))
+            if belonging is not None:
+                belonging.stored = order
+        if belonging is not None:
+            belonging.committed(commit)
         self.comparison.committed(commit)
         if self.waits.waiting:
             self.waits.look(in_step=True)
@@ -889,11 +889,6 @@ class Gateway:
         if self.belonging is not None:
             self.belonging.add_work()
 
-    @property
-    def has_work(self) -> bool:
-        """See `CommitObserver`."""
-        return self.belonging is not None and self.belonging.has_work
-
     def reads(self) -> list[Read]:
         """See `CommitObserver`."""
         return self.recorder.reads()
@@ -923,15 +918,15 @@ class Gateway:
                 self._complaints.log(time.monotonic(), "synced", logging.ERROR, str(error))
 
     def _durable(self, mark: Mark) -> None:
-        engine = self.committer.engine
-        if isinstance(engine, Engine):
-            engine.mark_durable(mark.vector)
-        elif self.belonging is not None:
-            self.recorder.synced(mark.number)
-            self.belonging.peers.gate.synced(mark.number)
+        if self.belonging is not None:
+            number, peers = mark.number, self.belonging.peers
+            self.recorder.synced(number)
+            peers.gate.synced(number)
             if self.durability.level is Durability.EVERYSEC:  # else the end of a commit flushes
                 self.recorder.flush()
-                self.belonging.peers.flush()
+                peers.flush()
+        elif isinstance(engine := self.committer.engine, Engine):
+            engine.mark_durable(mark.vector)
 
     def _store_bytes(self) -> tuple[int, int]:
         engine = self.committer.engine

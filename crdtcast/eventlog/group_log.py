@@ -2,7 +2,8 @@
 the application's order. For runtimes and simulations.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from crdtcast.causality.member_id import base_of, joined_by, joined_id
 from crdtcast.causality.messages import Delivery, Message
@@ -12,6 +13,9 @@ from crdtcast.engine.operations import Join, decode
 from crdtcast.engine.views import Decided, View
 from crdtcast.eventlog.format import LoggedCut, LoggedView
 from crdtcast.eventlog.writer import EventLog
+
+_DOT: Callable[[Message], Dot] = attrgetter("dot")
+_KIND: Callable[[Message], int] = attrgetter("kind")
 
 
 class GroupLog:
@@ -117,11 +121,33 @@ class GroupLog:
     def happened(self, message: Message, *, reissues: Dot | None = None) -> None:
         """The message was delivered, or sent by this member; see `EventLog.send`."""
         dot = message.dot
-        if dot.origin == self._engine.me:
+        if dot[0] == self._engine.me:
             self._log.send(Tag(dot, message.context), reissues=reissues)
         else:
             self._log.deliver(dot)
-        self._operation(message.kind, message.payload, dot)
+        if message.kind or self._cuts:  # else neither somebody joins, nor somebody ends
+            self._operation(message.kind, message.payload, dot)
+
+    def delivered_all(self, messages: Sequence[Message]) -> None:
+        """`happened` with each of these messages of other members, in order."""
+        if self._cuts or any(map(_KIND, messages)):
+            for message in messages:
+                self.happened(message)
+        elif messages:
+            self._log.deliver_all(list(map(_DOT, messages)))
+
+    def sent_too(self, tag: Tag, reissues: Dot | None) -> None:
+        """`happened` with a message of this member that is no operation on the membership."""
+        self._log.send(tag, reissues=reissues)
+        if self._cuts:
+            self._end_where_due()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `issued` without tags may have something to log behind `happened`: the group has decided something,
+        or something hinders this member, as its end does.
+        """
+        return self._engine.has_decisions or not self._engine.is_plain
 
     def _operation(self, kind: int, payload: bytes, dot: Dot) -> None:
         """Log the effect on the members of the message in the line before."""

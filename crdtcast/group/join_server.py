@@ -137,6 +137,11 @@ class Hosting(ABC, Generic[G]):
         """Forget all joiners: this member continues from another state."""
         self._guests.clear()
 
+    @property
+    def has_guests(self) -> bool:
+        """Whether `guests` may yield one."""
+        return bool(self._guests)
+
     def guests(self) -> Iterator[G]:
         """The joiners in the dialogue, or that may come back to it."""
         for guest in list(self._guests.values()):

@@ -151,12 +151,7 @@ class CommitObserver(Protocol):
         ...
 
     def about_to_gather(self) -> None:
-        """Only where members come and go: call `inside` now for own operations of the next commit."""
-        ...
-
-    @property
-    def has_work(self) -> bool:
-        """Whether `about_to_gather` may have something to do."""
+        """Only after `Committer.has_work`: call `inside` now for own operations of the next commit."""
         ...
 
 
@@ -246,6 +241,8 @@ class Committer:
         """Called for each key that was looked up and exists."""
         self.counted: Callable[[Sequence[bytes], object], object] = lambda words, reply: reply
         """Corrects a reply that counts subscribers."""
+        self.has_work: Callable[[GroupEngine], bool] = lambda group: False
+        """Only where members come and go: whether former incarnations have left something to do."""
         self.commits: int = 0
         self.changed_behind: int = 0
         """Keys found changed directly in the server, since start."""
@@ -510,7 +507,7 @@ class Committer:
         self._looks_again = False
         engine = self.engine
         assert engine is not None
-        if self._group is not None:
+        if self._group is not None and self.has_work(self._group):
             self._observer.about_to_gather()
             if self._life.phase is not ServerPhase.READY:
                 return  # what it had to do has begun a commit
@@ -606,6 +603,7 @@ class Committer:
     def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         """Forget stable messages, in memory and in the server, many with one commit. Also trim the memory of keys."""
         self.keyspace.trim()
+        commit.bytes_before, _ = engine.stored
         commit.stable = engine.poll_stable(MAX_STABLE)
         self._left_stable = STABLE_EVERY if len(commit.stable) == MAX_STABLE else 0
 
@@ -803,9 +801,10 @@ class Committer:
                 end(commit)
         if keyspace.is_unsettled:
             keyspace.settle(plan)
-        if keyspace.dates.orphans and (commit.stable or not commit.requests):
+        dates = keyspace.dates
+        if dates.orphans and (commit.stable or not commit.requests):
             keyspace.drop_orphans(engine.stable, engine.vector, plan)
-        if keyspace.dates.touched or found:
+        if dates.touched or found:
             keyspace.set_deadlines(plan, found)
         if self._advance_ms:
             by_ms, self._advance_ms = self._advance_ms, 0
@@ -1036,7 +1035,8 @@ class Committer:
         messages += commit.received
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
         if self._group is not None:
-            commit.issued = [*commit.issued, *self._group.take_issued()]
+            if issued := self._group.take_issued():
+                commit.issued = [*commit.issued, *issued]
             if commit.issued:
                 # The engine's own messages stand between the others. Stable ones are not needed.
                 dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
@@ -1276,7 +1276,7 @@ class Committer:
             or self._steps
             or self._asked
             or self._grace_ms is not None
-            or (self._group is not None and self._observer.has_work)
+            or (self._group is not None and self.has_work(self._group))
         )
 
     def _take_record(self, segments: Segments, replies: Replies) -> None:

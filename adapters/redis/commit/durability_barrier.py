@@ -21,7 +21,7 @@ class DurabilityBarrier:
         self._transmit = transmit
         self._waiting: deque[tuple[int, list[Transmit]]] = deque()
         self._synced = 0
-        self._risen = trio.Event()
+        self._risen = trio.lowlevel.ParkingLot()
 
     def begin(self, synced: int) -> None:
         """Start again with another engine: the old one's effects rest on what may be lost, and repair replaces them.
@@ -40,8 +40,8 @@ class DurabilityBarrier:
         """The commits up to this one are synced: nothing can undo them."""
         if number > self._synced:
             self._synced = number
-            self._risen.set()
-            self._risen = trio.Event()
+            if self._risen:
+                self._risen.unpark_all()
 
     def is_synced(self, number: int) -> bool:
         """Whether that commit is synced."""
@@ -59,4 +59,4 @@ class DurabilityBarrier:
     async def wait_synced(self, number: int) -> None:
         """Return when commit `number` is synced."""
         while not self.is_synced(number):
-            await self._risen.wait()
+            await self._risen.park()

@@ -74,7 +74,12 @@ class Refusals:
         """Whether a write of this commit may be refused, whatever its key holds."""
         if self.growth is not None or commit.size > MAX_COMMAND_BYTES:
             return True
-        return not self._takes_all and (self.is_ending or self._exceeds_level(commit))
+        if self._takes_all:
+            return False
+        group = self._group
+        if group is not None and group.is_plain and group.level >= effects.READS.highest:
+            return False  # as nearly always
+        return self.is_ending or self._exceeds_level(commit)
 
     def answer(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
         """Refuse a request if necessary; return whether it was. hindered: it may be refused whatever its key holds."""

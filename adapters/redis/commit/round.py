@@ -42,6 +42,8 @@ class Commit:
     size = 0
     """Bytes of the clients' commands."""
     stable: Sequence[Tag] = ()
+    bytes_before = 0
+    """Bytes of unstable messages before these were collected."""
     issued: Sequence[Tag] = ()
     """The engine's own operations on the membership."""
     sent: Sequence[tuple[Tag, bytes, EffectsEvent]] = ()

@@ -142,6 +142,9 @@ class Belonging:
             gateway.options.metadata_db,
             logger,
         )
+        self.first_of: Callable[[Dot], Dot | None] = self._returning.first_of
+        """See `GatewayReissue`."""
+        committer.has_work = self._returning.has_work
         self._evicted: GroupEngine | None = None
         self._is_whole = True
         """Whether the server has all that the evicted incarnation had."""
@@ -179,7 +182,7 @@ class Belonging:
     @property
     def engine(self) -> GroupEngine:
         """The present engine. Raises LocalProtocolError if this gateway is not a member yet."""
-        engine = self.peers.engine
+        engine = self.peers.channel.engine
         if engine is None:
             raise LocalProtocolError("this gateway is not yet a member of its group")
         return engine
@@ -188,10 +191,6 @@ class Belonging:
     def yielded(self) -> int:
         """Writes of evicted incarnations that were not sent again, since start."""
         return self._returning.yielded
-
-    def first_of(self, dot: Dot) -> Dot | None:
-        """See `GatewayReissue`."""
-        return self._returning.first_of(dot)
 
     # Joining
 
@@ -550,11 +549,6 @@ class Belonging:
         if self._entering is not None:
             self._entering.gone(link)
 
-    @property
-    def has_work(self) -> bool:
-        """Whether former incarnations have left something to do."""
-        return self._returning.has_work(self.engine)
-
     def add_work(self) -> None:
         """The next commit is about to be gathered: add messages to send again."""
         engine = self.peers.engine
@@ -569,8 +563,6 @@ class Belonging:
 
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
-        if commit.number:
-            self.stored = commit.order + self._gateway.committer.recorded.count
         self._giver.committed(commit)
 
     def look(self) -> None:

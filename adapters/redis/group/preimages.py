@@ -159,6 +159,8 @@ class Aside:
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
         """Forget the preimages of stable messages: these are never sent again."""
+        if not self._names:
+            return
         names = [name for dot in dots for name in self._names.pop(dot, ())]
         if names:
             plan.metadata(Expect.INTEGER, b"UNLINK", *names)

@@ -260,8 +260,10 @@ class GatewayReissue:
 
     def first_of(self, dot: Dot) -> Dot | None:
         """The message of a former incarnation that was sent again as this one; None if there is none."""
+        if self.parked is None:
+            return None
         if self._firsts[0] is not self.parked:
-            copies = {} if self.parked is None else self.parked.copies
+            copies = self.parked.copies
             firsts = {again: first for first, dots in copies.items() for again in dots}
             self._firsts = self.parked, firsts
         return self._firsts[1].get(dot)

@@ -32,8 +32,9 @@ class HeldLog(EventLog):
         held = self._held
         while held and held[0][0] <= number:
             held.popleft()[1]()
-        self._buffered_up_to = max(self._buffered_up_to, number)
-        if not self.has_unwritten:
+        if number > self._buffered_up_to:
+            self._buffered_up_to = number
+        if not self._buffered:
             self.written = self._buffered_up_to
 
     def flush(self) -> None:
@@ -81,8 +82,12 @@ class HeldLog(EventLog):
         *,
         reissues: Dot | None = None,
     ) -> None:
-        self._known[tag.dot.origin] = tag.dot.counter
-        self._hold(partial(super().send, tag, object_ops, reissues=reissues))
+        origin, counter = tag.dot
+        self._known[origin] = counter
+        line = partial(EventLog.send, self, tag)
+        if object_ops or reissues is not None:
+            line = partial(EventLog.send, self, tag, object_ops, reissues=reissues)
+        self._held.append((self.number, line))
 
     def deliver(self, dot: Dot) -> None:
         self._known[dot.origin] = dot.counter

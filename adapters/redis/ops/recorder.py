@@ -85,6 +85,7 @@ class Recorder:
         self._clock = clock
         self._store_bytes = store_bytes
         self._quiet = quiet_seconds
+        self._me = ""
         self._floor: dict[str, int] = {}
         self._vectors: dict[bytes, dict[str, int]] = {}
         self._touched: OrderedDict[bytes, float] = OrderedDict()
@@ -121,6 +122,7 @@ class Recorder:
         group: only where members come and go.
         """
         self.log, self.keyspace, self.group = log, keyspace, group
+        self._me = incarnation
         self._floor = dict(vector)
         self._vectors.clear()
         self._touched.clear()
@@ -174,34 +176,46 @@ class Recorder:
 
     def _tell(self, message: Message, me: str) -> None:
         assert self.log is not None
+        dot = message.dot
+        first = self.first_of(dot) if dot[0] == me else None
         if self.group is not None:
-            self.group.happened(message, reissues=self.first_of(message.dot))
-        elif message.dot.origin == me:
-            tag = Tag(message.dot, message.context)
-            self.log.send(tag, reissues=self.first_of(message.dot))
+            self.group.happened(message, reissues=first)
+        elif dot[0] == me:
+            self.log.send(Tag(dot, message.context), reissues=first)
         else:
-            self.log.deliver(message.dot)
+            self.log.deliver(dot)
 
     # The committer's observer
 
     def gathering(self, commit: Commit, number: int) -> None:
         """Write what the engine has issued between two commits, and what has become stable."""
-        if self.group is not None and isinstance(self.log, HeldLog):
+        group = self.group
+        if group is not None and isinstance(self.log, HeldLog):
             self.log.number = number
             for message in () if commit.derived is None else commit.derived.messages:
                 self._tell(message, message.dot.origin)
-            self.group.issued(commit.issued)
+            if commit.issued or group.has_news:
+                group.issued(commit.issued)
             if commit.stable:
-                self.group.stable(commit.stable)
+                group.stable(commit.stable)
 
-    def prepared(self, commit: Commit, me: str) -> None:
+    def prepared(self, commit: Commit) -> None:
         """A commit is about to be sent: the engine knows exactly what the commit contains."""
-        if self.group is not None and self.log is not None:
+        group = self.group
+        if group is None or self.log is None:
+            return
+        if commit.issued or commit.derived is not None or commit.unaware:
+            # Some of its messages are told already, or not in this order.
             for message in commit.stored:
                 if not covers(self.log.vector, message.dot):
-                    self._tell(message, me)
-            if commit.changes_group:
-                self.group.issued(())
+                    self._tell(message, self._me)
+        else:
+            if commit.received:
+                group.delivered_all(commit.received)
+            for tag, _, _ in commit.sent:
+                group.sent_too(tag, self.first_of(tag.dot))
+        if commit.changes_group:
+            group.issued(())
 
     def synced(self, number: int) -> None:
         """The commits up to this one are synced: their lines may be written."""
@@ -221,6 +235,8 @@ class Recorder:
     def forgettable(self, dots: list[Dot]) -> list[Dot]:
         """Messages that the server may forget with the commit being prepared. dots: those that it makes stable."""
         queue = self._forgettable
+        if not (dots or queue):
+            return dots
         if dots and self.group is None:
             self.flush()  # a restart writes the lines of messages that the server still holds
         if isinstance(self.log, HeldLog):
@@ -256,9 +272,10 @@ class Recorder:
         self._tell_sent(sent, now)
         if len(self._recent) > _RECENT:
             self._catch_up()
-        self._tell_size(now, collected=bool(commit.stable))
-        if commit.stable and not told:
-            log.flush()  # the server no longer holds these
+        if commit.stable:
+            self._tell_size(now, commit.bytes_before)
+            if not told:
+                log.flush()  # the server no longer holds these
 
     def flush(self) -> None:
         """Write the lines. To be called before any message that they are about leaves the process."""
@@ -297,10 +314,11 @@ class Recorder:
         while len(self._touched) > _REMEMBERED_OBJECTS:  # more than can be reported
             self._touched.popitem(last=False)
 
-    def _tell_size(self, now: float, *, collected: bool) -> None:
+    def _tell_size(self, now: float, before: int) -> None:
+        """Messages were collected as stable. before: bytes of those that were kept until then."""
         size, entries = self._store_bytes()
-        self._size_before = max(self._size_before, size)
-        if collected and self.log is not None and (entries == 0 or now - self._told_size >= 1):
+        self._size_before = max(self._size_before, before, size)
+        if self.log is not None and (entries == 0 or now - self._told_size >= 1):
             self.log.gc(self._size_before, size, entries)
             self._told_size, self._size_before = now, size
 

@@ -80,7 +80,7 @@ class Giver(Hosting[_Guest]):
 
     def committed(self, commit: Commit) -> None:
         """The keys of this commit have new values."""
-        for guest in self.guests():
+        for guest in self.guests() if self.has_guests else ():
             if guest.copy is not None:
                 guest.copy.touched(_effects(commit), commit.repaired)
 

@@ -148,7 +148,7 @@ class _Observer:
     def derived(self, record: Derived) -> None:
         pass
 
-    has_forgettable = has_work = False
+    has_forgettable = False
 
     def forgettable(self, dots: list[Dot]) -> list[Dot]:
         return dots
