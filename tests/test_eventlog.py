@@ -4,14 +4,19 @@ import errno
 import json
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from crdtcast.causality.messages import Message
 from crdtcast.causality.tags import Dot, Tag
+from crdtcast.engine import GroupEngine
+from crdtcast.engine.operations import Join, encode
 from crdtcast.eventlog import owner
 from crdtcast.eventlog.format import COLUMNS, Event, EventKind, LoggedCut, LoggedView
+from crdtcast.eventlog.group_log import GroupLog
 from crdtcast.eventlog.writer import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from tests.log_reader import LogReader
@@ -490,3 +495,28 @@ def test_unusable_directories_are_named_at_once(tmp_path: Path) -> None:
         opened(tmp_path / "file")
     with pytest.raises(UnusableInputError, match=r"cannot read event logs in .*absent"):
         list(LogReader(tmp_path / "absent"))
+
+
+def test_deliveries_logged_together_give_the_lines_of_each(tmp_path: Path) -> None:
+    kind, join = encode(Join("c.1", (), False, {"a.1": 0, "b.1": 2}))
+    plain = [Message(Dot("b.1", n), (), b"") for n in (1, 2)]
+    joined = [Message(Dot("b.1", 3), (), join, kind), Message(Dot("b.1", 4), (), b"")]
+    written = []
+    for directory in (tmp_path / "each", tmp_path / "together"):
+        engine = GroupEngine.found("a.1", ["b.1"])
+        log = EventLog(
+            directory, group="g", replica="a", incarnation="a.1", clock_us=lambda: 1_700_000_000
+        )
+        with closing(log):
+            told = GroupLog(engine, log)
+            told.start()
+            if directory.name == "each":
+                for message in (*plain, *joined):
+                    told.happened(message)
+            else:
+                told.delivered_all(plain)
+                told.delivered_all(joined)
+        (path,) = directory.glob("*.jsonl*")
+        written.append(path.read_text())
+    each, together = written
+    assert each == together and '"kind":"JOIN"' in each
