@@ -262,6 +262,8 @@ class LocalCluster:
             if peer != name:
                 words += ["--peer", f"{peer}=127.0.0.1:{peer_ports[peer]}"]
                 words += ["--cut", peer] if self.cut_from_start else []
+        if len(self.names) == 1:
+            words += ["--found"]  # a fixed member alone is refused: it would replicate nothing
         if self.log_directory is not None:
             words += ["--log-dir", str(self.log_directory)]
         return [*words, *self.arguments]
