@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from crdtcast.service.configuration import (
     OptionKind,
     load,
     options_of,
+    with_flags,
 )
 from crdtcast.service.gc_tuning import rare_full_collections
 from crdtcast.service.json_log import log_to_stderr
@@ -101,7 +103,11 @@ def _default(each: Option) -> str:
 
 def loaded(kind: type[S], file: Path | None, given: dict[str, Any]) -> Loaded[S]:
     """The settings from a command with `takes_settings`, and from the other sources."""
-    return load(kind, file, given={k: v for k, v in given.items() if v not in (None, ())})
+    found = load(kind, file, given={k: v for k, v in given.items() if v not in (None, ())})
+    if file is not None:
+        return found
+    options = options_of(kind)
+    return replace(found, wrong=tuple(with_flags(line, options) for line in found.wrong))
 
 
 @contextmanager

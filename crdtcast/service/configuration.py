@@ -162,11 +162,7 @@ def load(
     take("command line", given or {}, lambda o: o.flag)
     if not is_whole:  # missing options may be in the file
         return Loaded(None, values, sources, tuple(wrong), tuple(_unused(environment, options)))
-    wrong += [
-        f"{o.key} is missing: set it in the file, as {o.variable} or {o.flag}"
-        for o in options
-        if o.required and o.key not in sources
-    ]
+    wrong += [_missing(o, file) for o in options if o.required and o.key not in sources]
     settings = None
     if all(o.key in values for o in options):
         settings = kind(**values)
@@ -201,6 +197,33 @@ def keys_in(file: Path) -> set[str]:
         return set(tomllib.loads(file.read_text()))
     except (OSError, ValueError, RecursionError):
         return set()
+
+
+def _missing(each: Option, file: Path | None) -> str:
+    """The error for a required option without a value."""
+    if file is not None:
+        return f"{each.key} is missing: set it in the file, as {each.variable} or {each.flag}"
+    flag = f"-{each.letter} ({each.flag})" if each.letter else each.flag
+    return f"{flag} is missing: give it, or set {each.variable}"
+
+
+def with_flags(line: str, options: Iterable[Option]) -> str:
+    """An error about options with their names on the command line. A key that is also an English word is one only at
+    the beginning, after a word that options follow, or next to another one.
+    """
+    flags = {o.key: o.flag for o in options}
+    key = rf"(?:{'|'.join(sorted(flags, key=len, reverse=True))})\b"
+    values = {" = true": "", ' = ["host:port"]': " host:port"}
+    values[' = {name = "host:port", …}'] = " name=host:port,…"
+    for written, typed in values.items():
+        line = re.sub(
+            rf"(?:\bset )?\b({key}){re.escape(written)}",
+            lambda found, typed=typed: flags[found[1]] + typed,  # type: ignore[misc]
+            line,
+        )
+    rows = rf"(^|\b(?:set|needs?|with|invalid|excludes?) )({key}(?:(?:,| and| or| \(or) {key})*)"
+    line = re.sub(rows, lambda found: found[1] + re.sub(key, lambda k: flags[k[0]], found[2]), line)
+    return re.sub(rf"(?<![-\w]){key}", lambda k: flags[k[0]] if "_" in k[0] else k[0], line)
 
 
 def _table(file: Path) -> tuple[dict[str, Any] | None, list[str]]:

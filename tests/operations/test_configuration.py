@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.quantities import seconds, size, size_text
-from crdtcast.service.configuration import OptionKind, load, option, options_of
+from crdtcast.service.configuration import OptionKind, load, option, options_of, with_flags
 from crdtcast.service.settings import NodeSettings
 
 
@@ -74,6 +74,26 @@ def test_contradictions_are_reported_with_unreadable_values() -> None:
         "--max-frame: 'many' is not a size: write bytes, or a number with KiB, MiB, GiB, kB, MB or GB",
         "event_logs needs a journal: set journal",
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "typed"),
+    [
+        (
+            "join names only this node: set found = true for it",
+            "--join names only this node: --found for it",
+        ),
+        (
+            "replaces needs a group: set join (or found), too",
+            "--replaces needs a group: set --join (or --found), too",
+        ),
+        ("invalid log_level 'x'", "invalid --log-level 'x'"),
+        ("founders, found and join are missing", "--founders, --found and --join are missing"),
+        ("a founder starts with the name of a group", "a founder starts with the name of a group"),
+    ],
+)
+def test_command_line_errors_have_flags(written: str, typed: str) -> None:
+    assert with_flags(written, options_of(NodeSettings)) == typed
 
 
 def test_names_of_members_may_be_several() -> None:

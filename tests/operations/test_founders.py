@@ -61,7 +61,7 @@ def why_not(node: Running) -> str:
             ("--founders", "eu=127.0.0.1:1"),
             "founders has 'eu' at 127.0.0.1:1, but it listens on",
         ),
-        (("--founders", "eu=127.0.0.1:1", "--found"), "founders and found exclude"),
+        (("--founders", "eu=127.0.0.1:1", "--found"), "--founders and --found exclude"),
     ],
 )
 def test_invalid_founder_list_is_one_line(

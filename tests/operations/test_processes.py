@@ -189,7 +189,7 @@ def test_a_node_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
     with killed_at_the_end(taken):
         taken.wait_ready()
         for words, expected in (
-            ((), "founders, found and join are missing"),
+            ((), "--founders, --found and --join are missing"),
             (("--found", "--listen", taken.listen), "another process listens there"),
             (("--found", "--admin", taken.admin), "another node listens there: stop it"),
             (("--found", "--config", "/no/such.toml"), "cannot read /no/such.toml"),

@@ -271,12 +271,12 @@ def log_restored() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["node", "--name", "eu"], "founders, found and join are missing"),
+        (["node", "--name", "eu"], "--founders, --found and --join are missing"),
         (["node", "--name", "eu", "--found", "--when-full", "panic"], "choose refuse or evict"),
         (["redis", "--name", "eu", "--state-dir", "/x", "--peer", "us"], "'us' is not a peer"),
         (
             ["witness", "--name", "eu", "--join", "h:1", "--listen", "0.0.0.0:1"],
-            "set advertise",
+            "set --advertise",
         ),
     ],
 )
