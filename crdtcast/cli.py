@@ -12,6 +12,7 @@ from typing import IO, Any, NoReturn
 import click
 
 from crdtcast.exceptions import expected_failure
+from crdtcast.option_checks import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,16 @@ class LazyGroup(click.Group):
             raise_missing_extra(cmd_name, missing)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand. Raises UsageError, with the nearest name, if there is none."""
+        name = args[0]
+        near = nearest(name, SUBCOMMANDS) if name[:1].isalpha() else None
+        if name not in SUBCOMMANDS and near is not None:
+            ctx.fail(f"no such command {name!r}: did you mean {near}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the summaries without importing anything."""

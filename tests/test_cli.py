@@ -40,6 +40,13 @@ def test_help_lists_every_subcommand_without_importing_one() -> None:
         assert name in result.output
 
 
+def test_misspelt_subcommand_is_answered_with_the_nearest_one() -> None:
+    result = CliRunner().invoke(cli.main, ["redsi", "--found"])
+    assert result.exit_code == 2 and "no such command 'redsi': did you mean redis?" in result.stderr
+    result = CliRunner().invoke(cli.main, ["zzzzzz"])
+    assert result.exit_code == 2 and "No such command 'zzzzzz'" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("way", "line"),
     [
