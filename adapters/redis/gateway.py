@@ -475,10 +475,11 @@ class Gateway:
         self._resume(connection, inspection, state, before)
         self._log.log(
             logging.WARNING if self.durability.level is Durability.VOLATILE else logging.INFO,
-            "%s at %s: %s. %s",
+            "%s at %s: %s; durability %s: %s",
             options.node.name,
             connection.address,
-            state.incarnation if how is None else how.value,
+            f"incarnation {state.incarnation}" if how is None else how.value,
+            self.durability.level.value,
             self.promise,
         )
 

@@ -37,6 +37,7 @@ _COMMANDS = {b"WITHDRAW": "evict --withdraw"}
 _MOST_NAMES = 1000
 _WANTS = frozenset({b"EVICT", b"WITHDRAW", b"RAISE"})
 """Subcommands that are answered after the server has stored them: they stay in force after a restart."""
+_ANSWERED_HERE = frozenset({b"TOKEN", b"ATLEAST", b"STATUS", b"VERIFY", b"REPAIR"})
 _HELP = (
     "TOKEN, ATLEAST token [milliseconds], STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], "
     "EVICT name [name ...] [FORCE], WITHDRAW [name ...], "
@@ -119,7 +120,11 @@ class GatewayCommands:
             else:
                 request.answer(reply)
         else:
-            request.answer(ReplyError(f"ERR crdtcast: unknown subcommand: CRDTCAST has {_HELP}"))
+            known = _ANSWERED_HERE | self._of_the_group.keys() | self._guarded.keys()
+            trouble = "unknown subcommand"
+            if verb in known:
+                trouble = f"wrong number or form of arguments for CRDTCAST {verb.decode()}"
+            request.answer(ReplyError(f"ERR crdtcast: {trouble}: CRDTCAST has {_HELP}"))
 
     def _run_guarded(self, verb: bytes, argument: bytes) -> object:
         if not self._gateway.options.admin_commands:

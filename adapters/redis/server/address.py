@@ -149,5 +149,9 @@ def _login(parts: SplitResult) -> tuple[str | None, str | None]:
 
 
 def _shown(parts: SplitResult) -> str:
-    """The address without its password."""
-    return repr(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+    """The address without its password, as it was written."""
+    slashes = "//" if parts.netloc else ""
+    scheme = f"{parts.scheme}:" if parts.scheme else ""
+    return repr(
+        f"{scheme}{slashes}{parts.netloc.rpartition('@')[2]}{parts.path.rpartition('@')[2]}"
+    )

@@ -139,6 +139,8 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"server_patience": 1.5}, "use 2 s or more"),
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
+        ({"server": "127.0.0.1:6579"}, "server address '127.0.0.1:6579'"),
+        ({"server": "user:secret@host:1"}, "server address 'user:host:1'"),
         ({"metadata_db": 0}, "choose another database"),
         ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1 to 3"),
         ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),

@@ -167,7 +167,7 @@ def test_token_with_one_wrong_character_is_refused(three: Gateways) -> None:
     [
         (["x"], "timeout is not an integer"),
         (["-1"], "timeout is negative"),
-        (["1", "2"], "unknown subcommand"),
+        (["1", "2"], "wrong number or form of arguments for CRDTCAST ATLEAST"),
     ],
 )
 def test_wrong_arguments_of_atleast_are_refused(
@@ -176,6 +176,8 @@ def test_wrong_arguments_of_atleast_are_refused(
     token = three.call("a", "CRDTCAST", "TOKEN").decode()
     reply = three.call("a", "CRDTCAST", "ATLEAST", token, *words)
     assert isinstance(reply, ErrorReply) and text in reply.text
+    bare = three.call("a", "CRDTCAST", "ATLEAST")
+    assert isinstance(bare, ErrorReply) and "wrong number or form of arguments" in bare.text
 
 
 def test_tokens_inside_a_transaction_are_refused(three: Gateways) -> None:
