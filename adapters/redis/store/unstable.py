@@ -246,16 +246,12 @@ class SlotLog:
             self._keep_large(lambda other: other != atom)
             if len(self._large) < before:
                 return
-        held = self._held
+        held, alone, (dot, place) = self._held, (atom,), atom
         for slot in slots if held else ():
             atoms = held.get(slot)
-            if atoms is None:
-                continue
-            if len(atoms) == 1:
-                if atoms[0][:2] == atom:
-                    del held[slot]
-            else:
-                dot, place = atom
+            if atoms == alone or (atoms and len(atoms) == 1 and atoms[0][:2] == atom):
+                del held[slot]
+            elif atoms is not None:
                 left = tuple(a for a in atoms if a.dot != dot or a.place != place)
                 if left:
                     held[slot] = left
