@@ -151,7 +151,9 @@ def test_impossible_state_is_refused_before_an_engine_is_made(
 
 
 not_made_up = ("agreed",)
-parts = st.sampled_from([f.name for f in fields(GroupState) if f.name not in not_made_up])
+parts = st.sampled_from(
+    [f.name for f in fields(GroupState) if f.init and f.name not in not_made_up]
+)
 ids = st.sampled_from([A, B, C, "e.1", f"e.1+{A}+9"])
 few = st.integers(0, 12)
 made_up: dict[str, st.SearchStrategy[Any]] = {
