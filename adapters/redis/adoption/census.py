@@ -5,7 +5,7 @@ writes, and hashes with fields that expire.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from crdtcast.adapters.redis.adoption.left_out import LUA_LEFT_OUT, NONE, LeftOut
@@ -28,10 +28,8 @@ _COUNT = (
     LUA_LEFT_OUT
     + b"""
 local db, cursor, count, looks = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
-local examples, number = tonumber(ARGV[5]), tonumber(ARGV[6])
-local types, patterns = {}, {}
-for i = 7, 6 + number do types[ARGV[i]] = true end
-for i = 7 + number, #ARGV do patterns[#patterns + 1] = ARGV[i] end
+local examples, fields = tonumber(ARGV[5]), ARGV[6]
+local types, patterns = kept_types_and_patterns(7)
 local whys, counts, names = {}, {}, {}
 local function note(why, key)
   if not counts[why] then
@@ -61,7 +59,7 @@ for _, key in ipairs(page[2]) do
     if kind ~= 'none' and not types[kind] then
       note(kind, key)
     elseif looks and kind == 'hash' and has_deadlines(key) then
-      note('hash with fields that expire', key)
+      note(fields, key)
     end
   end
 end
@@ -127,9 +125,8 @@ async def take_census(
 
 def _counting(db: int, cursor: bytes, left_out: LeftOut, *, expiring_fields: bool) -> list[bytes]:
     numbers = b"%d" % db, cursor, b"%d" % _AT_ONCE, b"%d" % expiring_fields
-    types: Sequence[bytes] = sorted(BY_NAME)
-    sizes = b"%d" % _EXAMPLES, b"%d" % len(types)
-    return [b"EVAL", _COUNT, b"0", *numbers, *sizes, *types, *left_out.lua]
+    shown = b"%d" % _EXAMPLES, FIELDS.encode()
+    return [b"EVAL", _COUNT, b"0", *numbers, *shown, *left_out.words(BY_NAME)]
 
 
 def described(found: Mapping[str, int], examples: Mapping[str, Iterable[bytes]] = {}) -> str:

@@ -13,6 +13,13 @@ from typing import Final
 from crdtcast.adapters.redis.store.databases import key_of
 
 LUA_LEFT_OUT: Final = b"""
+local function kept_types_and_patterns(first)
+  local types, patterns = {}, {}
+  local last = first + tonumber(ARGV[first])
+  for i = first + 1, last do types[ARGV[i]] = true end
+  for i = last + 1, #ARGV do patterns[#patterns + 1] = ARGV[i] end
+  return types, patterns
+end
 local function is_left_out(key, patterns)
   for _, pattern in ipairs(patterns) do
     if string.find(key, pattern) then return true end
@@ -51,6 +58,10 @@ class LeftOut:
         if not self._matches:
             return names
         return [name for name in names if not self.has(name)]
+
+    def words(self, types: Collection[bytes]) -> list[bytes]:
+        """The last arguments of a script that looks at keys of these types: see `LUA_LEFT_OUT`."""
+        return [b"%d" % len(types), *sorted(types), *self.lua]
 
     def shown(self) -> str:
         """The patterns, for people."""

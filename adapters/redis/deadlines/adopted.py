@@ -32,10 +32,8 @@ _STEP = (
     + LUA_LEFT_OUT
     + b"""
 local of, cursor, count, next = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
-local mine, number = ARGV[7], tonumber(ARGV[8])
-local types, patterns = {}, {}
-for i = 9, 8 + number do types[ARGV[i]] = true end
-for i = 9 + number, #ARGV do patterns[#patterns + 1] = ARGV[i] end
+local mine = ARGV[7]
+local types, patterns = kept_types_and_patterns(8)
 to(of)
 local page = redis.call('SCAN', cursor, 'COUNT', count)
 local buckets, due, far, made = {}, {}, {}, 0
@@ -146,10 +144,9 @@ class AdoptedIndex:
         db, _, cursor = self.at.partition(b":")
         following = next((each for each in databases if each > int(db)), None)
         further = b"" if following is None else b"%d:0" % following
-        types = sorted(BY_NAME)
         numbers = b"%d" % metadata_db, b"%d" % offset_ms
-        words = db, cursor, b"%d" % AT_ONCE, further, MINE, b"%d" % len(types), *types
-        return [b"EVAL", _STEP, b"0", *numbers, *words, *left_out.lua]
+        words = db, cursor, b"%d" % AT_ONCE, further, MINE
+        return [b"EVAL", _STEP, b"0", *numbers, *words, *left_out.words(BY_NAME)]
 
     def stepped(self, reply: Sequence[Any]) -> None:
         """Take in the reply to a step."""
