@@ -137,7 +137,7 @@ class GroupLog:
             self._log.deliver_all(list(map(_DOT, messages)))
 
     def sent_too(self, tag: Tag, reissues: Dot | None) -> None:
-        """`happened` with a message of this member that is no operation on the membership."""
+        """`happened` with a message of this member that does not change the membership."""
         self._log.send(tag, reissues=reissues)
         if self._cuts:
             self._end_where_due()

@@ -160,7 +160,7 @@ class Application:
         try:
             machine.tcdeliver(payload, tag)
         except Exception as error:
-            # Whoever has sent it may catch the error, but this state has diverged.
+            # The sender may catch the error, but this state has diverged.
             self.machine = Broken(self._channel.name)
             self._channel.ended(error)
             raise

@@ -1,6 +1,6 @@
 """A server's data becomes that of a new group: what prevents that, and what is noted for later.
 
-Its values are stable at once: the founder has seen them, and there is no one else. No message is sent.
+Its values are stable at once, since the founder is the only member. It sends no messages.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _BEGAN_ANEW = ReplyError(
     "been sent again or dropped: read what you need, and ask again"
 )
 _ENDED = ReplyError(
-    "ERR crdtcast: this gateway is no longer a member of its group, so it does not know what other regions have of it: "
+    "ERR crdtcast: this gateway has ended as a member of its group, so it cannot tell what other regions hold: "
     "ask again when it has joined again"
 )
 _STOPS = ReplyError(

@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.server.resp import OK, ReplyError, StatusReply
 
 
 class AloneWaits:
-    """There is no other region."""
+    """For a region that is alone."""
 
     def wait(self, request: Request) -> None:
         request.answer(0)
