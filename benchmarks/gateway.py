@@ -1,13 +1,16 @@
 """Throughput and CPU of a gateway beside the plain server, in turn in one run, every reply and the end state checked.
 
     python benchmarks/gateway.py [--seconds 1.5] [--rounds 3] [--members 3] [--commands 'sadd;set ex'] [--keys 2000000]
-        [--json]
+        [--everywhere] [--json]
 
 Three regions run on this machine with event logs on; load goes to one of them. Rows: command, pipeline, connections;
 columns: operations a second of the plain server and through the gateway, their ratio (median of the rounds), CPU
 microseconds per operation of the gateway and of its server, and p50 in milliseconds of one request. All share the
 machine's cores with the load generator, so ratios say more than rates. A connection uses one key, which the gateway
 knows; with `--keys` so many are shared out among the connections, and hardly one is known when it is used.
+
+A rate counts until the last reply. With `--everywhere` it counts until the servers of all regions hold the last write
+of each connection; they are asked past their gateways, again and again from the last reply on.
 """
 
 import argparse
@@ -28,6 +31,7 @@ from crdtcast.adapters.redis.server.embedded import start_server
 
 PIPELINES = (1, 16, 64)
 CONNECTIONS = (1, 50)
+_PATIENCE = 120.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -193,10 +197,38 @@ class Connection:
 
     def end_state(self) -> None:
         """What the key holds must be what was acknowledged."""
-        last = self.count - 1
-        self.socket.sendall(encode(*self.load.question(self.key(last))))
-        got, answer = self.socket.recv(1000), self.load.answer(self.place(last) + 1)
+        got, answer = asked(self.socket, self.last_question), self.last_answer
         assert got == answer, (got, answer)
+
+    @property
+    def last_question(self) -> bytes:
+        """What its last key holds."""
+        return encode(*self.load.question(self.key(self.count - 1)))
+
+    @property
+    def last_answer(self) -> bytes:
+        """To that, when all it has sent is there."""
+        return self.load.answer(self.place(self.count - 1) + 1)
+
+
+def asked(server: socket.socket, question: bytes) -> bytes:
+    """A short reply."""
+    server.sendall(question)
+    return server.recv(1000)
+
+
+def wait_everywhere(ports: Sequence[int], clients: Sequence[Connection]) -> None:
+    """Until each of these servers holds what the clients have written. Raises TimeoutError."""
+    until = time.perf_counter() + _PATIENCE
+    for port in ports:
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            for client in clients:
+                while asked(server, client.last_question) != client.last_answer:
+                    if time.perf_counter() > until:
+                        raise TimeoutError(
+                            f"the server on port {port} lacks {client.last_question!r}"
+                        )
+                    time.sleep(0.001)
 
 
 @dataclass(frozen=True)
@@ -227,8 +259,11 @@ def measure(
     gateway_pid: int | None,
     server_pid: int,
     pids: Sequence[int],
+    others: Sequence[int] = (),
 ) -> Measured:
-    """Load for so many seconds; every connection has one pipeline under way. pids: of all processes that work."""
+    """Load for so many seconds; every connection has one pipeline under way. pids: of all processes that work. others:
+    ports of the servers that must hold the writes before the time is taken.
+    """
     each = max(keys // connections, 1)
     clients = [
         Connection(port, command, f"{label}:{n}".encode(), pipeline, each)
@@ -259,6 +294,7 @@ def measure(
                     client.send()
                 else:
                     under_way -= 1
+        wait_everywhere(others, clients)
         took = time.perf_counter() - started
         gateway_cpu = cpu_seconds(gateway_pid) - gateway_before if gateway_pid else 0.0
         server_cpu = cpu_seconds(server_pid) - server_before
@@ -286,6 +322,9 @@ def main() -> None:
         "--commands", default="sadd;incr;get", help=f"joined by ;, of: {'; '.join(LOADS)}"
     )
     parser.add_argument("--keys", type=int, default=0, help="0: one for each connection")
+    parser.add_argument(
+        "--everywhere", action="store_true", help="count until all regions hold the writes"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = "abcde"[: options.members]
@@ -309,6 +348,7 @@ def main() -> None:
             gateways = [each.gateway.process for each in cluster]
             pids = [os.getpid(), *(each.server.pid for each in cluster)]
             pids += [each.pid for each in gateways if each is not None]
+            others = [each.server.port for each in cluster if each is not region]
             for command in options.commands.split(";"):
                 for pipeline in PIPELINES:
                     for connections in CONNECTIONS:
@@ -325,6 +365,7 @@ def main() -> None:
                             through = measure(
                                 *(region.gateway.port, *shape, process.pid, region.server.pid),
                                 pids,
+                                others if options.everywhere else (),
                             )
                             pairs.append((alone, through))
                             cluster.wait_equal(names, quiet=False, timeout=120)
