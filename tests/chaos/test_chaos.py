@@ -24,6 +24,7 @@ def chaos(*options: str, seconds: float) -> tuple[int, dict[str, object], str]:
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.slow
 def test_a_few_seconds_of_faults_lose_nothing() -> None:
     faults = ("--faults", "kill,black-hole,disk-full,sync-error", "--network", "proxies")
     plan = ("--nodes", "3", "--minutes", "0.17", "--seed", "288")

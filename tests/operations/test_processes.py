@@ -352,6 +352,7 @@ def test_timed_out_leave_names_its_blockers_and_restart_goes_on(
             until(lambda: names(b) == ["b", "c"])
 
 
+@pytest.mark.slow
 def test_policy_evicts_all_silent_members_in_one_change(tmp_path: Path) -> None:
     with three(tmp_path, "--evict-after", "6") as (a, b, c), ExitStack() as stack:
         more = [

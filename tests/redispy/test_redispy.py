@@ -111,6 +111,7 @@ def test_a_list_that_differs_from_the_run_is_found(
 
 
 @pytest.mark.process
+@pytest.mark.redispy
 def test_every_redispy_failure_is_documented(tmp_path: Path) -> None:
     try:
         suite.prepared()

@@ -116,7 +116,11 @@ def storm(directory: Path, names: tuple[str, ...], seed: int, steps: int) -> lis
         return wrong
 
 
-@pytest.mark.parametrize("names", [("eu", "us"), ("eu", "us", "ap")], ids=len)
+@pytest.mark.parametrize(
+    "names",
+    [("eu", "us"), pytest.param(("eu", "us", "ap"), marks=pytest.mark.slow)],
+    ids=len,
+)
 def test_writes_during_repairs_are_kept_and_removals_stay(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
