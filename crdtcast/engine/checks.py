@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Set
 
 from crdtcast.causality.member_id import base_of, joined_by, valid_incarnation
 from crdtcast.causality.messages import Digest, Message
-from crdtcast.causality.tags import Vector, covers, dominates
+from crdtcast.causality.tags import Tag, Vector, covers, dominates
 from crdtcast.engine.members import Members
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.peer import Peer
 from crdtcast.exceptions import (
     ConfigurationError,
+    LocalProtocolError,
     RemoteProtocolError,
     RolledBackError,
     SupersededError,
@@ -62,6 +63,14 @@ def check_incarnation(incarnation: object) -> None:
     """Raises RemoteProtocolError if this is not a valid incarnation id."""
     if not isinstance(incarnation, str) or not valid_incarnation(incarnation):
         raise RemoteProtocolError(f"{incarnation!r} is not an incarnation id")
+
+
+def check_tag(tag: object) -> None:
+    """Raises LocalProtocolError if it is not the tag of a message."""
+    if not isinstance(tag, Tag):
+        raise LocalProtocolError(
+            f"{tag!r:.80} is not a tag: give what tcbroadcast, or an operation, has returned"
+        )
 
 
 def check_message(

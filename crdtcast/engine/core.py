@@ -16,6 +16,7 @@ from crdtcast.causality.messages import Delivery, Digest, DigestKind, Message, T
 from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple, merge_into
 from crdtcast.engine.blames import Blame, Blames
 from crdtcast.engine.causal_past import Past, Pasts
+from crdtcast.engine.checks import check_tag
 from crdtcast.engine.delivery import Inbox, Waiting
 from crdtcast.engine.digest_vector import DigestVector
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
@@ -263,6 +264,7 @@ class Core:
     def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Past, int | None]:
         tags = {}
         for tag in after:
+            check_tag(tag)
             if self.vector.get(tag.dot.origin, 0) < tag.dot.counter:
                 raise LocalProtocolError(
                     f"{tag.dot} is given in `after`, but this member has not delivered it"

@@ -19,6 +19,7 @@ import trio
 
 from crdtcast.causality.tags import MAX_COUNTER, Tag
 from crdtcast.engine import Fate, GroupEngine, known_deliveries
+from crdtcast.engine.checks import check_tag
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 
@@ -62,15 +63,16 @@ class Waits:
     async def wait(self, tag: Tag, notion: Notion, count: int = 0) -> None:
         """Return when the notion holds for `tag`.
 
-        Raises LocalProtocolError if `count` is below 1, or above the number of members.
+        Raises LocalProtocolError if `count` is below 1, or above the number of members, or if `tag` is none.
         """
+        check_tag(tag)
         await trio.lowlevel.checkpoint()
         engine = self._engine()
         if notion is not Notion.STABLE:
             members = known_deliveries.size(engine)
-            if not 1 <= count <= members:
+            if not isinstance(count, int) or not 1 <= count <= members:
                 raise LocalProtocolError(
-                    f"cannot wait for {count} members: the group has {members}: choose a count "
+                    f"cannot wait for {count!r:.80} members: the group has {members}: choose a count "
                     f"from 1 to {members}"
                 )
         kind = notion, count, tag.dot.origin

@@ -350,6 +350,8 @@ class GroupEngine(Core):
         """
         self._refuse_if_ending()
         self._refuse_if_split()
+        if not isinstance(level, int):
+            raise LocalProtocolError(f"a format level is a number, not {level!r:.80}")
         if level <= self.level:
             raise LocalProtocolError(f"the group's format level is already {self.level}")
         if lacking := self.lacking_level(level):

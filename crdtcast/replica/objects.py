@@ -328,6 +328,8 @@ class Objects:
         self.touched: dict[Dot, list[Key]] = {}
         """Message -> objects to notify when it is stable."""
         self._types = known_types()
+        if not isinstance(types, Iterable) or isinstance(types, type):
+            raise LocalProtocolError(f"types is {shown(types)}: give a list of data types")
         for crdt_type in types:
             check_data_type(crdt_type)
             self._types[crdt_type.TYPE] = crdt_type

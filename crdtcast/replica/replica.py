@@ -319,9 +319,11 @@ class Replica(TypedObjects):
         seconds: how long the others have to answer. The result names those that did not; then it says nothing about the
             objects.
 
-        Raises LocalProtocolError if this member was evicted meanwhile and is back (ask again), EndedError if it has
-        left.
+        Raises LocalProtocolError if this member was evicted meanwhile and is back (ask again), or if `seconds` are not
+        0 or more; EndedError if it has left.
         """
+        if not isinstance(seconds, int | float) or not seconds >= 0:
+            raise LocalProtocolError(f"cannot wait for {shown(seconds)} seconds: give 0 or more")
         await self.member.ready()
         number = secrets.token_hex(8)
         comparing = self.machine.comparing

@@ -1,5 +1,6 @@
 """Names, types, listing, deletion and waiting: what a replica does with its objects."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -254,3 +255,20 @@ def test_invalid_data_type_is_refused(crdt_type: Any) -> None:
     trio.run(main)
     with pytest.raises(LocalProtocolError, match="is not a data type"):
         Objects([crdt_type])
+
+
+@pytest.mark.parametrize("types", [AWSet, 5, None])
+def test_types_that_are_no_list_are_refused(types: Any) -> None:
+    with pytest.raises(LocalProtocolError, match=r"types is .*: give a list of data types"):
+        Objects(types)
+
+
+def test_seconds_below_0_are_refused() -> None:
+    async def main() -> None:
+        async with open_replica("eu", found=True) as eu:
+            for seconds in (-1, math.nan, "x"):
+                with pytest.raises(LocalProtocolError, match="seconds: give 0 or more"):
+                    await eu.verify(seconds)  # type: ignore[arg-type]
+            assert (await eu.verify(0)).equal
+
+    trio.run(main)

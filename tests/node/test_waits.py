@@ -1,6 +1,7 @@
 """Delivered by k, quorum-stable over k, stable: three notices, each with its own meaning."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import trio
@@ -97,13 +98,31 @@ def test_count_above_the_group_size_is_refused() -> None:
     async def main() -> None:
         async with open_member("a", found=True) as a:
             tag = a.tcbroadcast(b"x")
-            for count in (0, 2):
+            for count in (0, 2, 1.5, "1"):
                 with pytest.raises(LocalProtocolError, match="choose a count from 1 to 1"):
                     await a.wait_delivered(tag, count=count)
                 with pytest.raises(LocalProtocolError, match="choose a count from 1 to 1"):
                     await a.wait_quorum_stable(tag, count=count)
             await a.wait_delivered(tag, count=1)
             await a.wait_stable(tag)
+
+    trio.run(main)
+
+
+def test_what_is_no_tag_is_refused_before_any_effect() -> None:
+    async def main() -> None:
+        async with open_member("a", found=True) as a:
+            wrong: Any = "a:1"
+            with pytest.raises(LocalProtocolError, match="'a:1' is not a tag"):
+                await a.wait_delivered(wrong, count=1)
+            with pytest.raises(LocalProtocolError, match="'a:1' is not a tag"):
+                await a.wait_stable(wrong)
+            with pytest.raises(LocalProtocolError, match="'a:1' is not a tag"):
+                a.tcbroadcast(b"x", after=[wrong])
+            with pytest.raises(LocalProtocolError, match="a format level is a number, not '2'"):
+                a.raise_level("2")  # type: ignore[arg-type]
+            await a.wait_delivered(a.tcbroadcast(b"x"), count=1)
+            assert a.engine.vector == {a.incarnation: 1}
 
     trio.run(main)
 
