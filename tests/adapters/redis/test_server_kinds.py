@@ -208,7 +208,7 @@ def test_a_user_with_the_listed_rights_suffices(
 def test_the_listed_rights_suffice_a_whole_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Gateways(tmp_path, own_servers="always") as town:
+    with Gateways(tmp_path, own_servers="always", logs=False) as town:
         for name in "ab":
             with RawClient(town.server(name).port) as admin:
                 user = ["default", "reset", "on", "nopass", "~*", "&*", "-@all"]
