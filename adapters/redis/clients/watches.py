@@ -110,7 +110,7 @@ class Watches:
         """Watch from this place in the commit, and answer with the commit."""
         watch, plan = request.watch, batch.plan
         if request.new and not watch.ended:
-            batch.increments.show(request.new)  # they come before the watch
+            batch.show(request.new)  # they come before the watch
             watch.registered = self
             since = self._round, len(plan.pieces)
             for key in request.new:
@@ -149,7 +149,7 @@ class Watches:
             return WatchVerdict.GO
         if watch.until - batch.keyspace.dates.now < BOUND_MS:
             return WatchVerdict.MARKED
-        batch.increments.show(watch.keys)
+        batch.show(watch.keys)
         plan = batch.plan
         verdict = WatchVerdict.GO
         for place, key in plan.may_write(watch.keys.keys()):

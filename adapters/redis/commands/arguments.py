@@ -11,6 +11,7 @@ from crdtcast.adapters.redis.server.resp import ReplyError
 from crdtcast.adapters.redis.store.effects import LATEST
 from crdtcast.adapters.redis.store.keyspace import INT64_MAX, INT64_MIN
 
+_ZERO = ord("0")
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}\Z")
 
 
@@ -51,6 +52,8 @@ def deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyEr
 
 def positive_deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyError:
     """Like `deadline_of`, where the server accepts positive numbers only."""
+    if raw.isdigit() and len(raw) <= 10 and raw[0] != _ZERO:  # nearly always
+        return min(int(raw) * unit + base, LATEST)
     at = deadline_of(raw, unit, base, command)
     if isinstance(at, int) and int(raw) <= 0:
         return invalid_expire(command)

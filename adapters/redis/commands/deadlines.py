@@ -79,6 +79,7 @@ def _only(conditions: set[bytes]) -> Only:
 def _expiring(unit: int, *, is_relative: bool) -> Plain:
     def expire(batch: LocalBatch, request: Answerable) -> bool:
         key, plan, dates = request.args[1], batch.plan, batch.keyspace.dates
+        batch.show((key,))
         now = dates.now
         at = deadline_of(request.args[2], unit, now if is_relative else 0, request.command.name)
         conditions = _conditions(request.args[3:])
@@ -130,6 +131,7 @@ def _expired(args: Args, reply: int, _before: None) -> Sequence[Effect]:
 def persist(batch: LocalBatch, request: Answerable) -> bool:
     """PERSIST key"""
     key, keyspace = request.args[1], batch.keyspace
+    batch.show((key,))
     if _is_unsure(batch, key):
         return False
     found = keyspace.types[key] is not NOTHING and keyspace.dates.at(key) != NEVER
@@ -155,6 +157,7 @@ def _getex_deadline(args: Args, now: int) -> int | ReplyError | None:
 def getex(batch: LocalBatch, request: Answerable) -> bool:
     """GETEX key [EX seconds | PX milliseconds | EXAT time | PXAT milliseconds-time | PERSIST]"""
     key, plan, keyspace = request.args[1], batch.plan, batch.keyspace
+    batch.show((key,))
     now = keyspace.dates.now
     at = _getex_deadline(request.args, now)
     known = keyspace.types[key]
@@ -167,7 +170,6 @@ def getex(batch: LocalBatch, request: Answerable) -> bool:
     elif isinstance(known, Holds) and known is not String.here:
         plan.answer_with(request, WRONG_TYPE)
     else:
-        batch.increments.show((key,))
         plan.from_reply.append((request, plan.on_key(key, Expect.ANY, b"GET")))
         if at is not None and at <= now:
             batch.kill_key(key)

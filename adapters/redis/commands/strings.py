@@ -40,22 +40,24 @@ from crdtcast.adapters.redis.types.strings import String
 Args: TypeAlias = Sequence[bytes]
 
 _FLAGS = frozenset((b"NX", b"XX", b"GET", b"KEEPTTL"))
-_FROM_NOW = frozenset((b"EX", b"PX"))
+_FROM_NOW = {b"EX": SECONDS, b"PX": MILLISECONDS}
 """Deadlines that are in the future in any case. After one that may be over, the key is gone for the next command."""
 
 
 def set_(batch: LocalBatch, request: Answerable) -> bool:
     """SET key value [EX seconds | PX milliseconds]. With other options the server decides."""
-    args, at = request.args, NEVER
-    if len(args) > 3:
-        if len(args) != 5 or args[3].upper() not in _FROM_NOW:
+    args = request.args
+    if len(args) == 3:
+        batch.assign(args[1], args[2])
+    else:
+        unit = _FROM_NOW.get(args[3].upper()) if len(args) == 5 else None
+        if unit is None:
             return False
-        found = option_of(args[3:], batch.keyspace.dates.now, "SET")
-        if isinstance(found, ReplyError):
-            batch.plan.answer_with(request, found)
+        at = positive_deadline_of(args[4], unit, batch.keyspace.dates.now, "SET")
+        if isinstance(at, ReplyError):
+            batch.plan.answer_with(request, at)
             return True
-        at = found
-    batch.assign(args[1], args[2], at)
+        batch.assign(args[1], args[2], at)
     batch.plan.answer_with(request, OK)
     return True
 

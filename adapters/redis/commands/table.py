@@ -78,6 +78,7 @@ class Command:
         "kind",
         "level",
         "looks",
+        "looks_if_dated",
         "low",
         "name",
         "numbered",
@@ -126,6 +127,10 @@ class Command:
         """The format level that the group must have reached."""
         self.type: RedisType | None = None if write is None else write.type
         self.looks: bool = write is not None and write.looks
+        self.looks_if_dated: Callable[[Sequence[bytes]], bool] = _always
+        """Whether its keys must be known first, if keys may have deadlines: not those that it replaces."""
+        if write is not None and write.replaces:
+            self.looks_if_dated = write.records or _never
         self.removes_slots: bool = write is not None and write.removes_slots
         self.removes_keys: bool = write is not None and write.removes_keys
         self.grows: bool = write is not None and write.grows
@@ -448,6 +453,14 @@ def unknown_command(args: Sequence[bytes]) -> ReplyError:
 def _ask_and_count(batch: LocalBatch, request: Answerable) -> bool:
     batch.plan.count(request)
     return True
+
+
+def _always(args: Sequence[bytes]) -> bool:
+    return True
+
+
+def _never(args: Sequence[bytes]) -> bool:
+    return False
 
 
 def _unprepared(batch: LocalBatch, request: Answerable) -> bool:

@@ -142,6 +142,11 @@ class WriteCommand(NamedTuple):
         return self.plain is not None and (WHOLE_KEY not in self.sends or DEADLINE in self.sends)
 
     @property
+    def replaces(self) -> bool:
+        """Whether its `plain` replaces the key whatever that holds, also one that has a deadline."""
+        return self.plain is not None and NEW_TEXT in self.sends
+
+    @property
     def type(self) -> RedisType | None:
         """The type that it writes; None if it only removes keys."""
         return next((type_ for _, type_ in self.sends if type_ is not None), None)

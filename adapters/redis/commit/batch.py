@@ -14,7 +14,9 @@ from itertools import chain
 from typing import Protocol
 
 from crdtcast.adapters.redis.commit.plan import Plan
+from crdtcast.adapters.redis.group.preimages import Taking
 from crdtcast.adapters.redis.store import effects
+from crdtcast.adapters.redis.store.databases import Home
 from crdtcast.adapters.redis.store.effects import (
     NEVER,
     WHOLE,
@@ -37,6 +39,7 @@ from crdtcast.adapters.redis.store.many_slots import ManySlots
 from crdtcast.adapters.redis.store.open_increments import OpenIncrements
 from crdtcast.adapters.redis.store.slot_value import Number, Only
 from crdtcast.adapters.redis.store.unstable import SlotLog
+from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.causality.tags import Dot, Tag, Vector, make_tuple
 
@@ -67,6 +70,40 @@ class CommitSender(Protocol):
         ...
 
 
+class _Assigned:
+    """A key that the open message has made a string. A further value replaces this one.
+
+    place: of its SET in the plan, -1 if something behind that may have seen the value.
+    is_behind: whether the log has a former value.
+    """
+
+    __slots__ = ("effect", "is_behind", "place")
+
+    def __init__(self, effect: Assign, place: int) -> None:
+        self.effect = effect
+        self.place = place
+        self.is_behind = False
+
+
+class _Values:
+    """An open effect that writes values.
+
+    place: of the effect in the message.
+    words: slots and values in turn.
+    home: where the former values are, if they are kept together with those of other effects, as they were before the
+      message.
+    aside: the slots whose former values are kept already, if each is when it is overwritten.
+    """
+
+    home: Home | None = None
+    aside: set[bytes] | None = None
+
+    def __init__(self, place: int, type_: RedisType) -> None:
+        self.place = place
+        self.type = type_
+        self.words: list[bytes] = []
+
+
 class LocalBatch:
     """Effects of the open message. The engine sends it when it is closed."""
 
@@ -81,6 +118,9 @@ class LocalBatch:
         self.keyspace = keyspace
         self.increments: OpenIncrements = OpenIncrements(plan, keyspace)
         self.sent: list[tuple[Tag, bytes, EffectsEvent]] = []
+        self._unseen: list[bytes] = []
+        """Keys replaced without a look at them, where keys may have deadlines."""
+        self._unseen_place = 0
         self.bounded: bool = True
         """Whether a message is closed when it is full. A message that is sent again is not divided."""
         self._engine = engine
@@ -95,10 +135,13 @@ class LocalBatch:
         self.tag: Tag = Tag(dot, (), vector)
         self._effects: list[Effect | None] = []
         self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
-        self._values: dict[bytes, tuple[int, RedisType, list[bytes], set[bytes]]] = {}
-        """Place of the effect; slots and values in turn; slots whose former values are put aside."""
-        self._assigned: dict[bytes, Assign] = {}
-        """Keys that this message made strings: a further value replaces the one in the effect."""
+        self._values: dict[bytes, _Values] = {}
+        self._changed: set[bytes] = set()
+        """Keys with an earlier effect in this message that is closed."""
+        self._taken: list[Taking] = []
+        """What closed effects have overwritten, to be kept together."""
+        self._taken_place = -1
+        self._assigned: dict[bytes, _Assigned] = {}
         self._time = 0
         self._operations = self._bytes = 0
 
@@ -153,18 +196,40 @@ class LocalBatch:
         if since is not None or only or type(words) is ManySlots:
             self._seal(key)
             return self._write_apart(key, type_, words, since, only)
-        if open_ is None or open_[1] is not type_:
+        if open_ is None or open_.type is not type_:
+            keeps = self.keyspace.aside is not None
+            is_first = keeps and self._is_first(key)
             self._seal(key)
-            open_ = self._values[key] = len(self._effects), type_, [], set()
+            open_ = self._values[key] = _Values(len(self._effects), type_)
             self._effects.append(None)
-        place, _, before, aside = open_
-        if self.keyspace.aside is not None:
-            slots = [slot for slot in dict.fromkeys(words[::2]) if slot not in aside]
+            if keeps and self.keyspace.holds(key, type_):
+                self._keep(open_, key, is_first=is_first)
+        if open_.aside is not None:
+            slots = [slot for slot in dict.fromkeys(words[::2]) if slot not in open_.aside]
             if slots:
-                aside.update(slots)
-                self.keyspace.put_aside(key, type_, slots, self.tag, place, self.plan)
-        before += words
+                open_.aside.update(slots)
+                self.keyspace.put_aside(key, type_, slots, self.tag, open_.place, self.plan)
+        open_.words += words
         return self.keyspace.write_over(key, type_, words, self.plan)
+
+    def _is_first(self, key: bytes) -> bool:
+        """Whether the message has no effect on this key yet."""
+        return not (
+            key in self._changed
+            or key in self._values
+            or key in self._additions
+            or key in self._assigned
+            or key in self.increments
+        )
+
+    def _keep(self, open_: _Values, key: bytes, *, is_first: bool) -> None:
+        """Let the values that an effect is about to overwrite be kept. is_first: see `_is_first`."""
+        if is_first and TYPES[open_.type].get_several is not None:
+            open_.home = self.keyspace.place_of(key, open_.type)
+            if self._taken_place < 0:
+                self._taken_place = self.plan.hold()
+        else:
+            open_.aside = set()
 
     def _write_apart(
         self,
@@ -189,21 +254,31 @@ class LocalBatch:
         """Make the key this string, whatever it was, until the deadline."""
         if self.bounded:
             self._count(2, len(key) + len(value))
+        keyspace, plan = self.keyspace, self.plan
         assigned = self._assigned.get(key)
-        if assigned is not None and at == NEVER:
-            assigned.value = value
-            self.keyspace.assign_again(key, value, self.plan)
+        if assigned is not None:
+            effect = assigned.effect
+            effect.value, effect.at = value, at
+            assigned.place = keyspace.set_again(key, value, plan, assigned.place)
+            assigned.is_behind = True
             return
         self._seal(key)
-        place, keyspace = len(self._effects), self.keyspace
-        assigned = Assign(key, value, at)
-        self._effects.append(assigned)
+        place = len(self._effects)
+        effect = Assign(key, value, at)
+        self._effects.append(effect)
+        if keyspace.dates.in_use and key not in keyspace.types:
+            self._replace_unseen(key)
         if keyspace.aside is not None:
-            hides = key in keyspace.hidden
-            keyspace.aside.key(key, self.tag.dot, place, self.plan, hides=hides)
-        keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
-        if at == NEVER:
-            self._assigned[key] = assigned
+            keyspace.aside.key(key, self.tag.dot, place, plan, hides=key in keyspace.hidden)
+        at_place = keyspace.assign(key, value, at, self.tag, self._now(), place, plan)
+        self._assigned[key] = _Assigned(effect, at_place)
+
+    def _replace_unseen(self, key: bytes) -> None:
+        """A key is replaced that nobody has looked at: what the index has of it must go before."""
+        self.keyspace.dates.recall(key)
+        if not self._unseen:
+            self._unseen_place = self.plan.hold()
+        self._unseen.append(key)
 
     def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
         """Add to the number in a slot whose value is known."""
@@ -286,6 +361,15 @@ class LocalBatch:
         self._effects.append(KillKey(key))
         return self.keyspace.kill_key(key, self.tag, self.plan, place)
 
+    def show(self, keys: Collection[bytes]) -> None:
+        """Whatever follows in the plan sees all that was written under these keys, or all keys if none is given."""
+        self.increments.show(keys)
+        if self._assigned:
+            for key in keys or self._assigned:
+                if (assigned := self._assigned.get(key)) is not None:
+                    self._catch_up(key, assigned)
+                    assigned.place = -1
+
     def has_touched(self, key: bytes) -> bool:
         """Whether this batch contains an operation on this key."""
         told = [effect for _, _, event in self.sent for effect in event.effects]
@@ -327,17 +411,25 @@ class LocalBatch:
 
     def _seal(self, key: bytes) -> None:
         """Close the key's open effects: another effect on it comes after them."""
+        self._changed.add(key)
         if key in self.increments.by_key:
             self._seal_increment(key)
         if key in self._additions:
             self._seal_addition(key, *self._additions.pop(key))
-        self._seal_values_of(key)
+        if key in self._values or key in self._assigned:
+            self._seal_values_of(key)
 
     def _seal_values_of(self, key: bytes) -> None:
         if key in self._values:
-            self._seal_values(key, *self._values.pop(key))
+            self._seal_values(key, self._values.pop(key))
         if key in self._assigned:
-            del self._assigned[key]
+            self._catch_up(key, self._assigned.pop(key))
+
+    def _catch_up(self, key: bytes, assigned: _Assigned) -> None:
+        """Let the log have the last value of an open effect."""
+        if assigned.is_behind:
+            assigned.is_behind = False
+            self.keyspace.assign_again(key, assigned.effect.value, assigned.effect.at)
 
     def _seal_increment(self, key: bytes) -> None:
         index, total = self.increments.take(key)
@@ -352,14 +444,15 @@ class LocalBatch:
         self._effects[index] = One(key, type_, slots)
         self.keyspace.log.one(key, type_, slots, self.tag, index)
 
-    def _seal_values(
-        self, key: bytes, place: int, type_: RedisType, words: list[bytes], _: set[bytes]
-    ) -> None:
+    def _seal_values(self, key: bytes, open_: _Values) -> None:
+        place, type_, words, home = open_.place, open_.type, open_.words, open_.home
         values = pairs_of(words)
         several = len(words) > 2
         kept = tuple(chain.from_iterable(values.items()) if several else words)
         self._effects[place] = Reg(key, type_, kept)
         self.keyspace.log.put(key, type_, values, self.tag.dot, self._now(), place)
+        if home is not None:
+            self._taken.append(make_tuple(Taking, (place, TYPES[type_], home, values)))
 
     def _now(self) -> int:
         """The time stamp of the open message."""
@@ -376,6 +469,8 @@ class LocalBatch:
         """Tag and send the open message if it has effects. Returns all sent messages; the batch is used up then."""
         if self._effects:
             self._close()
+        if self._unseen:
+            self.keyspace.drop_entries(self._unseen, self.plan, self._unseen_place)
         return self.sent
 
     def _close(self) -> None:
@@ -384,7 +479,13 @@ class LocalBatch:
         for key, (index, type_, listed) in self._additions.items():
             self._seal_addition(key, index, type_, listed)
         for key, values in self._values.items():
-            self._seal_values(key, *values)
+            self._seal_values(key, values)
+        for key, assigned in self._assigned.items():
+            self._catch_up(key, assigned)
+        if self._taken:
+            assert self.keyspace.aside is not None
+            taken, place = self._taken, self._taken_place
+            self.keyspace.aside.together(taken, self.tag.dot, self.plan, place)
         closed: list[Effect] = self._effects  # type: ignore[assignment]  # all are sealed
         event = EffectsEvent(self._now(), closed)
         payload = effects.encode(*event)

@@ -990,7 +990,7 @@ class Committer:
         if not self.refusals.is_ending:
             for _, _, add in inside:
                 add(batch)
-                batch.increments.show(())  # the next one may repair the key
+                batch.show(())  # the next one may repair the key
         batch.close()
         for _, _, event in batch.sent:
             self._reads.note_large_sets(event.effects)

@@ -158,6 +158,17 @@ class Plan:
         self.writes = True
         return self._append(Expect.ANY, _pack(command))
 
+    def hold(self) -> int:
+        """Keep a place for a script like those of `script`, which `fill` gives later. Returns its position."""
+        if self._db:
+            self._select(0)
+        self.writes = True
+        return self._append(Expect.ANY, b"")
+
+    def fill(self, place: int, command: Sequence[bytes]) -> None:
+        """Give the command for a place that was held."""
+        self.pieces[place] = _pack(tuple(command))
+
     def native_packed(self, key: bytes, expect: Expect | int | bytes, packed: bytes) -> int:
         """Like `native`, for a command that is packed already."""
         if self._db:

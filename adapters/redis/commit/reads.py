@@ -101,7 +101,8 @@ def holds_many(size: int) -> bool:
 def add_read(batch: LocalBatch, request: Request) -> None:
     """Add a client's read after what is in the batch so far."""
     plan, command, args = batch.plan, request.command, request.args
-    batch.increments.show(command.keys_of(args))
+    # SORT_RO … BY names only some of the keys that it reads.
+    batch.show(() if command.hides_keys else command.keys_of(args))
     if command.name not in _SHAPES or plan.protocol == request.protocol == 3:
         plan.read_as_it_is(request, args, request.protocol)
         return

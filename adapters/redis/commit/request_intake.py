@@ -98,8 +98,12 @@ class RequestIntake:
         commit.together = True
         is_known = self.keyspace.types.__contains__
         if not all(map(is_known, map(_KEY, words))):
-            looks = map(_LOOKS, map(_COMMAND, requests))
-            looking = words if self.keyspace.dates.in_use else compress(words, looks)
+            commands = map(_COMMAND, requests)
+            if self.keyspace.dates.in_use:
+                pairs = zip(commands, words, strict=True)
+                looking = [args for command, args in pairs if command.looks_if_dated(args)]
+            else:
+                looking = list(compress(words, map(_LOOKS, commands)))
             commit.unknown = dict.fromkeys(filterfalse(is_known, map(_KEY, looking)))
         self.waiting.clear()
         return True
@@ -117,7 +121,9 @@ class RequestIntake:
         commit.requests = [request]
         commit.together = True
         key = args[1]
-        if key not in self.keyspace.types and (command.looks or self.keyspace.dates.in_use):
+        if key not in self.keyspace.types and (
+            command.looks or (self.keyspace.dates.in_use and command.looks_if_dated(args))
+        ):
             commit.unknown[key] = None
         self.waiting.clear()
         return True
@@ -174,8 +180,9 @@ class RequestIntake:
                 if command.counts_in is not None:
                     slot = args[command.counted_at]
                     commit.will_count(self.keyspace, args[1], command.counts_in, slot)
-            elif looks_at_all and command.kind is CommandKind.WRITE:
-                unknown |= dict.fromkeys(k for k in command.keys_of(args) if k not in known)
+            elif command.kind is CommandKind.WRITE:
+                if looks_at_all and command.looks_if_dated(args):
+                    unknown |= dict.fromkeys(k for k in command.keys_of(args) if k not in known)
             elif not command.forwarded and isinstance(request, Transaction):
                 commit.transactions.append(request)
                 size += max(request.size, request.steps * _STEP)

@@ -87,6 +87,12 @@ class DeadlineLog:
         self._keys[key] = (make_tuple(Deadline, (at, timestamp, dot, place, Only.ALWAYS)),)
         self.by_dot[dot].append(key)
 
+    def assign_again(self, key: bytes, at: int) -> None:
+        """Change the deadline that the same write set."""
+        (before,) = self._keys[key]
+        if before.at != at:
+            self._keys[key] = (before._replace(at=at),)
+
     def drop(self, key: bytes) -> None:
         """Remove a key locally, by a removal that has seen all that is in the log."""
         self._keys.pop(key, None)

@@ -136,6 +136,12 @@ class Dates:
         dated.was_orphan = orphan is not None
         self.touched[key] = dated
 
+    def recall(self, key: bytes) -> None:
+        """A key is replaced without a look at it: note its deadline if it has one without data."""
+        if (orphan := self.orphans.get(key)) is not None:
+            self.touched[key] = dated = Dated(orphan.at, is_mine=orphan.is_mine)
+            dated.was_orphan = True
+
     def learn_due(self, due: Due) -> None:
         """Note that the server has dropped a key."""
         dated = Dated(int(due.second) * 1000, is_mine=due.owner == MINE)
@@ -179,6 +185,20 @@ class Dates:
         dated.was_dropped &= at == dated.at
         dated.at = at
         dated.is_mine = deadline is not None and deadline.dot.origin == self.me
+
+    def replaced(self, key: bytes, at: int, *, is_mine: bool) -> None:
+        """A write that has seen all that the key held gives it this deadline."""
+        dated = self.touched.get(key)
+        if dated is None:
+            if at == NEVER:
+                return
+            dated = self.touched[key] = Dated(NEVER, is_mine=is_mine)
+            self.in_use = True
+        else:
+            self.is_known_again(key)
+        dated.is_new |= at != dated.at
+        dated.was_dropped &= at == dated.at
+        dated.at, dated.is_mine = at, is_mine
 
     def put(self, key: bytes, at: int) -> None:
         """Set the deadline of a key that was taken over from another member."""

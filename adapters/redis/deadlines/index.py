@@ -53,7 +53,7 @@ local function ends(key)
   local at = redis.call('PEXPIRETIME', key)
   return at < 0 and at or at + offset
 end
-local function set(key, at) redis.call('PEXPIREAT', key, text(at - offset)) end
+local function set(key, at) return redis.call('PEXPIREAT', key, text(at - offset)) end
 local function are_gone(names)
   local keys = {}
   for _, name in ipairs(names) do
@@ -154,11 +154,26 @@ return found
 """
 )
 
-# at: a deadline, empty for none, or `r` if only the server knows it, after a command that the server decided.
+# at: a deadline, empty for none, or `r` if only the server knows it, after a command that the server decided. Changes
+# of our database are collected, so that each of its keys gets one command for each kind of them.
 _FINISH = (
     COMMON
     + b"""
 local below, there = tonumber(ARGV[3]), {}
+local gone, kept, over = {}, {}, {}
+local function list(lists, key)
+  local found = lists[key]
+  if not found then
+    found = {}
+    lists[key] = found
+  end
+  return found
+end
+local function drop(from, name) table.insert(list(gone, from), name) end
+local function put(into, name, value)
+  local found = list(kept, into)
+  found[#found + 1], found[#found + 2] = name, value
+end
 local expired, places = {}, {}
 for i, name in ipairs(KEYS) do
   if string.find(ARGV[4 * i + 3], 'd') then
@@ -166,67 +181,89 @@ for i, name in ipairs(KEYS) do
   end
 end
 if #expired > 0 and are_gone(expired) then
-  local orphans, buckets = {}, {}
   for _, i in ipairs(places) do
-    local bucket = 'due:' .. ARGV[4 * i + 2]
-    buckets[bucket] = buckets[bucket] or {}
-    table.insert(buckets[bucket], KEYS[i])
-    orphans[#orphans + 1], orphans[#orphans + 2] = KEYS[i], ARGV[4 * i] .. ARGV[4 * i + 1]
+    drop('due:' .. ARGV[4 * i + 2], KEYS[i])
+    put('orphans', KEYS[i], ARGV[4 * i] .. ARGV[4 * i + 1])
     there[i] = ''
   end
-  to(db)
-  for bucket, names in pairs(buckets) do index('HDEL', bucket, unpack(names)) end
-  index('HSET', 'orphans', unpack(orphans))
 end
 for i, name in ipairs(KEYS) do if not there[i] then
-  local key = home(name)
   local at, owner, old, marks = ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2], ARGV[4 * i + 3]
-  local exists, near = redis.call('EXISTS', key) == 1, false
-  local is_known = string.sub(at, 1, 1) ~= 'r'
-  local gone = at
-  if not is_known then
-    gone, at = string.sub(at, 2), ''
-    local found = exists and ends(key) or -1
+  local key, exists, near, orphan = home(name), false, false, at
+  if string.sub(at, 1, 1) == 'r' then
+    orphan, at = string.sub(at, 2), ''
+    local found = ends(key)
+    exists = found ~= -2
     if found >= pin then
       found = found - pin
       set(key, found)
     end
     if found >= 0 then
       at = text(found)
-      if at ~= gone then owner = 'm' end
+      if at ~= orphan then owner = 'm' end
     end
-  elseif exists then
-    if at == '' then
-      redis.call('PERSIST', key)
-    elseif string.find(marks, 'k') and tonumber(at) - ms() < below then
-      near = true
-      set(key, tonumber(at) + pin)
-    else
-      set(key, tonumber(at))
-    end
+  elseif at == '' then
+    exists = redis.call('PERSIST', key) == 1 or redis.call('EXISTS', key) == 1
+  else
+    near = string.find(marks, 'k') and tonumber(at) - ms() < below
+    exists = set(key, near and tonumber(at) + pin or tonumber(at)) == 1
   end
-  to(db)
-  if near then
-    index('HSET', 'pinned', name, at)
+  if near and exists then
+    put('pinned', name, at)
   elseif string.find(marks, 'p') then
-    index('HDEL', 'pinned', name)
+    drop('pinned', name)
   end
-  local second = ''
-  if at ~= '' and exists then second = text(math.floor(tonumber(at) / 1000)) end
-  if old ~= '' and old ~= second then index('HDEL', 'due:' .. old, name) end
+  local second = at ~= '' and exists and text(math.floor(tonumber(at) / 1000)) or ''
+  if old ~= '' and old ~= second then drop('due:' .. old, name) end
   if second ~= '' then
-    index('HSET', 'due:' .. second, name, owner)
-    index('ZADD', 'due', second, second)
+    put('due:' .. second, name, owner)
+    over[second] = second
   end
-  if gone ~= '' and not exists then
-    index('HSET', 'orphans', name, gone .. owner)
+  if orphan ~= '' and not exists then
+    put('orphans', name, orphan .. owner)
   elseif string.find(marks, 'o') then
-    index('HDEL', 'orphans', name)
+    drop('orphans', name)
   end
   there[i] = exists and 'x' .. at or ''
 end end
+to(db)
+for from, names in pairs(gone) do index('HDEL', from, unpack(names)) end
+for into, pairs_of in pairs(kept) do index('HSET', into, unpack(pairs_of)) end
+for second in pairs(over) do index('ZADD', 'due', second, second) end
 to(0)
 return there
+"""
+)
+
+_DROP_ENTRIES = (
+    COMMON
+    + b"""
+local lists, gone = {}, {}
+for _, name in ipairs(KEYS) do
+  local at = ends(home(name))
+  if at == -2 then
+    gone[#gone + 1] = name
+  elseif at >= 0 then
+    local bucket = 'due:' .. text(math.floor(unpinned(at) / 1000))
+    lists[bucket] = lists[bucket] or {}
+    table.insert(lists[bucket], name)
+  end
+end
+local function drop(bucket, names)
+  for i = 1, #names, 1000 do
+    index('HDEL', bucket, unpack(names, i, math.min(i + 999, #names)))
+  end
+end
+to(db)
+for bucket, names in pairs(lists) do drop(bucket, names) end
+local bound = tonumber(ARGV[3])
+if #gone > 0 and bound then
+  for _, second in ipairs(seconds('-inf', text(math.floor((ms() + 2 * bound) / 1000)))) do
+    drop('due:' .. second, gone)
+  end
+end
+to(0)
+return #KEYS
 """
 )
 
@@ -470,6 +507,14 @@ def finish(
         words += until, owner, bucket, _MARKS[was_pinned, was_orphan, pins, was_dropped]
     numbers = b"%d" % metadata_db, b"%d" % offset_ms, b"%d" % PIN_BELOW_MS
     return b"EVAL", _FINISH, b"%d" % len(keys), *keys, *numbers, *words
+
+
+def drop_entries(
+    keys: Sequence[bytes], metadata_db: int, offset_ms: int, *, dropped: bool = True
+) -> tuple[bytes, ...]:
+    """The command that takes keys out of the index. dropped: also those that the server has dropped."""
+    numbers = b"%d" % metadata_db, b"%d" % offset_ms, b"%d" % BOUND_MS if dropped else b""
+    return b"EVAL", _DROP_ENTRIES, b"%d" % len(keys), *keys, *numbers
 
 
 class Due(NamedTuple):

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import chain
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from crdtcast.adapters.redis.commit.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.store import metadata
 from crdtcast.adapters.redis.store.contents import Contents
-from crdtcast.adapters.redis.store.databases import Home, home_of
+from crdtcast.adapters.redis.store.databases import LUA_HOME, Home, home_of
 from crdtcast.adapters.redis.store.effects import (
     WHOLE,
     Effect,
@@ -55,10 +55,62 @@ redis.call('SELECT', 0)
 return #found / 2
 """
 
+# The same for slots of several values, each with variadic command and place of its effect. They are read before any is
+# written, so that the database is selected twice only.
+_TAKE_TOGETHER = (
+    LUA_HOME
+    + b"""
+local prefix, ours, found, i = ARGV[1], tonumber(ARGV[2]), {}, 3
+while i < #ARGV do
+  local place, db, key, get, is_valued = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4] == '1'
+  local first, count = i + 6, tonumber(ARGV[i + 5])
+  i = first + count
+  to(db)
+  local values = redis.pcall(get, key, unpack(ARGV, first, i - 1))
+  local kept = {}
+  for j = 1, count do
+    local value = values[j]
+    if not is_valued then value = value == 1 and '' end
+    if value then
+      kept[#kept + 1] = ARGV[first + j - 1]
+      kept[#kept + 1] = value
+    end
+  end
+  if #kept > 0 then
+    found[#found + 1] = prefix .. place
+    found[#found + 1] = kept
+  end
+end
+to(ours)
+for j = 1, #found, 2 do
+  local kept = found[j + 1]
+  for k = 1, #kept, 1000 do
+    redis.pcall('HSET', found[j], unpack(kept, k, math.min(k + 999, #kept)))
+  end
+end
+to(0)
+return #found / 2
+"""
+)
+
+
+class Taking(NamedTuple):
+    """Slots of a value to keep. place: of the effect that overwrites them in its message."""
+
+    place: int
+    native: type[NativeType]
+    home: Home
+    slots: Collection[bytes]
+
+
+def taken_prefix(dot: Dot) -> bytes:
+    """The names of all keys that keep what that message removed begin like this."""
+    return b"%s%s:" % (metadata.TAKEN_PREFIX, metadata.store_field(dot))
+
 
 def taken_name(dot: Dot, place: int) -> bytes:
     """The key that keeps what the effect at that place of that message removed."""
-    return b"%s%s:%d" % (metadata.TAKEN_PREFIX, metadata.store_field(dot), place)
+    return b"%s%d" % (taken_prefix(dot), place)
 
 
 def lost_name(name: bytes) -> bytes:
@@ -120,6 +172,22 @@ class Aside:
         where = b"%d" % home.db, self._db, native.get, b"%d" % native.valued
         words = _TAKE, b"1", home.key, name, *where, *slots
         plan.look(home_of(home.owner), command_of(b"EVAL", words[0], words[1:]))
+
+    def together(self, taken: Iterable[Taking], dot: Dot, plan: Plan, at: int) -> None:
+        """Keep slots of several values, each of which has a command that reads several, before one message overwrites
+        them.
+
+        at: the position that the plan holds for it, before the message's first change of any of the values.
+        """
+        words: list[bytes] = []
+        for place, native, home, slots in taken:
+            name = self._name(dot, place)
+            if not self.has_room or len(slots) > MOST_SLOTS or native.get_several is None:
+                self._note_lost(dot, name, plan)
+                continue
+            counts = b"%d" % native.valued, b"%d" % len(slots)
+            words += b"%d" % place, b"%d" % home.db, home.key, native.get_several, *counts, *slots
+        plan.fill(at, (b"EVAL", _TAKE_TOGETHER, b"0", taken_prefix(dot), self._db, *words))
 
     def removing(
         self,

@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.commands.write_command import (
 )
 from crdtcast.adapters.redis.commit.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.commit.plan import Expect, Plan
-from crdtcast.adapters.redis.deadlines.index import GoneDeadline
+from crdtcast.adapters.redis.deadlines.index import GoneDeadline, drop_entries
 from crdtcast.adapters.redis.recorded import exact_scores
 from crdtcast.adapters.redis.recorded.derivation import effects_of
 from crdtcast.adapters.redis.recorded.record import (
@@ -101,6 +101,8 @@ class Segments:
         """The same number by database, for FLUSHDB."""
         self.unsettled: set[bytes] = set()
         """Keys of `_ended` that a later command may have emptied."""
+        self._unseen: list[bytes] = []
+        """Keys that commands of the open script replace, and that nobody has looked at."""
         plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
 
     # Putting it together
@@ -132,6 +134,9 @@ class Segments:
             self._keep_deadlines(request)
         if row.timed is not None:
             sent = self._timed(row, sent)
+        if row.replaces and self._keyspace.dates.in_use:
+            known = self._keyspace.types
+            self._unseen += [key for key in request.command.keys_of(args) if key not in known]
         self.requests.append(request)
         self._bytes += size_of(sent)
         self._operations += len(sent)
@@ -249,6 +254,11 @@ class Segments:
         if not asked:
             return
         self._plan.speak(2)
+        if self._unseen:  # what the server has dropped stays there, since the command may not run
+            dates = self._keyspace.dates
+            words = drop_entries(self._unseen, self._db, dates.offset_ms, dropped=False)
+            self._plan.script(*words)
+            self._unseen = []
         script, sha = SCRIPT, SCRIPT_SHA
         if self._has_scores:
             script, sha = SCORE_SCRIPT, SCORE_SCRIPT_SHA

@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.deadlines.index import (
     GoneDeadline,
     Move,
     advance,
+    drop_entries,
     forget_all,
 )
 from crdtcast.adapters.redis.group.preimages import Aside
@@ -40,6 +41,7 @@ from crdtcast.adapters.redis.store.databases import (
     db_of,
     described,
     home_of,
+    key_of,
     names_in,
 )
 from crdtcast.adapters.redis.store.effects import (
@@ -171,6 +173,12 @@ class Keyspace:
         if known is not None:
             self._numbers.learn(key, type_, slot, known)
         return known is not None
+
+    def holds(self, key: bytes, type_: RedisType) -> bool:
+        """Whether the key, which must be known, may have a value of that type."""
+        known = self.types[key]
+        visible = known.type if isinstance(known, Holds) else _STRING
+        return visible is type_ or type_ in self.hidden.get(key, ())
 
     def place_of(self, key: bytes, type_: RedisType) -> Home:
         """Where the key's value of that type is, if it has one."""
@@ -351,10 +359,8 @@ class Keyspace:
     ) -> None:
         """Keep what a local write is about to overwrite."""
         assert self.aside is not None
-        known = self.types[key]
-        visible = known.type if isinstance(known, Holds) else _STRING
-        if visible is not type_ and type_ not in self.hidden.get(key, ()):
-            return  # nothing is there
+        if not self.holds(key, type_):
+            return
         if type_ is _STRING:
             self.aside.key(key, tag.dot, place, plan, hides=False)
         else:
@@ -414,32 +420,39 @@ class Keyspace:
         timestamp: int,
         place: int,
         plan: Plan,
-    ) -> None:
+    ) -> int:
         """Make the key this string until the deadline. The effect, at `place` of its message, has seen all that is in
-        the log.
+        the log. Returns the position of the SET.
         """
         self.log.assign(key, _STRING, value, at, tag.dot, timestamp, place)
         if at != NEVER or self.dates.touched:
-            self.dates.is_known_again(key)
-            self._deadline_is(key)
+            self.dates.replaced(key, at, is_mine=tag.dot.origin == self.dates.me)
         if key in self.hidden:
             self.drop_hidden(key, plan)
         if self._numbers or self.exact.slots:
             self._emptied(key)
-        self._set(key, value, plan)
-
-    def assign_again(self, key: bytes, value: bytes, plan: Plan) -> None:
-        """Replace the value that the same effect gave the key."""
-        self.log.assign_again(key, _STRING, value)
-        self._set(key, value, plan)
-
-    def _set(self, key: bytes, value: bytes, plan: Plan) -> None:
-        """Make the server hold this string."""
         self.types[key] = known_of(value)
         if key < ELSEWHERE:
-            plan.native_packed(key, SAYS_OK, _pack((b"SET", key, value)))
-        else:
-            plan.on_key(key, SAYS_OK, b"SET", value)
+            return plan.native_packed(key, SAYS_OK, _pack((b"SET", key, value)))
+        return plan.on_key(key, SAYS_OK, b"SET", value)
+
+    def set_again(self, key: bytes, value: bytes, plan: Plan, former: int) -> int:
+        """Replace the text that the same effect gave the key; `assign_again` must follow.
+
+        former: the position of the SET that did so, if nothing behind it needs that text; otherwise -1. Returns the
+        position of the SET that does it now.
+        """
+        self.types[key] = known_of(value)
+        if former < 0:
+            return plan.on_key(key, SAYS_OK, b"SET", value)
+        plan.pieces[former] = _pack((b"SET", key if key < ELSEWHERE else key_of(key), value))
+        return former
+
+    def assign_again(self, key: bytes, value: bytes, at: int) -> None:
+        """Replace, in the log, what the same effect gave the key."""
+        self.log.assign_again(key, _STRING, value, at)
+        if at != NEVER or self.dates.touched:
+            self._deadline_is(key)
 
     def increment(
         self,
@@ -828,6 +841,10 @@ class Keyspace:
         words = advance(self.metadata_db, self.dates.offset_ms, by_ms)
         plan.script(*words)
         self.dates.advance(by_ms)
+
+    def drop_entries(self, keys: Sequence[bytes], plan: Plan, place: int) -> None:
+        """At this position, which the plan holds, take keys out of the index: they are replaced without a look."""
+        plan.fill(place, drop_entries(keys, self.metadata_db, self.dates.offset_ms))
 
     def drop_orphans(self, stable: Vector, delivered: Vector, plan: Plan) -> None:
         """Forget deadlines without data that no effect can need any more."""

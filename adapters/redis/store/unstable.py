@@ -500,8 +500,9 @@ class UnstableLog:
         atom = make_tuple(Atom, (dot, index))
         self._by_dot[dot].append(make_tuple(_Written, (key, type_, _WHOLE, atom, log)))
 
-    def assign_again(self, key: bytes, type_: RedisType, value: bytes) -> None:
-        """Change the value that the same effect gave the key."""
+    def assign_again(self, key: bytes, type_: RedisType, value: bytes, at: int) -> None:
+        """Change the value and the deadline that the same effect gave the key."""
+        self.deadlines.assign_again(key, at)
         held = self._keys[key][type_]._held
         (before,) = held[WHOLE]
         held[WHOLE] = (make_tuple(Register, (*before[:3], value, Only.ALWAYS)),)

@@ -24,6 +24,7 @@ class Hash(NativeType):
     remove: ClassVar[bytes] = b"HDEL"
     read: ClassVar[bytes] = b"HGETALL"
     get: ClassVar[bytes | None] = b"HGET"
+    get_several: ClassVar[bytes | None] = b"HMGET"
     increase: ClassVar[bytes | None] = b"HINCRBY"
     size: ClassVar[bytes] = b"HLEN"
     scan: ClassVar[bytes] = b"HSCAN"

@@ -85,6 +85,8 @@ class NativeType:
     """The command that reads one slot, its value or its presence (1 or 0): `get key slot`; None if the type has only
     one slot.
     """
+    get_several: ClassVar[bytes | None] = None
+    """The command that reads several slots, each as `get` does: `get_several key slots…`; None if there is none."""
     increase: ClassVar[bytes | None] = None
     """The command that adds to the number in a slot and replies with the sum; None: the number is written instead."""
     counts: ClassVar[range] = range(-(2**63), 2**63)

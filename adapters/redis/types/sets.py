@@ -24,6 +24,7 @@ class Set(NativeType):
     remove: ClassVar[bytes] = b"SREM"
     read: ClassVar[bytes] = b"SMEMBERS"
     get: ClassVar[bytes | None] = b"SISMEMBER"
+    get_several: ClassVar[bytes | None] = b"SMISMEMBER"
     move: ClassVar[bytes | None] = b"SMOVE"
     size: ClassVar[bytes] = b"SCARD"
     scan: ClassVar[bytes] = b"SSCAN"

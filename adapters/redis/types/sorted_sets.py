@@ -48,6 +48,7 @@ class SortedSet(NativeType):
     read: ClassVar[bytes] = b"ZRANGE"
     read_behind: ClassVar[tuple[bytes, ...]] = (b"0", b"-1", b"WITHSCORES")
     get: ClassVar[bytes | None] = b"ZSCORE"
+    get_several: ClassVar[bytes | None] = b"ZMSCORE"
     increase: ClassVar[bytes | None] = b"ZINCRBY"
     counts: ClassVar[range] = range(-(2**51) + 1, 2**51)
     """Servers print these without an exponent."""

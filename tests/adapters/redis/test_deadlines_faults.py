@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,15 @@ from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.commit.plan import Expect, Plan
 from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
 from crdtcast.adapters.redis.deadlines.dates import Dates
-from crdtcast.adapters.redis.deadlines.index import ORPHANS, FoundDeadlines, Move
+from crdtcast.adapters.redis.deadlines.index import (
+    ORPHANS,
+    FoundDeadlines,
+    Move,
+    drop_entries,
+)
+from crdtcast.adapters.redis.recorded import segments
 from crdtcast.adapters.redis.recorded.record import RecordEntry
+from crdtcast.adapters.redis.store import keyspace
 from crdtcast.adapters.redis.store.effects import NEVER, KillKey
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.slot_value import Only
@@ -75,6 +83,21 @@ def leaves_entries(patch: Patch) -> None:
             self.touched[key].bucket = b""
 
     patch.setattr(Dates, "learn", learn_no_bucket)
+
+
+def leaves_entries_of_the_replaced(patch: Patch) -> None:
+    """A SET, which does not look at its key, leaves that where the index has it."""
+    patch.setattr(keyspace, "drop_entries", lambda *_: (b"ECHO", b""))
+
+
+def leaves_entries_of_the_dropped(patch: Patch) -> None:
+    """The same only if the server has dropped the key."""
+    patch.setattr(keyspace, "drop_entries", partial(drop_entries, dropped=False))
+
+
+def leaves_entries_in_records(patch: Patch) -> None:
+    """The same if the server carries the SET out by itself."""
+    patch.setattr(segments, "drop_entries", lambda *_, **__: (b"ECHO", b""))
 
 
 def forgets_none(patch: Patch) -> None:
@@ -191,6 +214,9 @@ def ports() -> Iterator[list[int]]:
         (no_kill_in_front_of_the_recorded, ANY, 27),
         (kills_own_write, ON_SESSION, 3),
         (leaves_entries, ANY, 1),
+        (leaves_entries_of_the_replaced, ANY, 1),
+        (leaves_entries_of_the_dropped, ANY, 1),
+        (leaves_entries_in_records, ANY, 1),
         (forgets_none, ANY, 7),
         (drops_orphans_early, ANY, 1),
         (no_x_where_moved, ANY, 19),

@@ -3,10 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Plan
 from crdtcast.adapters.redis.group.preimages import Aside
+from crdtcast.adapters.redis.server.raw_client import packed
 from crdtcast.adapters.redis.store.effects import (
+    NEVER,
     WHOLE,
     Assign,
     Effect,
@@ -64,7 +68,43 @@ def test_repeated_set_of_a_string_is_one_effect_with_last_value() -> None:
         batch.assign(b"k", value)
     assert batch.effects() == [Assign(b"k", b"3")]
     assert batch.space.known(b"k") == 3
-    assert sum(b"SET" in piece for piece in batch.plan.pieces) == 3
+    assert sum(b"SET" in piece for piece in batch.plan.pieces) == 1, "the server gets the last"
+
+
+def test_repeated_set_keeps_the_last_deadline() -> None:
+    batch = Batch()
+    for value, at in ((b"1", 100), (b"2", NEVER), (b"text", 200)):
+        batch.assign(b"k", value, at)
+    assert batch.effects() == [Assign(b"k", b"text", 200)]
+    assert batch.space.dates.at(b"k") == 200
+    assert [piece for piece in batch.plan.pieces if b"SET" in piece] == [_set(b"text")]
+
+
+def test_set_after_a_deadline_was_asked_for_ends_it() -> None:
+    batch = Batch()
+    batch.assign(b"k", b"1", 100)
+    batch.assign(b"k", b"2", 200)
+    batch.show([b"k"])
+    assert batch.space.dates.at(b"k") == 200
+    batch.assign(b"k", b"3")
+    assert batch.effects() == [Assign(b"k", b"3")]
+    assert batch.space.dates.at(b"k") == NEVER
+
+
+@pytest.mark.parametrize("keys", [[b"k"], [b"h", b"k"], []], ids=["it", "two", "all"])
+def test_value_that_something_may_see_is_written(keys: list[bytes]) -> None:
+    batch = Batch()
+    for value in (b"1", b"2"):
+        batch.assign(b"k", value)
+    batch.show(keys)
+    for value in (b"3", b"4"):
+        batch.assign(b"k", value)
+    assert batch.effects() == [Assign(b"k", b"4")]
+    assert batch.plan.pieces == [_set(b"2"), _set(b"4")]
+
+
+def _set(value: bytes) -> bytes:
+    return packed(["SET", "k", value.decode()])
 
 
 def test_increment_between_two_sets_keeps_its_place() -> None:
@@ -83,7 +123,6 @@ def test_increment_between_two_sets_keeps_its_place() -> None:
         Inc(b"k", STRING, WHOLE, 2),
         Assign(b"k", b"6"),
         Until(b"k", 99),
-        Assign(b"k", b"7", 100),
         Assign(b"k", b"8"),
         Reg(b"h", HASH, (b"f", b"1")),
         KillSlots(b"h", HASH, (b"f",)),
@@ -115,7 +154,7 @@ def test_only_the_value_before_the_effect_is_kept_aside() -> None:
         batch.write(b"h", HASH, [field, b"1"])
     for _ in range(3):
         batch.assign(b"k", b"1")
-    looks = [batch.plan.pieces[place] for place in sorted(batch.plan.looks)]
-    assert len(looks) == 3
-    assert looks[0].endswith(b"\r\nf\r\n") and looks[1].endswith(b"\r\ng\r\n")
-    assert b"COPY" in looks[2]
+    batch.end()
+    pieces = batch.plan.pieces
+    assert pieces[0].endswith(b"\r\n2\r\n$1\r\nf\r\n$1\r\ng\r\n"), "two slots, in one go"
+    assert sum(b"COPY" in piece for piece in pieces) == 1
