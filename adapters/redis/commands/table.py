@@ -24,6 +24,7 @@ from crdtcast.adapters.redis.commands.write_command import (
 )
 from crdtcast.adapters.redis.commit.batch import LocalBatch
 from crdtcast.adapters.redis.commit.plan import Answerable
+from crdtcast.adapters.redis.recorded import exact_scores
 from crdtcast.adapters.redis.server.resp import ReplyError, StatusReply
 from crdtcast.adapters.redis.store.effects import RedisType
 
@@ -60,6 +61,7 @@ class Command:
 
     __slots__ = (
         "arity",
+        "asks_plainly",
         "calls",
         "counted_at",
         "counts",
@@ -131,6 +133,8 @@ class Command:
         """Whether its keys must be known first, if keys may have deadlines: not those that it replaces."""
         if write is not None and write.replaces:
             self.looks_if_dated = write.records or _never
+        self.asks_plainly: bool = write is not None and _is_plain(write)
+        """Whether the server, if it decides the effects, gets the words as they are and looks at nothing else."""
         self.removes_slots: bool = write is not None and write.removes_slots
         self.removes_keys: bool = write is not None and write.removes_keys
         self.grows: bool = write is not None and write.grows
@@ -453,6 +457,13 @@ def unknown_command(args: Sequence[bytes]) -> ReplyError:
 def _ask_and_count(batch: LocalBatch, request: Answerable) -> bool:
     batch.plan.count(request)
     return True
+
+
+def _is_plain(row: WriteCommand) -> bool:
+    has_more = (
+        row.flushes or row.crosses or row.replaces or row.looks_at or row.timed or row.refuses
+    )
+    return not has_more and row.name not in exact_scores.COMMANDS
 
 
 def _always(args: Sequence[bytes]) -> bool:

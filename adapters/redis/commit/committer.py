@@ -56,7 +56,7 @@ from crdtcast.adapters.redis.deadlines.index import BEGINNING, PIN_BELOW_MS, Due
 from crdtcast.adapters.redis.deadlines.reassertion import hold, moved_ahead, reassert
 from crdtcast.adapters.redis.group.format_level import FormatLevel
 from crdtcast.adapters.redis.recorded.answer import Derived, RecordedWork, store
-from crdtcast.adapters.redis.recorded.record import ServerRecord
+from crdtcast.adapters.redis.recorded.record import MOST_WORDS, ServerRecord
 from crdtcast.adapters.redis.recorded.segments import Segments, refusal_of
 from crdtcast.adapters.redis.server.connection import pack
 from crdtcast.adapters.redis.server.resp import ReplyError
@@ -959,12 +959,18 @@ class Committer:
         transaction.go()
 
     def _add_recorded(self, batch: LocalBatch, segments: Segments, request: Request) -> None:
-        if request.command.write is not None:
+        if request.command.asks_plainly and len(request.args) <= MOST_WORDS:
+            segments.add(request)
+        elif request.command.write is not None:
             if (refusal := refusal_of(request, self.keyspace.dates.now)) is not None:
                 batch.plan.answer_with(request, refusal)
             else:
                 segments.add(request)
-            return
+        else:
+            self._add_between(batch, segments, request)
+
+    def _add_between(self, batch: LocalBatch, segments: Segments, request: Request) -> None:
+        """Add what is no write to a commit that the server decides in part."""
         segments.end()
         if isinstance(request, WatchRequest):
             self._watches.begin(batch, request)

@@ -6,7 +6,7 @@ values and deadlines that it ends (docs/redis-recorded.md).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from crdtcast.adapters.redis.commit.plan import Expect, Plan
@@ -14,7 +14,6 @@ from crdtcast.adapters.redis.group.preimages import takes_away
 from crdtcast.adapters.redis.recorded.derivation import (
     derived,
     derived_by_entry,
-    effects_of,
     event_of,
     row_of,
 )
@@ -30,6 +29,7 @@ from crdtcast.adapters.redis.store.effects import (
     Inc,
     KillAll,
     KillSlots,
+    One,
     Reg,
 )
 from crdtcast.adapters.redis.store.hiding import hidden_key
@@ -55,6 +55,8 @@ class Derived(NamedTuple):
     tag: Tag | None
     payload: bytes
     event: EffectsEvent
+    by_entry: Sequence[Sequence[Effect]] = ()
+    """The effects of each entry of the record."""
     hidden: tuple[bytes, ...] = ()
     """Where the hidden values of its keys are that it has ended: they are not needed any more."""
 
@@ -94,7 +96,8 @@ class ParkedRecord(NamedTuple):
         message = message_of(record)
         if message is None:
             return None
-        return cls(ParkedOperation(message.dot, 0, message.payload), dict(_taken(record, None)))
+        taken = _taken(record, derived_by_entry(record), None)
+        return cls(ParkedOperation(message.dot, 0, message.payload), dict(taken))
 
 
 class RecordedWork:
@@ -140,20 +143,23 @@ class RecordedWork:
             self.parked = ParkedRecord.of(record)
             return
         tag = engine.use(payload)
-        for place, effect in enumerate(event.effects):
-            keyspace.log.apply(effect, tag, event.timestamp, place)
+        place, apply, executed = 0, keyspace.log.apply, keyspace.executed
         for entry, found in zip(record.entries, by_entry, strict=True):
             for effect in found:
-                keyspace.executed(effect)
+                apply(effect, tag, event.timestamp, place)
+                place += 1
+                executed(effect)
                 if type(effect) is Inc:
                     keyspace.counted(effect, entry.reply if entry.before is None else entry.before)
-        hidden = [
-            hidden_key(type_, effect.key)
-            for effect in event.effects
-            if isinstance(effect, EndsData)
-            for type_ in keyspace.hidden.pop(effect.key, ())
-        ]
-        self.pending = Derived(record, tag, payload, event, tuple(hidden))
+        hidden: tuple[bytes, ...] = ()
+        if keyspace.hidden:
+            hidden = tuple(
+                hidden_key(type_, effect.key)
+                for effect in event.effects
+                if isinstance(effect, EndsData)
+                for type_ in keyspace.hidden.pop(effect.key, ())
+            )
+        self.pending = Derived(record, tag, payload, event, by_entry, hidden)
 
     @property
     def count(self) -> int:
@@ -182,21 +188,28 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
     aside = keyspace.aside
     if aside is None or pending.tag is None:
         return
-    for place, contents in _taken(pending.record, pending.hidden):
+    for place, contents in _taken(pending.record, pending.by_entry, pending.hidden):
         aside.executed(pending.tag.dot, place, contents, plan)
 
 
 def _taken(
-    record: ServerRecord, hidden: Collection[bytes] | None
+    record: ServerRecord,
+    by_entry: Iterable[Iterable[Effect]],
+    hidden: Collection[bytes] | None,
 ) -> Iterator[tuple[int, Contents | None]]:
     """Places of the effects that may have removed something, with what they removed; None if the record does not say.
 
+    by_entry: the effects of each entry.
     hidden: where the hidden values are that it has ended; None if that is not known.
     """
     place, flushed = 0, set[int | None]()
-    for entry in record.entries:
-        gone = set(entry.fresh)
-        for effect in effects_of(entry):
+    for entry, found in zip(record.entries, by_entry, strict=True):
+        gone: set[bytes] | None = None
+        for effect in found:
+            if type(effect) is One:
+                place += 1
+                continue
+            gone = set(entry.fresh) if gone is None else gone
             if isinstance(effect, KillAll):
                 flushed.add(effect.db)
             if takes_away(effect):

@@ -50,10 +50,13 @@ def effects_of(entry: RecordEntry) -> Iterator[Effect]:
     """The effects of one command; none if the server refused it, or if it found nothing. If it begins a key again, that
     key is killed first: nothing of its former life counts then, above all no deadline.
     """
-    if isinstance(entry.reply, ReplyError):
+    if type(entry.reply) is ReplyError:
+        return
+    _, derive = row_of(entry)
+    if not entry.fresh:
+        yield from derive(entry.words, entry.reply, entry.before)
         return
     fresh = list(entry.fresh)
-    _, derive = row_of(entry)
     for effect in derive(entry.words, entry.reply, entry.before):
         if not isinstance(effect, KillSlots | KillAll) and effect.key in fresh:
             fresh.remove(effect.key)
@@ -62,11 +65,17 @@ def effects_of(entry: RecordEntry) -> Iterator[Effect]:
         yield effect
 
 
+_KNOWN: dict[bytes, tuple[WriteCommand, Derive]] = {}
+"""What `row_of` has found, by names in upper and in lower case."""
+
+
 def row_of(entry: RecordEntry) -> tuple[WriteCommand, Derive]:
     """The table row of a recorded command, and the function that derives its effects.
 
     Raises ConfigurationError if this program does not know the command.
     """
+    if (found := _KNOWN.get(entry.words[0])) is not None:
+        return found
     name = entry.words[0].decode(errors="replace").upper()
     row = WRITES.get(name)
     if row is None or row.derive is None:
@@ -74,4 +83,6 @@ def row_of(entry: RecordEntry) -> tuple[WriteCommand, Derive]:
             f"the server has recorded {name}, which this gateway's program does not know: start "
             "the program that recorded it; this one changed nothing"
         )
+    if entry.words[0] in (name.encode(), name.lower().encode()):
+        _KNOWN[entry.words[0]] = row, row.derive
     return row, row.derive

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import msgpack
@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.server.resp import ReplyError, StatusReply
 from crdtcast.adapters.redis.store.databases import LUA_HOME, db_of
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NativeType
-from crdtcast.causality.tags import Dot
+from crdtcast.causality.tags import Dot, make_tuple
 from crdtcast.exceptions import ConfigurationError, OutdatedError
 
 LEVEL = 1
@@ -32,6 +32,7 @@ MOST_BYTES = 8 << 20
 MOST_SLOTS = 1 << 17
 """Slots of the values that a command copies."""
 
+_MISSING = ord("0")
 _pack: Callable[[object], bytes] = msgpack.packb
 _pack_for_script: Callable[[object], bytes] = partial(msgpack.packb, use_bin_type=False)
 """A server's scripts do not know msgpack's type for bytes."""
@@ -225,14 +226,18 @@ class AskedCommand(NamedTuple):
     db: int = 0
     names: Mapping[int, bytes] = {}
 
+    @staticmethod
+    def plain(number: int, words: Sequence[bytes], begins: tuple[int, ...], idle: bool) -> bytes:
+        """The encoded form of a command in database 0 without looks."""
+        return _pack_for_script([number, words, _lua_places(begins), idle, False, False, False])
+
     def encode(self) -> bytes:
         """The form that the script takes and the record keeps."""
         before, weighs, exact, after = self.look
-        begins = [place + 1 for place in self.begins]
         asked: list[Any] = [
             self.number,
             self.words,
-            begins,
+            _lua_places(tuple(self.begins)),
             self.idle,
             before or False,
             weighs or False,
@@ -244,6 +249,11 @@ class AskedCommand(NamedTuple):
         if after:
             asked.append(after)
         return _pack_for_script(asked)
+
+
+@cache
+def _lua_places(places: tuple[int, ...]) -> list[int]:
+    return [place + 1 for place in places]
 
 
 class RecordEntry(NamedTuple):
@@ -266,8 +276,15 @@ class RecordEntry(NamedTuple):
         for place, name in elsewhere[2] if elsewhere else ():
             words[place] = name
         there, before, kind, reply = msgpack.unpackb(result, raw=True)
-        fresh = [words[p - 1] for p, is_there in zip(begins, there, strict=False) if is_there == 48]
-        return cls(number, words, fresh, None if before is False else before, _reply(kind, reply))
+        fresh: Sequence[bytes] = ()
+        if _MISSING in there:
+            places = zip(begins, there, strict=False)
+            fresh = [words[place - 1] for place, found in places if found == _MISSING]
+        value = _reply(kind, reply) if kind or reply is False else reply
+        entry: RecordEntry = make_tuple(
+            cls, (number, words, fresh, None if before is False else before, value)
+        )
+        return entry
 
     @staticmethod
     def reply_of(result: bytes) -> Any:

@@ -111,16 +111,19 @@ class Segments:
         """Whether a request fits into the one message: the first one always does."""
         if not self.requests:
             return True
+        args = request.args
+        size = self._bytes + size_of(args)
+        if size > MAX_BYTES or self._operations + len(args) > MAX_OPERATIONS:
+            return False
+        if not (self._reads_values or self._ended):  # nearly always
+            return True
         may_stop = self._reads_values and not self._whole
         row = request.command.write
         is_apart = row is None or row.flushes or self._begun == len(self._asked)
         if may_stop and is_apart:
             return False  # a command that the script has no room for would run after this one
-        keys = request.command.keys_of(request.args) if self._ended and not self._whole else ()
-        if not self._ended.isdisjoint(keys):
-            return False
-        size = self._bytes + size_of(request.args)
-        return size <= MAX_BYTES and self._operations + len(request.args) <= MAX_OPERATIONS
+        keys = request.command.keys_of(args) if self._ended and not self._whole else ()
+        return self._ended.isdisjoint(keys)
 
     def add(self, request: Request) -> None:
         """Let the server execute a request."""
@@ -129,7 +132,16 @@ class Segments:
         if row.flushes:
             self._flush(request)
             return
-        args, sent = request.args, sent_of(request.args)
+        args, keyspace = request.args, self._keyspace
+        if (
+            request.command.asks_plainly
+            and type(args) is list
+            and len(args) <= MOST_WORDS
+            and not keyspace.hidden
+        ):
+            self._add_plainly(request, row)
+            return
+        sent = sent_of(args)
         if self._keyspace.hidden and row.empties and self._keyspace.dates.in_use:
             self._keep_deadlines(request)
         if row.timed is not None:
@@ -158,6 +170,19 @@ class Segments:
         if hidden:
             self._bring_out(request)
         if len(self._asked) - self._begun >= _MOST_IN_SCRIPT and not self._reads_values:
+            self.end()
+
+    def _add_plainly(self, request: Request, row: WriteCommand) -> None:
+        """The same for a command in database 0 that goes as it is, without looks, while no key hides a value."""
+        args = request.args
+        self.requests.append(request)
+        self._bytes += sum(map(len, args))
+        self._operations += len(args)
+        idle, number = row.idle, len(self._asked)
+        idles = idle if type(idle) is bool else idle(args)
+        self._asked.append(AskedCommand.plain(number, args, row.begins, idles))
+        self._first[id(request)] = number, 1
+        if number - self._begun >= _MOST_IN_SCRIPT - 1 and not self._reads_values:
             self.end()
 
     def _flush(self, request: Request) -> None:
@@ -275,24 +300,27 @@ class Segments:
 
     def answered(self, replies: Replies) -> tuple[list[Request], ServerRecord | None]:
         """Answer the executed requests. Returns those to execute again, and the record; None if nothing was written."""
-        results: list[bytes | ReplyError] = []
+        values: list[Any] = []
         entries: list[RecordEntry] = []
+        missing: set[int] = set()
         for place, first, count in self._scripts:
             reply = replies[place]
             if isinstance(reply, Exception):
-                results += [ReplyError(str(reply))] * count  # the script executed nothing
+                values += [ReplyError(str(reply))] * count  # the script executed nothing
                 continue
             wrote, *found = reply
-            results += found
+            if b"" in found:
+                missing |= {first + at for at, result in enumerate(found) if result == b""}
             if wrote:
                 asked = self._asked[first : first + count]
                 done = [RecordEntry.decode(a, r) for a, r in zip(asked, found, strict=True) if r]
                 entries += done
                 self._done.append((place, done))
-        values = [
-            r if isinstance(r, ReplyError) else r and RecordEntry.reply_of(r) for r in results
-        ]
-        again = self._answer(values, {k for k, r in enumerate(results) if r == b""})
+                if len(done) == count:
+                    values += [entry.reply for entry in done]
+                    continue
+            values += [result and RecordEntry.reply_of(result) for result in found]
+        again = self._answer(values, missing)
         return again, self.record.with_entries(entries) if entries else None
 
     def written(self) -> Iterator[tuple[bytes, int]]:
@@ -314,10 +342,15 @@ class Segments:
         again: list[Request] = []
         for request in self.requests:
             first, count = self._first[id(request)]
-            if not missing.isdisjoint(range(first, first + count)):
+            if missing and not missing.isdisjoint(range(first, first + count)):
                 again.append(request)
             elif not request.answered:
-                request.answer(_shaped(request, values[first : first + count]))
+                row = request.command.write
+                is_shaped = count > 1 or (row is not None and row.shape is not None)
+                value = values[first]
+                if is_shaped:
+                    value = _shaped(request, values[first : first + count])
+                request.answer(value)
         return again
 
 

@@ -701,6 +701,12 @@ class Keyspace:
 
     def executed(self, effect: Effect) -> None:
         """Know what a key holds after a command that the server has executed and not refused."""
+        if type(effect) is One:
+            self.types[effect.key] = TYPES[effect.type].here
+            return
+        if type(effect) is KillSlots:
+            self._executed_removal(effect)
+            return
         if isinstance(effect, KillAll):
             self._forget_all(effect.db)
             return
@@ -712,19 +718,19 @@ class Keyspace:
             case Assign(_, value):
                 self.types[key] = known_of(value)
                 self._emptied(key)
-            case One(_, type_, _):
-                self.types[key] = TYPES[type_].here
             case Reg(_, type_, words):
                 values = pairs_of(words)
                 self.types[key] = known_of(values[WHOLE]) if type_ is _STRING else TYPES[type_].here
                 self._written(key, type_, values)
-            case KillSlots(_, type_, slots):
-                known = self.types.get(key)
-                if isinstance(known, Holds) and known.type is type_ and key not in self.hidden:
-                    self.types[key] = TYPES[type_].perhaps
-                else:
-                    self.types.pop(key, None)
-                self._removed(key, type_, slots)
+
+    def _executed_removal(self, effect: KillSlots) -> None:
+        key, native, known = effect.key, TYPES[effect.type], self.types.get(effect.key)
+        if key not in self.hidden and (known is native.here or known is native.perhaps):
+            self.types[key] = native.perhaps
+        else:
+            self.types.pop(key, None)
+        if self._numbers or self.exact.slots:
+            self._removed(key, effect.type, effect.slots)
 
     def counted(self, effect: Inc, reply: object) -> None:
         """Know what a key holds after an increment that the server has executed, by its reply, or by the exact sum."""

@@ -353,9 +353,12 @@ class UnstableLog:
 
     def apply(self, effect: Effect, tag: Tag, timestamp: int, index: int) -> None:
         """Apply one effect to the log only, without native commands."""
+        if type(effect) is One:
+            self.one(effect.key, effect.type, effect.slots, tag, index)
+            return
         match effect:
-            case One(key, type_, slots):
-                self.one(key, type_, slots, tag, index)
+            case KillSlots(key, type_, slots):
+                self.kill_slots(key, type_, slots, tag)
             case Reg(key, type_, words, since):
                 written = timestamp if since is None else since
                 self.write(key, type_, pairs_of(words), tag, written, index, effect.only)
@@ -363,8 +366,6 @@ class UnstableLog:
                 self.increment(key, type_, slot, delta, tag, index)
             case KillKey(key):
                 self.kill_key(key, tag)
-            case KillSlots(key, type_, slots):
-                self.kill_slots(key, type_, slots, tag)
             case Replace(key, at):
                 self.kill_key(key, tag)
                 self.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, index)
