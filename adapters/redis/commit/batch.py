@@ -327,7 +327,8 @@ class LocalBatch:
         """A write begins an empty key: drop the deadlines that this region has seen."""
         if key in self._additions or key in self.increments or key in self._values:
             return
-        is_dropped = self.keyspace.dates.is_dropped(key)
+        dates = self.keyspace.dates
+        is_dropped = dates.touched and dates.is_dropped(key)
         self._effects.append(Expire(key, whole=True) if is_dropped else KillKey(key))
         self.keyspace.begin(key, self.tag, self.plan)
 

@@ -627,8 +627,7 @@ class Committer:
             lookup.dated(keys, keyspace, self.on_looked_up)
             commit.plan.atomic = True  # EXEC ends the WATCH of this look
         else:
-            for key in keys:
-                lookup.type_of(key, keyspace, self.on_looked_up)
+            lookup.types_of(keys, keyspace, self.on_looked_up)
         if commit.grace_ms is not None:
             due: list[Due] = []
             commit.due = due
@@ -683,7 +682,7 @@ class Committer:
             or self.recorded.pending is not None
             or self._intake.alone is not None
             or self._watches.has_any
-            or keyspace.dates.in_use
+            or keyspace.dates.touched
             or keyspace.is_unsettled
             or keyspace.rewritten
             or self._advance_ms

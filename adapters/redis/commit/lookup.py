@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,11 +12,12 @@ from crdtcast.adapters.redis.deadlines import index
 from crdtcast.adapters.redis.deadlines.index import Due
 from crdtcast.adapters.redis.server.connection import pack
 from crdtcast.adapters.redis.store.contents import Contents, KeyRead
-from crdtcast.adapters.redis.store.databases import Home, home_of, select
+from crdtcast.adapters.redis.store.databases import ELSEWHERE, Home, db_of, home_of, key_of, select
 from crdtcast.adapters.redis.store.effects import RedisType
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 from crdtcast.adapters.redis.store.slot_value import LONGEST_NUMBER
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
 
 Words = Sequence[bytes]
 Take = Callable[["Replies"], None]
-_LAST = b"%d" % LONGEST_NUMBER
+_TYPE_AND_TEXT = (
+    b"*2\r\n$4\r\nTYPE\r\n$%%d\r\n%%b\r\n"
+    b"*4\r\n$8\r\nGETRANGE\r\n$%%d\r\n%%b\r\n$1\r\n0\r\n$%d\r\n%d\r\n"
+) % (len(str(LONGEST_NUMBER)), LONGEST_NUMBER)
+"""The type of a key, and its text, as far as that may be a number."""
 _KEYS_AT_ONCE = 200
 """Keys that one script reads."""
 
@@ -41,7 +47,21 @@ def _learn_dated(
             there(key)
 
 
-def _watched(replies: Replies) -> None:
+def _learn_types(
+    keys: Sequence[bytes], keyspace: Keyspace, there: Callable[[bytes], None], replies: Replies
+) -> None:
+    types, learn = keyspace.types, keyspace.learn
+    for key, kind, text in zip(keys, replies[::2], replies[1::2], strict=True):
+        if kind == b"none":
+            types[key] = NOTHING
+            continue
+        if isinstance(kind, Exception):
+            raise ServerError(str(kind))
+        learn(key, kind, text)
+        there(key)
+
+
+def _succeeded(replies: Replies) -> None:
     for reply in replies:
         if isinstance(reply, Exception):
             raise ServerError(str(reply))
@@ -63,20 +83,18 @@ class Lookup:
 
     def __init__(self) -> None:
         self._packed: list[bytes] = []
+        self.replies: int = 0
+        """The number of replies to expect."""
         self._takers: list[tuple[int, Take]] = []
 
     @property
     def payload(self) -> bytes:
         return b"".join(self._packed)
 
-    @property
-    def replies(self) -> int:
-        """The number of replies to expect."""
-        return len(self._packed)
-
     def ask(self, commands: Sequence[Words], take: Take) -> None:
         """Add commands on database 0. take: gets the replies, errors as values; `learn` raises what it raises."""
         self._packed += map(pack, commands)
+        self.replies += len(commands)
         self._takers.append((len(commands), take))
 
     def at(self, home: Home, commands: Sequence[Words], take: Take) -> None:
@@ -95,19 +113,23 @@ class Lookup:
 
     # Questions
 
-    def type_of(self, key: bytes, keyspace: Keyspace, found: Callable[[bytes], None]) -> None:
-        """What a key holds; of a text, as many bytes as a number may have. found: called with a key that exists."""
-
-        def take(replies: Replies) -> None:
-            kind, text = replies
-            if isinstance(kind, Exception):
-                raise ServerError(str(kind))
-            keyspace.learn(key, kind, text)
-            if kind != b"none":
-                found(key)
-
-        home = home_of(key)
-        self.at(home, ((b"TYPE", home.key), (b"GETRANGE", home.key, b"0", _LAST)), take)
+    def types_of(
+        self, keys: Sequence[bytes], keyspace: Keyspace, found: Callable[[bytes], None]
+    ) -> None:
+        """What keys hold; of a text, as many bytes as a number may have. found: called with each key that exists."""
+        by_db: defaultdict[int, list[bytes]] = defaultdict(list)
+        for key in keys:
+            by_db[0 if key < ELSEWHERE else db_of(key)].append(key)
+        for db, names in by_db.items():
+            if db:
+                self.ask((select(db),), _succeeded)
+            for key in map(key_of, names) if db else names:
+                size = len(key)
+                self._packed.append(_TYPE_AND_TEXT % (size, key, size, key))
+            self.replies += 2 * len(names)
+            self._takers.append((2 * len(names), partial(_learn_types, names, keyspace, found)))
+            if db:
+                self.ask((select(0),), _succeeded)
 
     def dated(
         self, keys: Sequence[bytes], keyspace: Keyspace, found: Callable[[bytes], None]
@@ -119,7 +141,7 @@ class Lookup:
             self.ask((words,), partial(_learn_dated, some, keyspace, found))
         # A commit that rests on this is written before the server drops any of the keys, or fails.
         watch = (select(keyspace.metadata_db), (b"WATCH", index.LOOKED), select(0))
-        self.ask(watch, _watched)
+        self.ask(watch, _succeeded)
 
     def due(self, keyspace: Keyspace, grace_ms: int, take: Callable[[list[Due]], None]) -> None:
         """Keys that the server has dropped at their deadlines.

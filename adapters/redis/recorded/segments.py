@@ -142,18 +142,20 @@ class Segments:
             self._add_plainly(request, row)
             return
         sent = sent_of(args)
-        if self._keyspace.hidden and row.empties and self._keyspace.dates.in_use:
+        if keyspace.hidden and row.empties and keyspace.dates.in_use:
             self._keep_deadlines(request)
         if row.timed is not None:
             sent = self._timed(row, sent)
-        if row.replaces and self._keyspace.dates.in_use:
-            known = self._keyspace.types
-            self._unseen += [key for key in request.command.keys_of(args) if key not in known]
+        if row.replaces and keyspace.dates.in_use:
+            for key in request.command.keys_of(args):
+                if key not in keyspace.types:
+                    keyspace.dates.recall(key)
+                    self._unseen.append(key)
         self.requests.append(request)
         self._bytes += size_of(sent)
         self._operations += len(sent)
         begin = len(self._asked)
-        hidden = self._keyspace.hidden
+        hidden = keyspace.hidden
         begins = () if not row.begins else self._may_begin(row, args)
         look = NO_LOOK if row.looks_at is None else row.looks_at(sent)
         self._reads_values |= bool(look.before)

@@ -308,8 +308,11 @@ class Keyspace:
     def show(self, key: bytes, type_: RedisType, slots: Collection[bytes], plan: Plan) -> int:
         """Make the server add slots, which are in the log. Returns the position of the command."""
         native = TYPES[type_]
-        if key < ELSEWHERE and self.types[key] is native.here:
-            return plan.native_packed(key, _INTEGER, command_of(native.write, key, slots))
+        if key < ELSEWHERE:
+            known = self.types[key]
+            if known is native.here or known is NOTHING:
+                self.types[key] = native.here
+                return plan.native_packed(key, _INTEGER, command_of(native.write, key, slots))
         home = self._home(key, type_, native.here, plan)
         return plan.at(home, command_of(native.write, home.key, slots))
 

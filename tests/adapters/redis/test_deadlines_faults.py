@@ -95,6 +95,11 @@ def leaves_entries_of_the_dropped(patch: Patch) -> None:
     patch.setattr(keyspace, "drop_entries", partial(drop_entries, dropped=False))
 
 
+def forgets_orphans_of_the_replaced(patch: Patch) -> None:
+    """A SET leaves a deadline that its key has without data."""
+    patch.setattr(Dates, "recall", lambda self, key: None)
+
+
 def leaves_entries_in_records(patch: Patch) -> None:
     """The same if the server carries the SET out by itself."""
     patch.setattr(segments, "drop_entries", lambda *_, **__: (b"ECHO", b""))
@@ -215,8 +220,9 @@ def ports() -> Iterator[list[int]]:
         (kills_own_write, ON_SESSION, 3),
         (leaves_entries, ANY, 1),
         (leaves_entries_of_the_replaced, ANY, 1),
-        (leaves_entries_of_the_dropped, ANY, 1),
-        (leaves_entries_in_records, ANY, 1),
+        (leaves_entries_of_the_dropped, ANY, 66),
+        (leaves_entries_in_records, ANY, 285),
+        (forgets_orphans_of_the_replaced, ANY, 63),
         (forgets_none, ANY, 7),
         (drops_orphans_early, ANY, 1),
         (no_x_where_moved, ANY, 19),

@@ -139,7 +139,7 @@ class Replica:
         """What the gateway's read before a batch does. counted: the type and slot in which a number grows."""
         lookup = Lookup()
         if self.keyspace.known(key) is None:
-            lookup.type_of(key, self.keyspace, lambda key: None)
+            lookup.types_of([key], self.keyspace, lambda key: None)
         if counted is not None and not self.keyspace.will_count(key, *counted):
             lookup.number(key, *counted, self.keyspace)
         if lookup.replies:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import GatewayProcess, LocalCluster, OpenCluster
+from crdtcast.adapters.redis.commit.committer import Committer
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, packed
 from crdtcast.eventlog.check import check_logs
 from crdtcast.eventlog.writer import EventLog
 from crdtcast.exceptions import ServerError, SupersededError
 from tests.adapters.redis import named_points
+from tests.adapters.redis.adopted import entries
 from tests.adapters.redis.gateways import (
     PATIENCE,
     RunningGateway,
@@ -126,6 +128,19 @@ def test_prepared_commit_is_sent_after_the_answer(held: Held) -> None:
     assert [client.receive() for client in held.clients[:2]] == [1, 1]
     assert members(held, "s1") == {b"known", b"second"}
     assert held.clients[1].call("SADD", "s1", "second") == 0
+
+
+def test_key_with_a_deadline_is_replaced_by_the_prepared_commit(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deadlines of other keys hinder nothing; only their ends, which are searched for, would."""
+    monkeypatch.setattr(Committer, "expire", lambda self, grace_ms: None)
+    assert held.clients[0].call("SET", "dated", "x", "EX", "100") == b"OK"
+    for member, until_, kept in (("x", ("EX", "99"), {b"dated", b"text"}), ("y", (), {b"dated"})):
+        held.two(("SADD", "s0", member), ("SET", "text", "new", *until_), executes=True)
+        held.go_on()
+        assert [client.receive() for client in held.clients[:2]] == [1, b"OK"]
+        assert set(entries(held.server.port)) == kept
 
 
 def test_log_of_an_ended_incarnation_is_complete(held: Held, tmp_path: Path) -> None:
