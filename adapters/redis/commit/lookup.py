@@ -118,12 +118,13 @@ class Lookup:
     ) -> None:
         """What keys hold; of a text, as many bytes as a number may have. found: called with each key that exists."""
         by_db: defaultdict[int, list[bytes]] = defaultdict(list)
-        for key in keys:
-            by_db[0 if key < ELSEWHERE else db_of(key)].append(key)
+        for name in keys:
+            by_db[0 if name < ELSEWHERE else db_of(name)].append(name)
         for db, names in by_db.items():
             if db:
                 self.ask((select(db),), _succeeded)
-            for key in map(key_of, names) if db else names:
+            for name in names:
+                key = name if name < ELSEWHERE else key_of(name)
                 size = len(key)
                 self._packed.append(_TYPE_AND_TEXT % (size, key, size, key))
             self.replies += 2 * len(names)

@@ -138,7 +138,8 @@ class Dates:
 
     def recall(self, key: bytes) -> None:
         """A key is replaced without a look at it: note its deadline if it has one without data."""
-        if (orphan := self.orphans.get(key)) is not None:
+        orphan = self.orphans.get(key)
+        if orphan is not None and key not in self.touched:
             self.touched[key] = dated = Dated(orphan.at, is_mine=orphan.is_mine)
             dated.was_orphan = True
 

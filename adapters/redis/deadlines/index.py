@@ -174,9 +174,10 @@ local function put(into, name, value)
   local found = list(kept, into)
   found[#found + 1], found[#found + 2] = name, value
 end
+local function second_of(at) return #at > 3 and string.sub(at, 1, -4) or at ~= '' and '0' or '' end
 local expired, places = {}, {}
 for i, name in ipairs(KEYS) do
-  if string.find(ARGV[4 * i + 3], 'd') then
+  if ARGV[4 * i + 3] ~= '' and string.find(ARGV[4 * i + 3], 'd') then
     expired[#expired + 1], places[#places + 1] = name, i
   end
 end
@@ -187,10 +188,13 @@ if #expired > 0 and are_gone(expired) then
     there[i] = ''
   end
 end
+local last, into = '', nil
 for i, name in ipairs(KEYS) do if not there[i] then
   local at, owner, old, marks = ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2], ARGV[4 * i + 3]
   local key, exists, near, orphan = home(name), false, false, at
-  if string.sub(at, 1, 1) == 'r' then
+  if offset == 0 and marks == '' and string.find(at, '^%d') then  -- nearly always
+    exists = redis.call('PEXPIREAT', key, at) == 1
+  elseif string.sub(at, 1, 1) == 'r' then
     orphan, at = string.sub(at, 2), ''
     local found = ends(key)
     exists = found ~= -2
@@ -210,18 +214,22 @@ for i, name in ipairs(KEYS) do if not there[i] then
   end
   if near and exists then
     put('pinned', name, at)
-  elseif string.find(marks, 'p') then
+  elseif marks ~= '' and string.find(marks, 'p') then
     drop('pinned', name)
   end
-  local second = at ~= '' and exists and text(math.floor(tonumber(at) / 1000)) or ''
+  local second = exists and second_of(at) or ''
   if old ~= '' and old ~= second then drop('due:' .. old, name) end
   if second ~= '' then
-    put('due:' .. second, name, owner)
-    over[second] = second
+    if second ~= last then
+      last, into = second, list(kept, 'due:' .. second)
+      over[second] = second
+    end
+    into[#into + 1] = name
+    into[#into + 1] = owner
   end
-  if orphan ~= '' and not exists then
+  if not exists and orphan ~= '' then
     put('orphans', name, orphan .. owner)
-  elseif string.find(marks, 'o') then
+  elseif marks ~= '' and string.find(marks, 'o') then
     drop('orphans', name)
   end
   there[i] = exists and 'x' .. at or ''
@@ -244,9 +252,9 @@ for _, name in ipairs(KEYS) do
   if at == -2 then
     gone[#gone + 1] = name
   elseif at >= 0 then
-    local bucket = 'due:' .. text(math.floor(unpinned(at) / 1000))
-    lists[bucket] = lists[bucket] or {}
-    table.insert(lists[bucket], name)
+    local second = math.floor(unpinned(at) / 1000)
+    local names = lists[second]
+    if names then names[#names + 1] = name else lists[second] = {name} end
   end
 end
 local function drop(bucket, names)
@@ -255,7 +263,7 @@ local function drop(bucket, names)
   end
 end
 to(db)
-for bucket, names in pairs(lists) do drop(bucket, names) end
+for second, names in pairs(lists) do drop('due:' .. text(second), names) end
 local bound = tonumber(ARGV[3])
 if #gone > 0 and bound then
   for _, second in ipairs(seconds('-inf', text(math.floor((ms() + 2 * bound) / 1000)))) do
