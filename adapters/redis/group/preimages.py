@@ -55,8 +55,8 @@ redis.call('SELECT', 0)
 return #found / 2
 """
 
-# The same for slots of several values, each with variadic command and place of its effect. They are read before any is
-# written, so that the database is selected twice only.
+# The same for slots of several values, each with a variadic command and the place of its effect. They are read before
+# any is written, so that the database is selected twice only.
 _TAKE_TOGETHER = (
     LUA_HOME
     + b"""
