@@ -135,6 +135,7 @@ class Gateway:
         self._to_flush = trio.Event()
         self._more_due = trio.Event()
         self._flushed = 0.0
+        self._has_sent = False  # to links, which get their turn soon
         self._look_again = 0.0
         self._connection: ServerConnection | None = None
         self._state: StoredState | None = None
@@ -238,7 +239,7 @@ class Gateway:
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    nursery.start_soon(self._poller.run, self._after_events)
+                    nursery.start_soon(self._poller.run, self._after_round)
                     nursery.start_soon(self.relay.run)
                     nursery.start_soon(self.subscriptions.run)
                     nursery.start_soon(self._flush_in_batches)
@@ -938,6 +939,14 @@ class Gateway:
         self.front.flush()
         self.relay.go_on()
 
+    def _after_round(self) -> bool:
+        """Returns whether the server is about to answer clients' requests, or clients that were just answered may send
+        more; but links that have something to send get their turn first.
+        """
+        self._after_events()
+        has_sent, self._has_sent = self._has_sent, False
+        return self.committer.serves_clients and not has_sent
+
     def on_work(self) -> None:
         """Look for work: something may be deliverable or stable, or a tick has passed."""
         self._restore_damaged()
@@ -972,6 +981,7 @@ class Gateway:
         now = trio.current_time()
         if now - self._flushed >= _BROADCAST_SECONDS:
             self._flushed = now
+            self._has_sent = True
             self.recorder.flush()
             self.node.flush()
         else:

@@ -2,7 +2,8 @@
 This file knows no protocol.
 
 A task and a stream per client cost several times what a command costs. Instead Trio wakes up once for
-all ready sockets, and `after_events` handles everything that they brought as one batch.
+all ready sockets, and `after_events` handles everything that they brought as one batch. A turn of Trio still costs more
+than a server needs for an answer, so the poller itself waits a moment for answers that are about to come.
 """
 
 import logging
@@ -10,15 +11,16 @@ import select
 import selectors
 import socket
 from collections.abc import Callable
-from functools import partial
 
 import trio
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 
-_ROUNDS = 4
-"""Rounds in a row without Trio while sockets are ready; after them the links to peers get their turn."""
+_TURN = 0.002
+"""Seconds after which other tasks, such as the links to peers, get their turn, though sockets may be ready."""
+_MOMENT = 0.001
+"""Seconds to wait for something that is about to come."""
 
 
 class _Epoll:
@@ -27,13 +29,13 @@ class _Epoll:
     # As in `selectors`: an error or a hang-up sets both directions, so that the next call
     # reports it.
     events = tuple((WRITE if mask & ~1 else 0) | (READ if mask & ~4 else 0) for mask in range(64))
-    """The events of a mask that `ready` returned, by its lower bits."""
+    """The events of a mask that `poll` returned, by its lower bits."""
 
     def __init__(self) -> None:
         self._epoll = epoll = select.epoll()
         self.fileno = epoll.fileno
         self.close = epoll.close
-        self.ready = partial(epoll.poll, 0, 1024)
+        self.poll = epoll.poll
 
     @staticmethod
     def _mask(events: int) -> int:
@@ -77,8 +79,8 @@ class _Portable:
         if descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
-    def ready(self) -> list[tuple[int, int]]:
-        return [(key.fd, events) for key, events in self._selector.select(0)]
+    def poll(self, seconds: float) -> list[tuple[int, int]]:
+        return [(key.fd, events) for key, events in self._selector.select(seconds)]
 
 
 class _Registered:
@@ -129,17 +131,18 @@ class Poller:
         del self._registered[descriptor]
         self._backend.unregister(descriptor)
 
-    async def run(self, after_events: Callable[[], None]) -> None:
-        """Serve until cancelled. `after_events` runs once after each round of callbacks; its errors end the loop."""
+    async def run(self, after_events: Callable[[], bool | None]) -> None:
+        """Serve until cancelled. `after_events` runs once after each round of callbacks; its errors end the loop. It
+        returns whether a socket will probably be ready in a moment, while no other task has something to do.
+        """
         descriptor = self._backend.fileno()
-        ready, masks = self._backend.ready, self._backend.events
+        poll, masks = self._backend.poll, self._backend.events
         registered = self._registered
         while True:
             await trio.lowlevel.wait_readable(descriptor)
-            for _ in range(_ROUNDS):
-                found = ready()
-                if not found:
-                    break
+            end = trio.current_time() + _TURN
+            found = poll(0)
+            while found:
                 for key, mask in found:
                     entry = registered.get(key)
                     if entry is None:  # closed by an earlier callback of this round
@@ -148,7 +151,10 @@ class Poller:
                         entry.callback(masks[mask & 63])
                     except Exception as error:
                         self._fail(key, entry, error)
-                after_events()
+                is_near = after_events()
+                if trio.current_time() >= end:
+                    break
+                found = poll(_MOMENT if is_near else 0)
 
     def _fail(self, descriptor: int, entry: _Registered, error: Exception) -> None:
         self._log.exception("closed a socket, since handling it failed")

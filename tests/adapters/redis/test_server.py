@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from crdtcast.adapters.redis.server.connection import (
     Replies,
@@ -18,7 +19,7 @@ from crdtcast.adapters.redis.server.connection import (
 )
 from crdtcast.adapters.redis.server.embedded import start_server
 from crdtcast.adapters.redis.server.parsing import ReplySplitter
-from crdtcast.adapters.redis.server.poller import Poller
+from crdtcast.adapters.redis.server.poller import READ, Poller
 from crdtcast.adapters.redis.server.raw_client import RawClient
 from crdtcast.adapters.redis.server.resp import Raw
 from crdtcast.exceptions import ServerError
@@ -166,3 +167,65 @@ def test_reset_of_an_idle_connection_reports_the_reason() -> None:
         assert "reset" in str(lost[0])
 
     trio.run(main)
+
+
+def test_sockets_that_stay_ready_leave_others_their_turn() -> None:
+    """The clock moves only when a socket is served, so the other task has its turn after a bounded number of them."""
+    served, clock = 0, MockClock()
+
+    async def main() -> None:
+        poller = Poller()
+        ours, theirs = pair
+        ours.setblocking(False)
+        theirs.send(b"x")
+
+        def serve(mask: int) -> None:
+            nonlocal served
+            served += 1
+            clock.jump(0.0005)
+            theirs.send(ours.recv(1))
+
+        poller.register(ours, READ, serve)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run, lambda: True)
+            while served < 100:
+                before = served
+                await trio.lowlevel.checkpoint()
+                assert served - before <= 10
+            nursery.cancel_scope.cancel()
+        poller.close()
+
+    pair = socket.socketpair()
+    with pair[0], pair[1]:
+        trio.run(main, clock=clock)
+
+
+def test_only_near_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    near = iter((True, False))
+
+    async def main() -> None:
+        poller = Poller()
+        poll = poller._backend.poll
+
+        def noted(seconds: float) -> list[tuple[int, int]]:
+            waits.append(seconds)
+            return poll(0)
+
+        monkeypatch.setattr(poller._backend, "poll", noted)
+        ours, theirs = pair
+        ours.setblocking(False)
+        poller.register(ours, READ, lambda mask: print(ours.recv(1)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run, lambda: next(near))
+            for count in (2, 4):
+                theirs.send(b"x")
+                while len(waits) < count:
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        poller.close()
+
+    pair = socket.socketpair()
+    with pair[0], pair[1]:
+        trio.run(main)
+    assert waits[0] == waits[2] == waits[3] == 0 < waits[1] < 0.01
