@@ -53,7 +53,7 @@ OF_FUNCTION: Mapping[tuple[str, str], str] = {
     ("adapters/redis/commit/committer.py", "_finish"): "replies",
     ("adapters/redis/commit/committer.py", "submit"): "requests",
     ("adapters/redis/commit/committer.py", "_add_metadata"): "metadata",
-    ("adapters/redis/commit/committer.py", "_note_stored"): "metadata",
+    ("adapters/redis/commit/committer.py", "_entries"): "metadata",
     ("adapters/redis/commit/plan.py", "metadata"): "metadata",
     ("adapters/redis/commit/committer.py", "_take_stable"): "stability",
     ("adapters/redis/store/unstable.py", "stabilise"): "stability",

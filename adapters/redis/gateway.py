@@ -67,7 +67,7 @@ from crdtcast.backoff import Backoff
 from crdtcast.causality.hlc import HLC
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.messages import Message
-from crdtcast.causality.tags import Dot, Vector, covers
+from crdtcast.causality.tags import Dot, Vector, covers, make_tuple
 from crdtcast.engine import Durability as EngineDurability
 from crdtcast.engine import Engine, EngineState, GroupEngine
 from crdtcast.eventlog.group_log import GroupLog
@@ -805,7 +805,7 @@ class Gateway:
         self.recorder.committed(commit, number)
         if commit.number:
             order = commit.order + self.committer.recorded.count
-            self.durability.committed(Mark(number, commit.vector, order))
+            self.durability.committed(make_tuple(Mark, (number, commit.vector, order)))
             if belonging is not None:
                 belonging.stored = order
         if belonging is not None:
@@ -944,8 +944,10 @@ class Gateway:
         more; but links that have something to send get their turn first.
         """
         self._after_events()
-        has_sent, self._has_sent = self._has_sent, False
-        return self.committer.serves_clients and not has_sent
+        if self._has_sent:
+            self._has_sent = False
+            return False
+        return self.committer.serves_clients
 
     def on_work(self) -> None:
         """Look for work: something may be deliverable or stable, or a tick has passed."""

@@ -8,6 +8,7 @@ docs/protocol.md gives the reason for each rule.
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from operator import attrgetter
 from typing import ClassVar
 
 from crdtcast.causality.member_id import base_of, joined_by, joined_id, name_of
@@ -60,6 +61,11 @@ __all__ = ["Admission", "GroupEngine"]
 
 MOST_DECISIONS = 1000
 """Decisions that are kept for `take_decisions`: the newest, if none are taken."""
+_APART_FROM_MESSAGES = attrgetter(
+    *("_consensus.own", "_consensus.view", "_proposer.wants"),
+    *(f"_membership.{part}" for part in ("cuts", "frozen", "ended", "tombs", "replaced", "swept")),
+    *("_dropped", "_knowledge.agreed"),
+)
 SWEEP_WAIT = 3
 """Ticks between the end of an incarnation and the sweep of the least member; each next one waits as much longer."""
 
@@ -1020,15 +1026,12 @@ class GroupEngine(Core):
         """Whether members, ended incarnations, views and wishes are as in that outline: all of it that does not follow
         from the messages. Unlike a comparison of two outlines, this makes none: it is asked for each message.
         """
-        known, consensus = self._membership, self._consensus
-        decided, early = consensus.decided, known.early
-        return outline.apart_from_messages == (
-            *(consensus.own, consensus.view, self._proposer.wants),
-            *(known.cuts, known.frozen, (*known.members.values(),)),
-            *(known.ended, known.tombs, known.replaced, known.swept),
-            *(self._dropped, self._knowledge.agreed),
-            _early(early) if early else early,
-            _in_order(decided) if decided else (),
+        early, decided = self._membership.early, self._consensus.decided
+        return (
+            _APART_FROM_MESSAGES(self) == outline.apart_from_messages
+            and (*self._members.values(),) == outline.members
+            and (_early(early) if early else early) == outline.early
+            and (_in_order(decided) if decided else ()) == outline.decided
         )
 
 

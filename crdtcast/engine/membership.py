@@ -106,13 +106,14 @@ class GroupState(EngineState):
     agreed: int = PROGRAM.lowest
     wants: Wants = NO_WANTS
     apart_from_messages: tuple[object, ...] = field(init=False, repr=False, compare=False)
-    """All that does not follow from the messages, see `GroupEngine.still_has`."""
+    """All that does not follow from the messages, besides `members`, `early` and `decided`: see
+    `GroupEngine.still_has`.
+    """
 
     def __post_init__(self) -> None:
         apart = (
-            *(self.record, self.view, self.wants, self.cuts, self.frozen, self.members),
-            *(self.ended, self.tombs, self.replaced, self.swept, self.dropped, self.agreed),
-            *(self.early, self.decided),
+            *(self.record, self.view, self.wants, self.cuts, self.frozen, self.ended),
+            *(self.tombs, self.replaced, self.swept, self.dropped, self.agreed),
         )
         object.__setattr__(self, "apart_from_messages", apart)
 

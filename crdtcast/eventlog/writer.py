@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from crdtcast.causality.member_id import name_of
@@ -37,6 +38,8 @@ from crdtcast.exceptions import ConfigurationError
 _WARN_EVERY_US = 60_000_000
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSALS = _FULL | {errno.EIO}
+_SENT_AT_ONCE = 1000
+_DOT = attrgetter("dot")
 
 
 class Privacy(enum.Enum):
@@ -142,6 +145,9 @@ class EventLog:
             f'{{"version":{SCHEMA_VERSION},"group":{json.dumps(group)},'
             f'"replica":{json.dumps(replica)},"incarnation":{json.dumps(incarnation)},"seq":'
         )
+        self._sent: list[
+            Tag
+        ] = []  # the last events, if they are plain SENDs: their lines are made together
         self._buffer: list[str] = []
         self._buffered = 0  # bytes in _buffer; lines are ASCII
         self._unwritten = b""  # the rest of a write that the disk took only in part
@@ -156,11 +162,12 @@ class EventLog:
     @property
     def seq(self) -> int:
         """Number of the last event."""
-        return self._seq
+        return self._seq + len(self._sent)
 
     @property
     def vector(self) -> Vector:
         """Messages that are sent or delivered according to this log, including the vector of its START."""
+        self._add_sent()
         return self._vector
 
     @property
@@ -171,7 +178,7 @@ class EventLog:
     @property
     def has_unwritten(self) -> bool:
         """Whether some lines are buffered."""
-        return self._buffered > 0
+        return bool(self._buffered or self._sent)
 
     @property
     def members(self) -> Sequence[str]:
@@ -238,21 +245,17 @@ class EventLog:
         object_ops: (object, operation) pairs.
         reissues: the message of an earlier incarnation whose operations this one sends again.
         """
+        if object_ops is None and reissues is None:
+            self._sent.append(tag)
+            if len(self._sent) > _SENT_AT_ONCE:
+                self._add_sent()
+            return
         origin, counter = tag.dot
-        told = ""
-        if object_ops or reissues is not None:
-            told = self._operations(object_ops) if object_ops else ""
-            if reissues is not None:
-                told += f',"reissues":{json.dumps(reissues._asdict())}'
-        heads = self._heads
-        head = heads.get(origin) or self._head(origin)
-        context = tag.context
-        if len(context) == 1:  # as mostly: all that it depends on comes before one message
-            ((depended, number),) = context
-            deps = f"[{{{heads.get(depended) or self._head(depended)}{number}}}]"
-        else:
-            deps = self._dots(context)
-        self._append(f'"kind":"SEND",{head}{counter},"deps":{deps}{told}')
+        told = self._operations(object_ops) if object_ops else ""
+        if reissues is not None:
+            told += f',"reissues":{json.dumps(reissues._asdict())}'
+        head = self._heads.get(origin) or self._head(origin)
+        self._append(f'"kind":"SEND",{head}{counter},"deps":{self._dots(tag.context)}{told}')
         self._vector[origin] = counter
 
     def deliver(self, dot: Dot) -> None:
@@ -315,6 +318,7 @@ class EventLog:
         forced: whether less than a quorum decided.
         """
         cuts = list(cuts)
+        self._add_sent()
         sent = self._vector.get(self._incarnation, 0)
         told = f'"epoch":{view.epoch},"view":{json.dumps(view.name)},"before":{json.dumps(before)}'
         told += (
@@ -366,6 +370,7 @@ class EventLog:
     def _append(self, told: str) -> None:
         """Buffer one line. Callers update `_vector` or `_stable` afterwards: the first line of a segment sums up only
         what came before it."""
+        self._add_sent()
         if self._begins_segment:
             self._begin_segment()
         self._seq += 1
@@ -391,10 +396,40 @@ class EventLog:
         told = self._dots(self._stable.items())
         self._append(f'"kind":"SEGMENT","deps":{told},{self._state_of_group(self._vector)}')
 
+    def _add_sent(self) -> None:
+        """Buffer the lines of messages sent since the last line, with one timestamp."""
+        if not self._sent:
+            return
+        sent, self._sent = self._sent, []
+        if self._begins_segment:
+            self._begin_segment()
+        heads, make_head = self._heads, self._head
+        first, middle = self._line_head, f',"ts":{self._clock_us()},"kind":"SEND",'
+        lines: list[str] = []
+        for seq, tag in enumerate(sent, self._seq + 1):
+            origin, counter = tag.dot
+            context = tag.context
+            if len(context) == 1:  # as mostly: all that it depends on comes before one message
+                ((depended, number),) = context
+                deps = f"[{{{heads.get(depended) or make_head(depended)}{number}}}]"
+            else:
+                deps = self._dots(context)
+            head = heads.get(origin) or make_head(origin)
+            lines.append(f'{first}{seq}{middle}{head}{counter},"deps":{deps}}}\n')
+        if self._buffer_all(lines):
+            self._vector.update(map(_DOT, sent))
+            return
+        for tag in sent:
+            origin, counter = tag.dot
+            head = heads[origin]
+            self._append(f'"kind":"SEND",{head}{counter},"deps":{self._dots(tag.context)}')
+            self._vector[origin] = counter
+
     def _append_all(self, kind: str, dots: Sequence[Dot]) -> bool:
         """Buffer a line for each of these messages, with one timestamp. Returns whether there was room; else does
         nothing.
         """
+        self._add_sent()
         heads = self._heads
         for origin in dict(dots).keys() - heads.keys():
             self._head(origin)
@@ -406,6 +441,10 @@ class EventLog:
             f"{first}{seq}{middle}{heads[origin]}{counter}}}\n"
             for seq, (origin, counter) in enumerate(dots, self._seq + 1)
         ]
+        return self._buffer_all(lines)
+
+    def _buffer_all(self, lines: list[str]) -> bool:
+        """Buffer lines that are numbered already. Returns whether there was room; else does nothing."""
         size = sum(map(len, lines))
         if self._buffered + size > self._buffer_limit:
             return False
@@ -469,6 +508,7 @@ class EventLog:
 
     def abandon(self) -> None:
         """Drop unwritten lines and leave the segment unchanged: another process continues this log."""
+        self._sent.clear()
         self._buffer.clear()
         self._buffered = 0
         self._unwritten = b""
@@ -477,6 +517,7 @@ class EventLog:
             self._file = None
 
     def _flush(self, *, end: bool) -> None:
+        self._add_sent()
         if not self._buffered and self._file is None:
             return
         with self._owner.writing() as mine:

@@ -229,7 +229,7 @@ def gateway() -> Recorded:
         {
             "payload": effects.encode(1 << 40, EFFECTS),
             "state": STORED.encode(),
-            "store": metadata.encode_entry(10, MESSAGE),
+            "store": metadata.entry(10, MESSAGE)[1],
             "local file": json.dumps(asdict(LOCAL_FILE), indent=1).encode(),
         },
     )

@@ -223,6 +223,10 @@ class Committer:
         self._puts_expiry_off = False
         """Whether that search was postponed once, since other work was waiting."""
         self._looks_again = False  # whether something besides requests may be there for a commit
+        self._has_extra = False  # whether that may be work of the gateway itself, see `_own_work`
+        self._has_steps = (
+            False  # whether former incarnations had left something to do at the last look
+        )
         self._ticks = 0  # since the last commit; at most 2, and at most 1 while one is under way
         self._left_stable = 0  # commits and stretches since stable messages were collected
         self._noted = 0  # notes of the member about its view that the server has
@@ -400,10 +404,12 @@ class Committer:
         looks: slots that it has to know, as of the instant before that commit.
         """
         self._inside.append((key, looks, add))
+        self._has_extra = True
 
     def at_its_end(self, add: Callable[[Commit], None]) -> None:
         """Call `add` when the rest of the next commit is prepared. It may use the engine, and add reads `after` it."""
         self._last.append(add)
+        self._has_extra = True
 
     def behind_all(self, script: Sequence[bytes], take: Callable[[object], None]) -> None:
         """Execute a script of the gateway's own behind all else that the next commit does to keys.
@@ -411,6 +417,7 @@ class Committer:
         take: gets its reply; not called if the connection is lost before.
         """
         self._steps.append((script, take))
+        self._has_extra = True
         self.kick()
 
     def advance(self, by_ms: int) -> None:
@@ -425,11 +432,13 @@ class Committer:
         grace_ms: a deadline that another member set must have passed for so long.
         """
         self._grace_ms = grace_ms
+        self._has_extra = True
         self.kick()
 
     def ask(self, reads: list[tuple[list[bytes], Callable[[object], None]]]) -> None:
         """Do these reads of database 0 after the next commit, all at one instant."""
         self._asked += reads
+        self._has_extra = True
         self.kick()
 
     @property
@@ -509,7 +518,8 @@ class Committer:
         self._looks_again = False
         engine = self.engine
         assert engine is not None
-        if self._group is not None and self.has_work(self._group):
+        self._has_steps = self._group is not None and self.has_work(self._group)
+        if self._has_steps:
             self._observer.about_to_gather()
             if self._life.phase is not ServerPhase.READY:
                 return  # what it had to do has begun a commit
@@ -523,11 +533,7 @@ class Committer:
         if not (
             has_load
             or reads
-            or self._repairs
-            or self._inside
-            or self._grace_ms is not None
-            or self._last
-            or self._steps
+            or self._own_work()
             or (is_idle and (engine.has_stable() or self._is_left))
             or (self._group is not None and self.behind)
         ):
@@ -583,11 +589,8 @@ class Committer:
             or commit.stable
             or commit.after
             or commit.plan.pieces
-            or self._repairs
-            or self._inside
             or commit.grace_ms is not None
-            or self._last
-            or self._steps
+            or self._own_work()
             or self.behind
             or self._is_left
         )
@@ -688,7 +691,8 @@ class Committer:
             or keyspace.is_unsettled
             or keyspace.rewritten
             or self._advance_ms
-            or self._has_more()
+            or self._has_steps
+            or self._own_work()
             or self.behind
         ):
             return
@@ -1035,21 +1039,42 @@ class Committer:
             return False
         return sum(map(len, map(_ARGS, commit.requests))) <= MAX_OPERATIONS
 
-    def _note_stored(self, commit: Commit, engine: Engine | GroupEngine) -> None:
-        messages = commit.stored
-        if commit.derived is not None:
-            messages += commit.derived.messages
+    def _entries(
+        self, commit: Commit, engine: Engine | GroupEngine, order: int
+    ) -> tuple[list[bytes], int]:
+        """Fields and values of the commit's messages in the hash `store`. order: that of the last message before them.
+        Returns the new one, too.
+        """
+        if self._group is not None and (issued := self._group.take_issued()):
+            commit.issued = [*commit.issued, *issued]
+        entries: list[bytes] = []
+        if commit.issued or commit.derived is not None or commit.unaware:
+            commit.stored = self._stored_in_order(commit, engine)
+            for message in commit.stored:
+                order += 1
+                entries += metadata.entry(order, message)
+            return entries, order
+        for message in commit.received:
+            order += 1
+            entries += metadata.entry(order, message)
+        for tag, payload, _ in commit.sent:
+            order += 1
+            entries += metadata.own_entry(order, tag, payload)
+        return entries, order
+
+    @staticmethod
+    def _stored_in_order(commit: Commit, engine: Engine | GroupEngine) -> list[Message]:
+        """The commit's messages, where the engine's own ones, derived ones or reports of expiry are among them."""
+        messages = [] if commit.derived is None else [*commit.derived.messages]
         messages += commit.received
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
-        if self._group is not None:
-            if issued := self._group.take_issued():
-                commit.issued = [*commit.issued, *issued]
-            if commit.issued:
-                # The engine's own messages stand between the others. Stable ones are not needed.
-                dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
-                commit.stored = engine.messages(dots)
+        if commit.issued:
+            # Stable ones are not needed.
+            dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
+            messages = engine.messages(dots)
         for tag, _, _ in commit.sent[: commit.unaware] if commit.unaware else ():
-            commit.stored = _ahead(commit.stored, tag.dot, commit.deliveries)
+            messages = _ahead(messages, tag.dot, commit.deliveries)
+        return messages
 
     def _add_metadata(
         self, commit: Commit, engine: Engine | GroupEngine, state: StoredState
@@ -1065,12 +1090,7 @@ class Committer:
         ):
             return
         state.number = commit.number = state.number + 1
-        self._note_stored(commit, engine)
-        order = state.order
-        entries: list[bytes] = []
-        for message in commit.stored:
-            order += 1
-            entries += (metadata.store_field(message.dot), metadata.encode_entry(order, message))
+        entries, order = self._entries(commit, engine, state.order)
         if entries:
             plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
         dots = [tag.dot for tag in commit.stable] if commit.stable else []
@@ -1207,6 +1227,7 @@ class Committer:
             return
         self.changed_behind += 1
         self._repairs.add(key)
+        self._has_extra = True
         self._log.error(
             "key %s was changed directly in the server (expected %s, the server answered %s): "
             "the gateway repairs it: write through the gateway only",
@@ -1272,20 +1293,27 @@ class Committer:
             return  # the one that was prepared behind it is under way
         if self._requests or self.recorded.pending is not None:
             self.kick()
-        elif not commit.together or commit.deliveries or commit.after or self._has_more():
+        elif (
+            not commit.together
+            or commit.deliveries
+            or commit.after
+            or self._has_steps
+            or self._own_work()
+        ):
             self._looks_again = True
 
-    def _has_more(self) -> bool:
-        """Whether the gateway itself may have work behind a commit of plain writes."""
-        return bool(
-            self._repairs
-            or self._inside
-            or self._last
-            or self._steps
-            or self._asked
-            or self._grace_ms is not None
-            or (self._group is not None and self.has_work(self._group))
-        )
+    def _own_work(self) -> bool:
+        """Whether work of the gateway itself waits for a commit."""
+        if self._has_extra:
+            self._has_extra = bool(
+                self._repairs
+                or self._inside
+                or self._last
+                or self._steps
+                or self._asked
+                or self._grace_ms is not None
+            )
+        return self._has_extra
 
     def _take_record(self, segments: Segments, replies: Replies) -> None:
         """Answer the requests that the server has executed by itself, and derive their message in the same turn."""

@@ -186,7 +186,8 @@ class KeyComparison:
             for event in self._begun:
                 event.set()
             self._begun.clear()
-        self._news.unpark_all()
+        if self._news:
+            self._news.unpark_all()
 
     def resumed(self) -> None:
         """Everything was read from the server again: comparisons under way are worthless."""

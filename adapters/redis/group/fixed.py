@@ -156,8 +156,7 @@ def _hand_on(
             context=(message.dot,),
             order=state.order + 1,
         )
-        entry = metadata.encode_entry(state.order, message)
-        more.append(("HSET", metadata.STORE, metadata.store_field(message.dot), entry))
+        more.append(("HSET", metadata.STORE, *metadata.entry(state.order, message)))
         unstable, stored = [*unstable, message], [*stored, message]
     inspection = replace(
         inspection,

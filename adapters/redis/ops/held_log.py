@@ -23,7 +23,8 @@ class HeldLog(EventLog):
         self.written: int = 0
         """The lines of the commits up to this one are written."""
         self._buffered_up_to = 0
-        self._held: deque[tuple[int, Callable[[], None]]] = deque()
+        self._held: deque[tuple[int, Callable[[], None] | Tag]] = deque()
+        """A tag: of a message sent."""
         self._known = dict(super().vector)
         self._known_stable = dict(super().told_stable)
 
@@ -31,10 +32,14 @@ class HeldLog(EventLog):
         """The commits up to this one are synced: the next `flush` writes their lines."""
         held = self._held
         while held and held[0][0] <= number:
-            held.popleft()[1]()
+            _, line = held.popleft()
+            if type(line) is Tag:
+                EventLog.send(self, line)
+            else:
+                line()  # type: ignore[operator]  # mypy does not see what `type` says
         if number > self._buffered_up_to:
             self._buffered_up_to = number
-        if not self._buffered:
+        if not (self._buffered or self._sent):
             self.written = self._buffered_up_to
 
     def flush(self) -> None:
@@ -84,10 +89,10 @@ class HeldLog(EventLog):
     ) -> None:
         origin, counter = tag.dot
         self._known[origin] = counter
-        line = partial(EventLog.send, self, tag)
         if object_ops or reissues is not None:
-            line = partial(EventLog.send, self, tag, object_ops, reissues=reissues)
-        self._held.append((self.number, line))
+            self._hold(partial(EventLog.send, self, tag, object_ops, reissues=reissues))
+        else:
+            self._held.append((self.number, tag))
 
     def deliver(self, dot: Dot) -> None:
         self._known[dot.origin] = dot.counter

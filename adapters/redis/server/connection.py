@@ -205,14 +205,14 @@ class ServerConnection:
         if self.error is not None:
             return
         pipeline: _Pipeline = make_tuple(_Pipeline, (replies, callback, reader))
-        if self._held or self._must_wait(pipeline):
+        if self._held or (self._waiting and self._must_wait(pipeline)):
             self._held.append((payload, pipeline))
         else:
             self._send(payload, pipeline)
 
     def _must_wait(self, pipeline: _Pipeline) -> bool:
-        """Whether a pipeline with another reader is under way."""
-        return bool(self._waiting) and not (pipeline.reader is None and self._reader is self._usual)
+        """Whether the pipelines under way have another reader."""
+        return not (pipeline.reader is None and self._reader is self._usual)
 
     def _send(self, payload: bytes, pipeline: _Pipeline) -> None:
         if pipeline.reader is not None:
@@ -246,10 +246,12 @@ class ServerConnection:
         self._lose(f"internal error: {type(error).__name__}: {error}")
 
     def _on_event(self, mask: int) -> None:
-        if mask & WRITE and self._outgoing:  # an error of the connection sets both bits
-            self._drain()
-        if mask & READ:
-            self._receive()
+        if mask != READ:
+            if mask & WRITE and self._outgoing:  # an error of the connection sets both bits
+                self._drain()
+            if not mask & READ:
+                return
+        self._receive()
 
     def _drain(self) -> None:
         try:
@@ -298,7 +300,7 @@ class ServerConnection:
         self._reader = self._usual
         while self._held and self.error is None:
             payload, pipeline = self._held[0]
-            if self._must_wait(pipeline):
+            if self._waiting and self._must_wait(pipeline):
                 return
             self._held.popleft()
             self._send(payload, pipeline)

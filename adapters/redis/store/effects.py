@@ -30,7 +30,7 @@ from crdtcast.engine import ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked_within
 
-_pack: Callable[[object], bytes] = msgpack.packb
+_pack: Callable[[object], bytes] = msgpack.Packer().pack
 _MOST_LISTS = 1 << 17
 """Lists in one payload. A message has at most 16,384 commands, each with five lists for its effects and their slots."""
 _unpack: Callable[[bytes], Any] = partial(msgpack.unpackb, max_map_len=0)

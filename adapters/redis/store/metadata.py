@@ -31,7 +31,7 @@ import msgpack
 
 from crdtcast.adapters.redis.group.format_level import check_stored
 from crdtcast.causality.messages import Message
-from crdtcast.causality.tags import Dot, Vector
+from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine import GroupState
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.journal.format import check_format
@@ -39,7 +39,7 @@ from crdtcast.wire.state import pack_state, unpack_state
 
 FORMAT = 4
 """Format of the value of `state` up to `level`; `level` gives the format of the rest."""
-_pack: Callable[[object], bytes] = msgpack.packb
+_pack: Callable[[object], bytes] = msgpack.Packer().pack
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
 DAMAGED, DISPUTED, INCOMPLETE = REFUSED = (b"damaged", b"disputed", b"incomplete")
 JOINING, PARKED = b"joining", b"parked"
@@ -168,12 +168,19 @@ def notes(outline: GroupState) -> int:
 
 def store_field(dot: Dot) -> bytes:
     """Field of a message in the hash `store`."""
-    return b"%s:%d" % (dot.origin.encode(), dot.counter)
+    origin, counter = dot
+    return f"{origin}:{counter}".encode()
 
 
-def encode_entry(order: int, message: Message) -> bytes:
-    """Value of a message in the hash `store`."""
-    return _pack([order, message.kind, message.context, message.payload])
+def entry(order: int, message: Message) -> tuple[bytes, bytes]:
+    """Field and value of a message in the hash `store`. order: see `StoredState.order`."""
+    value = _pack([order, message.kind, message.context, message.payload])
+    return store_field(message.dot), value
+
+
+def own_entry(order: int, tag: Tag, payload: bytes) -> tuple[bytes, bytes]:
+    """The same for a message that the application of this member has sent."""
+    return store_field(tag.dot), _pack([order, 0, tag.context, payload])
 
 
 def decode_store(rows: dict[bytes, bytes]) -> list[Message]:

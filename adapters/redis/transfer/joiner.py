@@ -127,10 +127,7 @@ class Writer:
         stored: list[Words] = [("SADD", metadata.LEFT_OUT, *left_out)] if left_out else []
         entries: list[bytes] = []
         for order, message in enumerate(entry.state.unstable, 1):
-            entries += (
-                metadata.store_field(message.dot),
-                metadata.encode_entry(order, message),
-            )
+            entries += metadata.entry(order, message)
         if entries:
             stored.append(("HSET", metadata.STORE, *entries))
         await self._call(
