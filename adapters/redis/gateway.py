@@ -93,6 +93,8 @@ _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a lost server before they get an error."""
 _BROADCAST_SECONDS = 0.002
 """Least time between two broadcasts; the first one after a pause goes immediately."""
+_RECORD_SECONDS = 0.02
+"""Least time between two writes of the event log, if nothing leaves that its lines are about."""
 _STEADY_SECONDS = 5.0
 _PROBE_AGAIN_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
@@ -134,7 +136,7 @@ class Gateway:
         self._nursery: trio.Nursery | None = None
         self._to_flush = trio.Event()
         self._more_due = trio.Event()
-        self._flushed = 0.0
+        self._flushed = self._recorded = 0.0
         self._has_sent = False  # to links, which get their turn soon
         self._look_again = 0.0
         self._connection: ServerConnection | None = None
@@ -951,6 +953,10 @@ class Gateway:
 
     def on_work(self) -> None:
         """Look for work: something may be deliverable or stable, or a tick has passed."""
+        now = time.monotonic()
+        if now - self._recorded >= _RECORD_SECONDS:
+            self._recorded = now
+            self.recorder.flush()
         self._restore_damaged()
         self.committer.ticked()
         if self.belonging is not None:
@@ -980,11 +986,12 @@ class Gateway:
     def _broadcast(self) -> None:
         """Send what may leave, now or together with what comes a moment later."""
         assert self.node is not None
+        if not self.node.has_outgoing:
+            return
         now = trio.current_time()
         if now - self._flushed >= _BROADCAST_SECONDS:
             self._flushed = now
             self._has_sent = True
-            self.recorder.flush()
             self.node.flush()
         else:
             self._to_flush.set()
@@ -996,7 +1003,6 @@ class Gateway:
             self._to_flush = trio.Event()
             await trio.sleep_until(self._flushed + _BROADCAST_SECONDS)
             self._flushed = trio.current_time()
-            self.recorder.flush()
             if self.node is not None:
                 self.node.flush()
 

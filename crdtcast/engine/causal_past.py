@@ -222,6 +222,10 @@ class Pasts:
         context = self._context = (*self.old_heads, *dots[::-1])
         return context
 
+    def is_context(self, context: tuple[Dot, ...]) -> bool:
+        """Whether this is known to be the reduced context, so that a message with it comes after everything."""
+        return context == self._context
+
     def reorder(self, context: tuple[Dot, ...]) -> None:
         """List the maximal dots in this order, until others are maximal."""
         self._context = context

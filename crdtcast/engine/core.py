@@ -434,6 +434,11 @@ class Core:
                 else:
                     peer.ask_at = tick + peer.hold
 
+    @property
+    def has_outbox(self) -> bool:
+        """Whether `take_outbox` may return something."""
+        return bool(self._outbox)
+
     def take_outbox(self) -> list[Transmit]:
         """The effects since the last call, in order. With IMMEDIATE durability, sync before you send them."""
         outbox, self._outbox = self._outbox, []
@@ -457,7 +462,10 @@ class Core:
         self._told.cache = None
         stability, pasts = self._stability, self._pasts
         seen, known = self._seen
-        if seen is message:
+        covered: int | None
+        if pasts.is_context(context):  # as mostly, while one member sends
+            past, covered = pasts.everything(), pasts.full
+        elif seen is message:
             past, covered = pasts.of(context, known, stability.stable)
         else:
             past, covered = pasts.before(message, stability.stable)

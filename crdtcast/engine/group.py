@@ -951,6 +951,11 @@ class GroupEngine(Core):
         if here is not None and here.reads != self.reads and (self._digests_in or not self._peers):
             self._issue(Reads(self.reads))
 
+    @property
+    def has_outbox(self) -> bool:
+        """See `Core.has_outbox`."""
+        return bool(self._outbox) or self._exchange.has_news
+
     def take_outbox(self) -> list[Transmit]:
         """See `Core.take_outbox`."""
         if self._exchange.has_news and self.standing is not Standing.LEFT:

@@ -100,6 +100,12 @@ class Node(Endpoint, EngineDriver):
         self._released, self._aside = [], []
         self._send_all(effects)
 
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether `flush` has something to do: messages may leave, or peers may be read from again."""
+        waits = self._released or self._aside or self.engine.has_outbox
+        return bool(waits) or self.congested()
+
     def set_aside(self) -> None:
         """What the engine has sent so far may leave, after the next `release`, although the node holds the rest."""
         self._aside += self.engine.take_outbox()

@@ -47,6 +47,11 @@ class DurabilityBarrier:
         """Whether that commit is synced."""
         return number <= self._synced
 
+    @property
+    def is_releasing(self) -> bool:
+        """Whether `release` has something to transmit."""
+        return bool(self._waiting) and self._waiting[0][0] <= self._synced
+
     def release(self) -> None:
         """Transmit what may leave."""
         waiting = self._waiting

@@ -78,6 +78,14 @@ class GroupPeers:
     def release(self) -> None:
         """Nothing to do, as above."""
 
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether `flush` has something to do: messages may leave, or peers may be read from again."""
+        engine = self.engine
+        return engine is not None and (
+            self.gate.is_releasing or engine.has_outbox or self.channel.congested()
+        )
+
     def flush(self) -> None:
         """Send what may leave. Never blocks."""
         engine = self.engine

@@ -137,14 +137,14 @@ class Poller:
         """
         descriptor = self._backend.fileno()
         poll, masks = self._backend.poll, self._backend.events
-        registered = self._registered
+        get, now = self._registered.get, trio.lowlevel.current_clock().current_time
         while True:
             await trio.lowlevel.wait_readable(descriptor)
-            end = trio.current_time() + _TURN
+            end = now() + _TURN
             found = poll(0)
             while found:
                 for key, mask in found:
-                    entry = registered.get(key)
+                    entry = get(key)
                     if entry is None:  # closed by an earlier callback of this round
                         continue
                     try:
@@ -152,7 +152,7 @@ class Poller:
                     except Exception as error:
                         self._fail(key, entry, error)
                 is_near = after_events()
-                if trio.current_time() >= end:
+                if now() >= end:
                     break
                 found = poll(_MOMENT if is_near else 0)
 
