@@ -938,8 +938,10 @@ class Gateway:
 
     def _after_events(self) -> None:
         self.committer.look()
-        self.front.flush()
-        self.relay.go_on()
+        if self.front.touched:
+            self.front.flush()
+        if self.relay.stalled:
+            self.relay.go_on()
 
     def _after_round(self) -> bool:
         """Returns whether the server is about to answer clients' requests, or clients that were just answered may send

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial, reduce
 from itertools import repeat
-from operator import and_, itemgetter, le
+from operator import and_, itemgetter, le, or_
 
 from crdtcast.causality.tags import Dot, Tag, Vector
 from crdtcast.engine.causal_past import Pasts
@@ -314,12 +314,8 @@ class Stability:
 
 def _lost(vector: Vector, places: Iterable[tuple[int, Dot]]) -> int:
     """The bits of those dots that the vector does not cover. places: in the order of delivery."""
-    lost = 0
     get = vector.get
     # Mostly it covers all of them, and so the last one of each origin.
     if all(map(le, (last := dict(map(_DOT, places))).values(), map(get, last, repeat(0)))):
         return 0
-    for bit, (origin, counter) in places:
-        if get(origin, 0) < counter:
-            lost |= bit
-    return lost
+    return reduce(or_, [bit for bit, (origin, n) in places if get(origin, 0) < n], 0)

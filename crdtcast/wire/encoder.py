@@ -75,8 +75,7 @@ class Encoder:
                 continue
             if compressor is not None and length >= compression.WORTHWHILE:
                 body = compressor.compressed(body)
-            made.append(length_of(body))
-            made.append(body)
+            made += length_of(body), body
             size += length
             if length > longest:
                 longest = length

@@ -526,7 +526,7 @@ class Client:
                 if self._ending:
                     return
         if commands:
-            self.last_command = request.command
+            self.last_command = command
 
     def _take_singly(self, chunk: bytes) -> None:
         """Take requests one at a time, before authentication: the limits of a request depend on whether the one before

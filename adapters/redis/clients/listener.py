@@ -91,8 +91,9 @@ class Front:
         self.port: int = 0
         self.now: float = time.monotonic()  # updated once a second, by `close_idle`
         self.clients: dict[int, Client] = {}
-        self._touched: list[Client] = []
-        self.touch: Callable[[Client], None] = self._touched.append
+        self.touched: list[Client] = []
+        """The clients that have got an answer since the last `flush`."""
+        self.touch: Callable[[Client], None] = self.touched.append
         self._bound: socket.socket | None = None
         self._listener: socket.socket | None = None
         self._lingering: deque[Client] = deque()
@@ -135,10 +136,8 @@ class Front:
         """Send the leading answered requests of each client that got an answer since the last call, with one `send`
         each.
         """
-        if not self._touched:
-            return
-        touched = self._touched[:]
-        self._touched.clear()
+        touched = self.touched[:]
+        self.touched.clear()
         for client in touched:
             client.touched = False
             try:

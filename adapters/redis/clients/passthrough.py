@@ -130,7 +130,8 @@ class Passthrough:
         self._connections: dict[int, tuple[ServerConnection, _Passing]] = {}
         self._opening: set[int] = set()
         self._nursery: trio.Nursery | None = None
-        self._stalled: dict[Client, None] = {}
+        self.stalled: dict[Client, None] = {}
+        """Clients whose reads wait until they have read more: `go_on` looks at these."""
         self.waiting: dict[Client, _Waiting] = {}
         """Clients with relayed, unanswered reads."""
 
@@ -154,17 +155,15 @@ class Passthrough:
             waiting = self.waiting[client] = _Waiting()
         waiting.requests.append(request)
         if not waiting.under_way:
-            self._stalled[client] = None
+            self.stalled[client] = None
 
     def go_on(self) -> None:
         """Send what may be sent. To be called when requests have come, and when clients have read."""
-        if not self._stalled:
-            return
-        for client in list(self._stalled):
+        for client in list(self.stalled):
             waiting = self.waiting.get(client)
             if waiting is None or client.closed:
                 self.waiting.pop(client, None)
-                del self._stalled[client]
+                del self.stalled[client]
             elif len(client.unread) <= UNREAD_PAUSE:
                 self._send_group(client, waiting)
 
@@ -179,7 +178,7 @@ class Passthrough:
         group = _Group(list(_together(client, waiting)), reader.stands)
         reader.stands = group.db
         waiting.under_way = len(group.requests)
-        del self._stalled[client]
+        del self.stalled[client]
         reader.groups.append(group)
 
         def take(_: Replies) -> None:
@@ -196,7 +195,7 @@ class Passthrough:
             waiting.requests.popleft()
         waiting.under_way = 0
         if waiting.requests:
-            self._stalled[client] = None  # until the replies were sent to the client
+            self.stalled[client] = None  # until the replies were sent to the client
         else:
             del self.waiting[client]
             self._answered()
@@ -230,7 +229,7 @@ class Passthrough:
             if first.protocol != protocol:
                 continue
             del self.waiting[client]
-            self._stalled.pop(client, None)
+            self.stalled.pop(client, None)
             if first.has_begun:
                 client.close()
             for request in waiting.requests:

@@ -78,9 +78,10 @@ class RequestIntake:
 
         Returns whether it did.
         """
-        if len(self.waiting) > MAX_REQUESTS or self._relay.waiting:
+        waiting = len(self.waiting)
+        if waiting > MAX_REQUESTS or self._relay.waiting:
             return False
-        if len(self.waiting) == 1:
+        if waiting == 1:
             return self._take_one(commit)
         requests = list(self.waiting)
         words = list(map(_ARGS, requests))

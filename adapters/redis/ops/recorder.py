@@ -289,19 +289,17 @@ class Recorder:
             self._recent.append((event.effects, tag.dot, now))
 
     def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, EffectsEvent]], now: float) -> None:
-        recent, log = self._recent, self.log if self.group is None else None
         for tag, _, event in sent:
-            if log is not None:
-                log.send(tag)
-            recent.append((event.effects, tag.dot, now))
+            if self.group is None and self.log is not None:
+                self.log.send(tag)
+            self._recent.append((event.effects, tag.dot, now))
 
     def _catch_up(self) -> None:
         """Note what the last commits have touched. It waits until that matters, not to take up the time of writes."""
         recent, self._recent = self._recent, []
         vectors, touched = self._vectors, self._touched
         for effects, dot, now in recent:
-            effect = effects[0] if len(effects) == 1 else None
-            if effect is None or isinstance(effect, KillAll):
+            if len(effects) != 1 or isinstance(effect := effects[0], KillAll):
                 self._touch(effects, dot, now)
                 continue
             key = effect.key

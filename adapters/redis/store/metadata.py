@@ -180,7 +180,8 @@ def entry(order: int, message: Message) -> tuple[bytes, bytes]:
 
 def own_entry(order: int, tag: Tag, payload: bytes) -> tuple[bytes, bytes]:
     """The same for a message that the application of this member has sent."""
-    return store_field(tag.dot), _pack([order, 0, tag.context, payload])
+    origin, counter = tag.dot
+    return f"{origin}:{counter}".encode(), _pack([order, 0, tag.context, payload])
 
 
 def decode_store(rows: dict[bytes, bytes]) -> list[Message]:
