@@ -78,13 +78,14 @@ class MessageIntake:
 
     def take(self, commit: Commit, engine: Engine | GroupEngine) -> int:
         """Take messages for this commit; return the bytes of their payloads."""
-        delivered = steps = 0
-        newest = 0, ""
+        delivered = steps = newest = 0
+        sender = ""
         deliveries, is_dated = commit.deliveries, self.keyspace.dates.in_use
         most = MAX_DELIVERED_EFFECTS
         if is_dated:
             most = MAX_DATED_EFFECTS
             commit.before = _last_delivered(engine)
+        incoming, takes = self._incoming, commit.received.append
         while len(deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
@@ -95,7 +96,7 @@ class MessageIntake:
             event = NO_EVENT
             if not message.kind:  # not an operation on the membership
                 try:
-                    decoding = self._incoming.read(message)
+                    decoding = incoming.read(message)
                 except UnreadableError as error:
                     self._formats.refuse(engine, message.dot, error)
                     continue
@@ -111,19 +112,19 @@ class MessageIntake:
                         break  # it waits for the next commit, which reads these keys first
                     commit.extended = keys
                 steps += len(event.effects)
-                if event.timestamp > newest[0]:
-                    newest = event.timestamp, message.dot.origin
-                if self._incoming.is_under_way:
-                    self._incoming.delivered(message)
+                if event.timestamp > newest:
+                    newest, sender = event.timestamp, message.dot.origin
+                if incoming.is_under_way:
+                    incoming.delivered(message)
             deliveries.append((engine.poll_upcoming(), event))
-            commit.received.append(message)
+            takes(message)
             if KillAll in map(type, event.effects):
                 commit.is_flushed = True
                 break
             if commit.extended:
                 break
-        if newest[0]:
-            self._clock.observe(*newest)
+        if newest:
+            self._clock.observe(newest, sender)
         # Until it is known whether an own message has to be concurrent with these.
         engine.silent = bool(deliveries) and is_dated
         commit.may_hold_many = holds_many(delivered)

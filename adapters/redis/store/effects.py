@@ -260,8 +260,12 @@ class UnreadableError(RemoteProtocolError):
 def encode(timestamp: int, effects: list[Effect]) -> bytes:
     """The payload of one message, in the lowest level that has all its effects. timestamp: its hybrid logical time."""
     rows = [ROWS[type(effect)](effect) for effect in effects]
-    level = max(map(LEVELS.__getitem__, set(map(_KIND, rows))), default=READS.lowest)
-    if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
+    if len(rows) == 1:  # as mostly, with one client
+        level, last = LEVELS[_KIND(rows[0])], _NAME(rows[0])
+    else:
+        level = max(map(LEVELS.__getitem__, set(map(_KIND, rows))), default=READS.lowest)
+        last = max(map(_NAME, rows), default=b"")
+    if last >= ELSEWHERE:
         level = max(level, ELSEWHERE_LEVEL)
     return _pack([level, timestamp, rows])
 

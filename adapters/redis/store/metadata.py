@@ -23,7 +23,8 @@ A quiet group holds `state`, `fence` and `durable` only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -86,13 +87,23 @@ class StoredState:
     """
     membership: list[Any] | None = None
     """The members of the group, as `pack_membership` gives them; None where the members are fixed."""
+    _kept: tuple[object, ...] = field(default=(), init=False, repr=False, compare=False)
+    _kept_packed: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def encode(self) -> bytes:
-        """The value, with the number of its format."""
-        told: dict[str, object] = dict(zip(_FIELDS, _VALUES(self), strict=True))
-        if self.founding:
-            told |= {"founding": self.founding, "membership": self.membership}
-        return _pack(told)
+        """The value, with the number of its format. What few commits change is packed when it changes."""
+        kept = _KEPT_VALUES(self)
+        if kept != self._kept:
+            told = dict(zip(_KEPT, kept, strict=True))
+            if not self.founding:
+                del told["founding"], told["membership"]
+            pairs = b"".join(map(_pack, chain.from_iterable(told.items())))
+            self._kept = kept
+            self._kept_packed = _map_header(len(told) + len(_CHANGING)) + pairs
+        changing = _pack(
+            [*chain.from_iterable(zip(_CHANGING, _CHANGING_VALUES(self), strict=True))]
+        )
+        return self._kept_packed + changing[_LIST_HEADER:]
 
     def group_state(self, unstable: Iterable[Message]) -> GroupState:
         """The state from which a `GroupEngine` continues. unstable: the messages of `store`.
@@ -134,24 +145,16 @@ class StoredState:
             ) from error
 
 
-_FIELDS = (
-    "format",
-    "level",
-    "group",
-    "name",
-    "incarnation",
-    "members",
-    "counter",
-    "vector",
-    "context",
-    "stable",
-    "clock",
-    "reported",
-    "order",
-    "number",
+_KEPT = (
+    *("format", "level", "group", "name", "incarnation", "members", "reported"),
+    *("founding", "membership"),
 )
-"""Fields of the value of `state`, in any group."""
-_VALUES = attrgetter(*_FIELDS)
+"""Fields of the value of `state` that most commits leave as they are; the last two only where members come and go."""
+_CHANGING = ("counter", "vector", "context", "stable", "clock", "order", "number")
+_KEPT_VALUES, _CHANGING_VALUES = attrgetter(*_KEPT), attrgetter(*_CHANGING)
+_map_header: Callable[[int], bytes] = msgpack.Packer().pack_map_header
+_LIST_HEADER = 1
+"""Bytes before the items of a packed list of up to 15 items."""
 _MEMBERSHIP_FROM = 5
 """Where the part that is not about messages begins in `pack_state`'s list."""
 
@@ -174,8 +177,9 @@ def store_field(dot: Dot) -> bytes:
 
 def entry(order: int, message: Message) -> tuple[bytes, bytes]:
     """Field and value of a message in the hash `store`. order: see `StoredState.order`."""
+    origin, counter = message.dot
     value = _pack([order, message.kind, message.context, message.payload])
-    return store_field(message.dot), value
+    return f"{origin}:{counter}".encode(), value
 
 
 def own_entry(order: int, tag: Tag, payload: bytes) -> tuple[bytes, bytes]:
@@ -187,8 +191,8 @@ def own_entry(order: int, tag: Tag, payload: bytes) -> tuple[bytes, bytes]:
 def decode_store(rows: dict[bytes, bytes]) -> list[Message]:
     """The messages of the hash `store`, in the order in which they were delivered."""
     entries: list[tuple[int, Message]] = []
-    for field, raw in rows.items():
-        origin, _, counter = field.decode().rpartition(":")
+    for name, raw in rows.items():
+        origin, _, counter = name.decode().rpartition(":")
         order, kind, context, payload = msgpack.unpackb(raw)
         dots = tuple(Dot(*pair) for pair in context)
         entries.append((order, Message(Dot(origin, int(counter)), dots, payload, kind)))
