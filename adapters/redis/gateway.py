@@ -137,6 +137,7 @@ class Gateway:
         self._to_flush = trio.Event()
         self._more_due = trio.Event()
         self._flushed = self._recorded = 0.0
+        self._exchanged = 0  # bytes with clients, at the end of the poller's last round
         self._has_sent = False  # to links, which get their turn soon
         self._look_again = 0.0
         self._connection: ServerConnection | None = None
@@ -944,14 +945,16 @@ class Gateway:
             self.relay.go_on()
 
     def _after_round(self) -> bool:
-        """Returns whether the server is about to answer clients' requests, or clients that were just answered may send
-        more; but links that have something to send get their turn first.
+        """Returns whether clients have just asked, so that the server is about to answer, or were just answered and
+        may ask again; but links that have something to send get their turn first.
         """
         self._after_events()
+        front = self.front
+        before, self._exchanged = self._exchanged, front.bytes_in + front.bytes_out
         if self._has_sent:
             self._has_sent = False
             return False
-        return self.committer.serves_clients
+        return before != self._exchanged
 
     def on_work(self) -> None:
         """Look for work: something may be deliverable or stable, or a tick has passed."""

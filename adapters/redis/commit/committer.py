@@ -247,8 +247,6 @@ class Committer:
         """Corrects a reply that counts subscribers."""
         self.has_work: Callable[[GroupEngine], bool] = lambda group: False
         """Only where members come and go: whether former incarnations have left something to do."""
-        self.serves_clients: bool = False
-        """Whether the last commit that was sent has requests of clients."""
         self.commits: int = 0
         self.changed_behind: int = 0
         """Keys found changed directly in the server, since start."""
@@ -1122,7 +1120,6 @@ class Committer:
 
     def _transmit(self, commit: Commit) -> None:
         assert self._server is not None
-        self.serves_clients = bool(commit.requests)
         plan = commit.plan
         pieces = plan.pieces
         count = len(pieces)

@@ -97,6 +97,21 @@ def test_concurrent_writes_merge(cluster: LocalCluster, clients: list[redis.Redi
         assert client.get("n") == "4"
 
 
+def test_region_that_only_receives_writes_its_event_log(
+    cluster: LocalCluster, clients: list[redis.Redis]
+) -> None:
+    assert cluster.log_directory is not None
+    logs = cluster.log_directory
+
+    def delivered() -> int:
+        lines = (line for path in logs.iterdir() for line in path.read_text().splitlines())
+        return sum('"replica":"b"' in line and '"kind":"DELIVER"' in line for line in lines)
+
+    before = delivered()
+    assert clients[0].sadd("logged", "x") == 1
+    until(lambda: delivered() > before)
+
+
 def test_two_types_under_one_key(cluster: LocalCluster, clients: list[redis.Redis]) -> None:
     a, b, c = clients
     with apart(cluster):

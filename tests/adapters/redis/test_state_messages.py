@@ -271,7 +271,9 @@ def test_messages_wait_until_their_commit_is_synced() -> None:
     gate.add([effect("2")], 2)
     gate.release()
     assert sent == ["0"]
+    assert not gate.is_releasing
     gate.synced(1)
+    assert gate.is_releasing
     gate.release()
     assert sent == ["0", "1", "1"]
     gate.synced(0)
