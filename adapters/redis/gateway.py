@@ -701,6 +701,7 @@ class Gateway:
             stored=inspection.stored,
             reported=[dot for dot in state.reported if not covers(told_stable, dot)],
             level=self.formats.in_force(engine),
+            derived=self.committer.recorded.pending,
             group=group,
         )
 

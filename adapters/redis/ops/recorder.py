@@ -93,6 +93,8 @@ class Recorder:
         self._small: list[bytes] = []
         self._recent: list[tuple[Sequence[Effect], Dot, float]] = []
         """Effects that are not in `_vectors` and `_touched` yet, with their message and the time: see `_catch_up`."""
+        self._derived: Sequence[Tag] = ()
+        """Only for fixed members: messages without a line that were derived from the commit just answered."""
         self._forgettable: deque[tuple[int, list[Dot]]] = deque()
         """Stable messages by commit, until their lines are written: a restart needs them to write these lines."""
         self._size_before = 0
@@ -112,6 +114,7 @@ class Recorder:
         stored: Sequence[Message],
         reported: Iterable[Dot],
         level: int,
+        derived: Derived | None = None,
         group: GroupLog | None = None,
     ) -> None:
         """Continue from what the server holds: write the lines that the last commit lacks, then START.
@@ -119,6 +122,7 @@ class Recorder:
         reported: messages that the last commit reported stable and the log has not.
         stored: the messages that are still in the server, stable ones among them, in the order of their delivery.
         level: the format level in force.
+        derived: from a record in the server. Its message is not among the stored ones, and may leave at once.
         group: only where members come and go.
         """
         self.log, self.keyspace, self.group = log, keyspace, group
@@ -127,6 +131,7 @@ class Recorder:
         self._vectors.clear()
         self._touched.clear()
         self._recent.clear()
+        self._derived = ()
         late = [message.dot for message in stored if covers(stable, message.dot)]
         self._forgettable = deque([(0, late)] if late else [])
         if log is None:
@@ -138,10 +143,15 @@ class Recorder:
             for dot in late if group is not None else ():
                 if not covers(log.told_stable, dot):
                     log.stable(dot)
+        sent = () if derived is None else [tag.dot for tag, _, _ in derived.sent]
         if group is None:
-            log.start(vector, members, stable, level)
+            was_told = {dot.origin: dot.counter for dot in sent if covers(log.vector, dot)}
+            log.start({**vector, **was_told}, members, stable, level)
         else:
             group.start(vector.get(incarnation, 0))
+        if derived is not None:
+            self.derived(derived)
+            self._tell_derived()
         log.flush()
 
     def complete(
@@ -257,8 +267,6 @@ class Recorder:
         now = self._clock()
         told = self.group is not None
         sent = commit.sent
-        if commit.derived is not None:
-            self._tell_sent(commit.derived.sent, now)
         if not told and commit.stable:
             log.stable_all(list(map(_DOT, commit.stable)))
         if commit.unaware:
@@ -270,6 +278,8 @@ class Recorder:
             for delivery, event in commit.deliveries:
                 self._recent.append((event.effects, delivery.tag.dot, now))
         self._tell_sent(sent, now)
+        if self._derived:
+            self._tell_derived()
         if len(self._recent) > _RECENT:
             self._catch_up()
         if commit.stable:
@@ -287,6 +297,18 @@ class Recorder:
         now = self._clock()
         for tag, _, event in record.sent if self.log is not None else ():
             self._recent.append((event.effects, tag.dot, now))
+        if self.group is None:
+            self._derived = [tag for tag, _, _ in record.sent]
+
+    def _tell_derived(self) -> None:
+        """With fixed members a derived message leaves before the commit that stores it, so its line does not wait for
+        that: if the server loses the record, nothing else shows that it was sent.
+        """
+        derived, self._derived = self._derived, ()
+        log = self.log
+        for tag in derived:
+            if log is not None and not covers(log.vector, tag.dot):
+                log.send(tag)
 
     def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, EffectsEvent]], now: float) -> None:
         for tag, _, event in sent:

@@ -12,11 +12,15 @@ import pytest
 from crdtcast.adapters.redis.cluster import PROGRAM, LocalCluster, OpenCluster, Region
 from crdtcast.adapters.redis.recorded.answer import ParkedRecord
 from crdtcast.adapters.redis.server.raw_client import RawClient
+from crdtcast.eventlog.check import check_logs
+from crdtcast.eventlog.format import Event, EventKind
 from crdtcast.exceptions import ServerError
-from tests.adapters.redis.gateways import PATIENCE, Gateways, call, until
+from tests import servers
+from tests.adapters.redis.gateways import PATIENCE, Gateways, RunningGateway, call, gateway, until
 from tests.adapters.redis.proxy import ProxiedConnection, Proxy
 from tests.adapters.redis.test_crashes import append_only_file, dying_at
 from tests.adapters.redis.test_members import cut_off, evicted_with, heal, parked
+from tests.log_reader import LogReader
 
 pytestmark = pytest.mark.process
 
@@ -184,3 +188,51 @@ def test_fault_is_found(
     with pytest.raises(AssertionError) as found:
         scenario(tmp_path, monkeypatch, (FAULTY, fault))
     print(found.value)
+
+
+# The log of what was derived
+
+
+def begins_no_commit_for_a_record(running: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is derived leaves, and the commit that stores it does not begin."""
+    committer = running.gateway.committer
+    kick = committer.kick
+
+    def wait_if_derived() -> None:
+        if committer.recorded.pending is None:
+            kick()
+
+    monkeypatch.setattr(committer, "kick", wait_if_derived)
+
+
+def sent_by_b(logs: Path) -> list[Event]:
+    events = LogReader(logs)
+    return [event for event in events if event.replica == "b" and event.kind == EventKind.SEND]
+
+
+def test_derived_message_is_logged_before_it_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fixed members nothing else may show later that it was sent: the server may lose the record."""
+    logs = tmp_path / "logs"
+    with (
+        servers.borrowed() as one,
+        servers.borrowed() as two,
+        gateway(tmp_path, one.port, "a", {"b": None}, logs) as a,
+        gateway(tmp_path, two.port, "b", {"a": a.gateway.endpoint.address}, logs) as b,
+        a.client() as there,
+    ):
+        with b.client() as here:
+            begins_no_commit_for_a_record(b, monkeypatch)
+            assert here.pipeline(list(COUNT)) == [None, 1]
+            until(lambda: there.call("GET", "n") == b"1")
+            sent = sent_by_b(logs)
+            assert len(sent) == 1, "another member has it"
+        b.stop()
+        with gateway(tmp_path, two.port, "b", {"a": a.gateway.endpoint.address}, logs) as again:
+            monkeypatch.undo()
+            with again.client() as here:
+                assert here.call("INCR", "n") == 2
+            until(lambda: there.call("GET", "n") == b"2")
+            assert len(sent_by_b(logs)) == 2, "the record is derived again, and was told"
+    assert not check_logs([logs]).violations
