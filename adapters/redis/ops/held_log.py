@@ -20,9 +20,11 @@ class HeldLog(EventLog):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.number = 0
-        self.written: int = 0
-        """The lines of the commits up to this one are written."""
-        self._buffered_up_to = 0
+        self.written: int = -1
+        """The lines of the commits up to this one are written. At first none: even those from before the first commit
+        wait until what was read from the server is synced.
+        """
+        self._buffered_up_to = -1
         self._held: deque[tuple[int, Callable[[], None] | Tag]] = deque()
         """A tag: of a message sent."""
         self._known = dict(super().vector)

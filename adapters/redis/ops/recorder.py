@@ -133,7 +133,8 @@ class Recorder:
         self._recent.clear()
         self._derived = ()
         late = [message.dot for message in stored if covers(stable, message.dot)]
-        self._forgettable = deque([(0, late)] if late else [])
+        number = log.number if isinstance(log, HeldLog) else 0
+        self._forgettable = deque([(number, late)] if late else [])
         if log is None:
             return
         if log.seq and (group is None or log.view is not None):

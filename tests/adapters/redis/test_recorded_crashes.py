@@ -106,11 +106,11 @@ def test_server_that_loses_its_tail_loses_whole_messages_only(
 
 @pytest.fixture(scope="module")
 def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCluster]:
-    """Without event logs: one run of many, in which a member had to ask twice to join, found a message of it that
-    leaves out another one.
-    """
-    with OpenCluster(tmp_path_factory.mktemp("open"), NAMES, group="open") as running:
+    directory = tmp_path_factory.mktemp("open")
+    logs = directory / "logs"
+    with OpenCluster(directory, NAMES, group="open", log_directory=logs) as running:
         yield running
+    assert not check_logs([logs]).violations
 
 
 def test_member_killed_at_each_point_loses_and_repeats_nothing(

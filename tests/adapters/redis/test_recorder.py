@@ -105,6 +105,31 @@ def test_stable_messages_are_kept_until_their_lines_are_synced(tmp_path: Path) -
         assert recorder.forgettable([]) == [second] and not recorder.has_forgettable
 
 
+def test_late_stable_messages_are_kept_until_written(tmp_path: Path) -> None:
+    """The process before this one has not written their lines, and this one may die as early."""
+    late = Dot("b.1", 1)
+    log = HeldLog(tmp_path, group="g", replica="a", incarnation="a.1", clock_us=lambda: 0)
+    with closing(log):
+        recorder = Recorder(log, clock=lambda: 0.0, metadata_db=15, store_bytes=lambda: (0, 0))
+        log.number = 7  # commits of this process to a server that it has lost
+        recorder.begin(
+            log,
+            recorder.keyspace,
+            incarnation="a.1",
+            members=["a.1", "b.1"],
+            vector={"b.1": 1},
+            stable={"b.1": 1},
+            stored=[Message(late, (), b"")],
+            reported=[],
+            level=1,
+        )
+        assert recorder.forgettable([]) == [] and not recorder.has_forgettable
+        recorder.synced(7)
+        assert recorder.forgettable([]) == [], "the lines are buffered only"
+        recorder.flush()
+        assert recorder.forgettable([]) == [late]
+
+
 def test_missing_lines_are_written_in_the_order_of_delivery(tmp_path: Path) -> None:
     """A message that is stable already may have been delivered behind one that is not."""
     mine, other, next_ = Dot("a.1", 1), Dot("b.1", 1), Dot("a.1", 2)
