@@ -207,6 +207,7 @@ class Gateway:
             handle=lambda request: self.session.handle(request),
             spawn=self.spawn,
             answered=self._after_events,
+            syncs_later=self._syncs_later,
         )
         self.session: Session = Session(
             self.table,
@@ -923,6 +924,12 @@ class Gateway:
             except ConfigurationError as error:  # the previous note is still true
                 self._complaints.log(time.monotonic(), "synced", logging.ERROR, str(error))
 
+    def _syncs_later(self) -> bool:
+        """Whether the incarnation may continue without own messages that were answered, but not synced. One at a server
+        without a file, or among fixed members, ends if its server dies.
+        """
+        return self.belonging is not None and self.durability.level is Durability.EVERYSEC
+
     def _durable(self, mark: Mark) -> None:
         if self.belonging is not None:
             number, peers = mark.number, self.belonging.peers
@@ -931,8 +938,10 @@ class Gateway:
             if self.durability.level is Durability.EVERYSEC:  # else the end of a commit flushes
                 self.recorder.flush()
                 peers.flush()
-        elif isinstance(engine := self.committer.engine, Engine):
-            engine.mark_durable(mark.vector)
+                engine = self.committer.engine
+                self.waits.synced(0 if engine is None else mark.vector.get(engine.me, 0))
+        elif isinstance(self.committer.engine, Engine):
+            self.committer.engine.mark_durable(mark.vector)
 
     def _store_bytes(self) -> tuple[int, int]:
         engine = self.committer.engine

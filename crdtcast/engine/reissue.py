@@ -44,6 +44,8 @@ class Parked:
         with their contact: if no member knows them, they never were members.
     met: strangers whose join the present successor has delivered, so that they count although they are forgotten.
     settling: incarnation -> the dot of its last `settle`.
+    incomplete: those of `ended` that may have sent messages, or told of them, that are lost here, too. The group never
+        forgets how many of theirs it has: a settled one counts as had as a whole.
     """
 
     operations: tuple[ParkedOperation, ...] = ()
@@ -52,11 +54,21 @@ class Parked:
     strangers: frozenset[str] = frozenset()
     met: frozenset[str] = frozenset()
     settling: Mapping[str, Dot] = field(default_factory=dict)
+    incomplete: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, state: GroupState, me: str, earlier: "Parked | None" = None) -> "Parked":
+    def of(
+        cls,
+        state: GroupState,
+        me: str,
+        earlier: "Parked | None" = None,
+        *,
+        is_complete: bool = True,
+    ) -> "Parked":
         """What `me`, which has ended with this state, has sent itself and does not know to be stable; after what its
         predecessors have parked and not settled.
+
+        is_complete: whether the state has all that `me` has ever sent or told of.
         """
         earlier = earlier or cls()
         known = {dot for dots in earlier.copies.values() for dot in dots}
@@ -77,6 +89,7 @@ class Parked:
             ended=(*earlier.ended, me),
             strangers=(earlier.strangers | {me}) - known_everywhere,
             met=frozenset(),
+            incomplete=earlier.incomplete if is_complete else earlier.incomplete | {me},
         )
 
     def meeting(self, group: ReissueGroup) -> "Parked":
@@ -142,13 +155,14 @@ class Parked:
         if settling is not None:
             return _is_stable(group, settling)
         fate = group.fate(incarnation)
-        if self._was_a_member(incarnation) or fate is Fate.MEMBER:
+        kept = fate if incarnation in self.incomplete and isinstance(fate, int) else None
+        if kept is None and (self._was_a_member(incarnation) or fate is Fate.MEMBER):
             return fate is Fate.SETTLED
-        # It never was a member, so there is nothing to settle: only the copies count.
+        # It never was a member, or it is never settled: only the copies count.
         return all(
             any(_is_stable(group, copy) for copy in self.copies.get(operation.dot, ()))
             for operation in self.operations
-            if operation.dot.origin == incarnation
+            if operation.dot.origin == incarnation and operation.dot.counter > (kept or 0)
         )
 
 

@@ -150,6 +150,8 @@ class JoinClient:
         self._entries = 0
         self._let_in: dict[str, int] = {}  # members that have admitted us, by the last time
         self._said: dict[str, str] = {}  # why others do not admit us
+        self.abandoned: set[str] = set()
+        """Bases that may have been admitted without an answer, and that a later attempt replaces: they never began."""
         self.before_asking: Callable[[tuple[str, ...]], Awaitable[None]] = _note_nothing
         """Awaited before a contact is asked, with all bases that may be admitted from then on."""
 
@@ -209,6 +211,7 @@ class JoinClient:
         for attempt in count(1):
             link = await self._contact(stays, refused, unready, for_ever)
             if undecided not in ("", link.name):
+                self.abandoned.add(base)
                 asked, base, undecided = (*asked, base), "", ""
             if not base:
                 base = last = fresh_incarnation(name, previous=last or None)
@@ -225,6 +228,7 @@ class JoinClient:
             except HandshakeError as error:
                 self._joining.asked = False  # it has said that it did not admit us
                 if undecided:  # or that the incarnation it had admitted has ended
+                    self.abandoned.add(base)
                     asked, undecided = (*asked, base), ""
                 base = stays = ""
                 refused[link.name] = str(error)

@@ -294,13 +294,14 @@ def _pack_parked(parked: Parked | None) -> list[object] | None:
         sorted(parked.strangers),
         sorted(parked.met),
         {incarnation: list(dot) for incarnation, dot in parked.settling.items()},
+        sorted(parked.incomplete),
     ]
 
 
 def _unpack_parked(packed: Any) -> Parked | None:
     if packed is None:
         return None
-    operations, copies, ended, strangers, met, settling = packed
+    operations, copies, ended, strangers, met, settling, incomplete = packed
     return Parked(
         tuple(ParkedOperation(read_dot(*dot), kind, payload) for dot, kind, payload in operations),
         _unpack_copies(copies),
@@ -308,4 +309,5 @@ def _unpack_parked(packed: Any) -> Parked | None:
         frozenset(strangers),
         frozenset(met),
         {incarnation: read_dot(*dot) for incarnation, dot in settling.items()},
+        frozenset(incomplete),
     )

@@ -161,6 +161,24 @@ def test_stranger_drops_its_copy_if_its_contact_never_settles() -> None:
     town.assert_one_group("a", "b", "d")
 
 
+def test_incomplete_incarnation_never_settles_and_ends_parking() -> None:
+    """Its disk has lost what it had told of: the group does not forget how many of its messages there are."""
+    town = Town("abc")
+    town.send("c", b"1")
+    town.run()
+    old = _evict_with_unsent(town, "c", b"2")
+    parked = Parked.of(old.state(), old.me, is_complete=False)
+    engine = town.join("c", "a", [old.me])
+    (operation,) = parked.uncovered(engine)
+    (tag,) = town.send("c", operation.payload)
+    parked = parked.reissued(operation, tag.dot)
+    assert not parked.may_be_dropped(engine), "it is not stable"
+    town.run()
+    assert parked.may_be_dropped(engine)
+    assert {e.fate(old.me) for e in town.engines.values()} == {1}
+    town.assert_one_group("a", "b", "c")
+
+
 def test_leaver_unaware_of_its_membership_resends_nothing() -> None:
     town = Town("abc")
     leaver = town.join("d", "a")

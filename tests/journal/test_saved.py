@@ -102,6 +102,7 @@ PARKED = Parked(
     frozenset({"a.1"}),
     frozenset({"a.1"}),
     {"a.1": Dot("b.1", 4)},
+    frozenset({"a.1"}),
 )
 
 

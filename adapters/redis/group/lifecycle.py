@@ -148,6 +148,8 @@ class Belonging:
         self._evicted: GroupEngine | None = None
         self._is_whole = True
         """Whether the server has all that the evicted incarnation had."""
+        self._is_complete = True
+        """Whether all messages of the evicted incarnation are known, in the server or in memory."""
         self.stored: int = 0
         """`Committer.order` at the last answer."""
         self._resumed_at = 0
@@ -268,7 +270,7 @@ class Belonging:
                 if file is None or not empty or inspection.found.state is not None:
                     raise
                 raise HandshakeError(self._nobody_has_data(file, empty)) from error
-            self._evicted, self._is_whole = None, True
+            self._evicted, self._is_whole, self._is_complete = None, True, True
             inspection = await inspect(connection, db)
         if inspection.found.state is None:
             raise ServerError("the server has just lost its data")
@@ -389,12 +391,13 @@ class Belonging:
         """The incarnation that has to end, if its server came back with less than other members may have; else None."""
         gateway, state = self._gateway, inspection.found.state
         before = gateway.committer.engine
+        is_complete = True
         if isinstance(before, GroupEngine):  # this process remembers all of it
             known = self.stored if state is None or state.incarnation == before.me else 0
         elif state is None:
             return None
         else:
-            known = self._least_order(state)
+            known, is_complete = self._least_order(state), False
             group_state = state.group_state(inspection.unstable)
             before = GroupEngine(state.incarnation, group_state, effects.READS)
             self._returning.resume(inspection.parked)
@@ -408,12 +411,12 @@ class Belonging:
             self._log.error("%s, and no other member has it: it continues with the rest", text)
             return None
         self._log.error("%s: it joins again as another incarnation", text)
-        self._is_whole = False
+        self._is_whole, self._is_complete = False, is_complete
         return before
 
     def _least_order(self, state: StoredState) -> int:
-        """The least `StoredState.order` of a server that has lost nothing on which a sent message rests. As the files
-        know it: 0 if they do not.
+        """The least `StoredState.order` of a server that has lost nothing on which a sent message, or a session token,
+        rests. As the files know it: 0 if they do not.
         """
         options = self._gateway.options
         synced = Synced.read(options.state_dir, options.node.name)
@@ -465,20 +468,26 @@ class Belonging:
         former, parked = [], None
         if self._evicted is not None:
             former = [self._evicted.me]
-            parked = await self._returning.park(connection, self._evicted, is_whole=self._is_whole)
+            parked = await self._returning.park(
+                connection,
+                self._evicted,
+                is_whole=self._is_whole,
+                is_complete=self._is_complete,
+            )
         writer = Writer(connection, databases, former=former, parked=parked)
         refusal = JoinRefusal(gateway.options.state_dir, node.name)
         ask_first = "" if leave_out is None else refusal.contact()
         arriving = Arriving(
             self.peers.channel, writer, self._tell_progress, leave_out, ask_first=ask_first
         )
-        self._entering = JoinClient(self.peers.channel, self._log, arriving)
+        self._entering = entering = JoinClient(self.peers.channel, self._log, arriving)
         try:
-            _, entry = await self._entering.enter(
+            _, entry = await entering.enter(
                 (*replaces, *former), False, copies=True, asked=tuple(sorted(found.joining or ()))
             )
         finally:
             self._entering = None
+            self._returning.never_began |= entering.abandoned
             if arriving.refused_by:
                 refusal.note(arriving.refused_by)
         if arriving.ask_first:
@@ -621,7 +630,7 @@ class Belonging:
         self._standing = Standing.EVICTED
         if engine.vector.get(engine.me, 0) == self._resumed_at:  # nothing was sent since
             self._log.error("%s: it joins again as another incarnation", error)
-            self._evicted, self._is_whole = engine, False
+            self._evicted, self._is_whole, self._is_complete = engine, False, False
             self._gateway.begin_anew(str(error))
             return
         self._gateway.fatal(

@@ -34,7 +34,7 @@ from crdtcast.adapters.redis.store.value_pages import ValuePages
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
-from crdtcast.causality.member_id import name_of
+from crdtcast.causality.member_id import base_of, name_of
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.journal.saved import Saved, pack_saved, unpack_saved
@@ -107,6 +107,8 @@ class GatewayReissue:
         self._db = metadata_db
         self._log = logger
         self.parked: Parked | None = None
+        self.never_began: set[str] = set()
+        """Bases of attempts to join that this process has made and replaced."""
         self.recorded: ParkedRecord | None = None
         """The record in a server that has lost part of its data, of the incarnation that ends by that."""
         self._rebasing: Iterator[None] | None = None
@@ -133,16 +135,22 @@ class GatewayReissue:
     # At the end of an incarnation
 
     async def park(
-        self, connection: ServerConnection, engine: GroupEngine, *, is_whole: bool
+        self,
+        connection: ServerConnection,
+        engine: GroupEngine,
+        *,
+        is_whole: bool,
+        is_complete: bool,
     ) -> bytes:
         """The value of the key `parked`: all that this incarnation, which has ended, may have to send again.
 
         connection: on database 0; the server still has the incarnation's data.
         is_whole: whether it has all of the data.
+        is_complete: whether the engine has all of its messages.
 
         Raises ServerError if the connection is lost.
         """
-        parked = Parked.of(engine.state(), engine.me, self.parked)
+        parked = Parked.of(engine.state(), engine.me, self.parked, is_complete=is_complete)
         own = [operation for operation in parked.operations if operation.dot.origin == engine.me]
         others = parked.operations[: len(parked.operations) - len(own)]
         # Messages of an unanswered commit were not sent, and its clients' commands run again.
@@ -277,7 +285,7 @@ class GatewayReissue:
 
     def has_work(self, engine: GroupEngine) -> bool:
         """Whether `add_work` may add something, now or later."""
-        return self.parked is not None or engine.has_tombs
+        return self.parked is not None or (engine.has_tombs and bool(self._to_settle(engine)))
 
     def add_work(self, engine: GroupEngine) -> None:
         """Add the next step to the next commit, if there is one. Call it when no commit is under way."""
@@ -287,7 +295,7 @@ class GatewayReissue:
         if engine.standing is not Standing.MEMBER:
             return
         if parked is None:
-            if self._own_tombs(engine):
+            if self._to_settle(engine):
                 self._committer.at_its_end(partial(self._settle, engine))
         elif parked.is_decided(engine):
             uncovered = parked.uncovered(engine)
@@ -297,13 +305,23 @@ class GatewayReissue:
                     self._rebase(parked, uncovered)
             elif uncovered:
                 self._send_some_again(uncovered)
-            elif self._own_tombs(engine):
+            elif self._to_settle(engine):
                 self._committer.at_its_end(partial(self._settle, engine))
             elif parked.may_be_dropped(engine):
                 self._committer.at_its_end(self._drop)
 
-    def _own_tombs(self, engine: GroupEngine) -> list[str]:
-        return sorted(i for i in engine.tombs if name_of(i) == self._name)
+    def _to_settle(self, engine: GroupEngine) -> list[str]:
+        """Former incarnations that the group may forget, since all that they ever told of was sent again. A session
+        token may name messages of all others that are lost: how many theirs are remains known.
+        """
+        own = (i for i in engine.tombs if name_of(i) == self._name)
+        return sorted(filter(self._is_known_whole, own))
+
+    def _is_known_whole(self, incarnation: str) -> bool:
+        parked = self.parked
+        if parked is not None and incarnation in parked.ended:
+            return incarnation not in parked.incomplete
+        return base_of(incarnation) in self.never_began
 
     def _rebase(self, parked: Parked, uncovered: Iterable[ParkedOperation]) -> None:
         """Compare all messages that the group does not have, once, and note what is left of each."""
@@ -418,7 +436,7 @@ class GatewayReissue:
     def _settle(self, engine: GroupEngine, commit: Commit) -> None:
         if engine.standing is not Standing.MEMBER:
             return
-        for incarnation in self._own_tombs(engine):
+        for incarnation in self._to_settle(engine):
             tag = engine.settle(incarnation)
             if self.parked is not None:
                 self._save(commit, self.parked.settled(incarnation, tag.dot))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -157,6 +158,7 @@ class BlockedCommands:
     handle: takes a client's request, as if it had just come.
     spawn: runs something in the background.
     answered: sends replies that are ready, and lets kept requests go on.
+    syncs_later: whether this incarnation may continue without messages that were answered, but not synced.
     """
 
     def __init__(
@@ -167,8 +169,14 @@ class BlockedCommands:
         handle: Callable[[Request], None],
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
         answered: Callable[[], None],
+        syncs_later: Callable[[], bool],
     ) -> None:
         self._core = core
+        self._syncs_later = syncs_later
+        self._synced = 0
+        """Number of own messages that are known to be synced, if that comes later."""
+        self.tokens: deque[tuple[int, Request, Token]] = deque()
+        """Tokens to give when so many own messages are synced."""
         self._group = group
         self._handle = handle
         self._spawn = spawn
@@ -201,10 +209,48 @@ class BlockedCommands:
         """CRDTCAST TOKEN."""
 
         def reached(error: ReplyError | None) -> None:
-            if not request.client.closed:
-                request.answer(error or self._told_anew(request.client) or self._token())
+            if request.client.closed:
+                return
+            if (error := error or self._told_anew(request.client)) is not None:
+                request.answer(error)
+                return
+            engine = self._core.engine
+            assert engine is not None  # a commit was answered
+            token, own = reach.token_of(engine, self._group()), engine.vector.get(engine.me, 0)
+            if self._is_synced(own):
+                request.answer(str(token).encode())
+            else:
+                self.tokens.append((own, request, token))
 
         self._core.submit(Barrier(request, reached))
+
+    def _is_synced(self, own: int) -> bool:
+        """Whether so many own messages cannot be lost unnoticed. If the server came back without one that a token
+        names, another message would get its dot, and the token would count as seen.
+        """
+        return own <= self._synced or not self._syncs_later()
+
+    def synced(self, own: int) -> None:
+        """So many own messages are synced: give the tokens that wait for that."""
+        self._synced = own
+        if self.tokens and self.tokens[0][0] <= own:
+            self._give_tokens(own)
+            self._answered()
+
+    def _give_tokens(self, own: float) -> None:
+        while self.tokens and self.tokens[0][0] <= own:
+            _, request, token = self.tokens.popleft()
+            self._answer_token(request, str(token).encode())
+
+    def _end_tokens(self, reply: ReplyError) -> None:
+        tokens, self.tokens = self.tokens, deque()
+        for _, request, _ in tokens:
+            self._answer_token(request, reply)
+
+    @staticmethod
+    def _answer_token(request: Request, reply: object) -> None:
+        if not request.client.closed:
+            request.answer(reply)
 
     def at_least(self, request: Request, words: list[bytes]) -> None:
         """CRDTCAST ATLEAST token [milliseconds]."""
@@ -233,11 +279,6 @@ class BlockedCommands:
         if waiting is not None:
             self._end(waiting, _UNBLOCKED if with_error else waiting.late(self._core.engine))
         return waiting is not None
-
-    def _token(self) -> bytes:
-        engine = self._core.engine
-        assert engine is not None  # a commit was answered
-        return str(reach.token_of(engine, self._group())).encode()
 
     def _count_inside(self, call: Call) -> object:
         """WAIT inside MULTI: it does not wait, and writes that are not answered yet are nowhere else."""
@@ -312,10 +353,14 @@ class BlockedCommands:
     # Events of the gateway
 
     def resumed(self, incarnation: str) -> None:
-        """The gateway goes on with this incarnation."""
+        """The gateway goes on with this incarnation. What was read from its server may not be synced."""
+        self._synced = 0
         if self._me not in ("", incarnation):
             self._since = time.monotonic()
-            self._told.clear()
+            self._told = {request.client.id for _, request, _ in self.tokens}
+            self._end_tokens(_BEGAN_ANEW)
+        elif not self._syncs_later():
+            self._give_tokens(math.inf)
         self._me = incarnation
 
     def look(self, *, in_step: bool) -> None:
@@ -357,6 +402,7 @@ class BlockedCommands:
 
     def stop(self) -> None:
         """The gateway stops: answer everything."""
+        self._end_tokens(_STOPS)
         for waiting in list(self.waiting.values()):
             self._forget(waiting)
             waiting.request.answer(_STOPS)

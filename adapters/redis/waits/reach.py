@@ -57,7 +57,8 @@ def _has(engine: Engine | GroupEngine, dot: Dot) -> bool:
         return True
     if not isinstance(engine, GroupEngine):
         return False
-    # No counters are kept of ended members. One that was evicted settles when it has sent again what the group lacked.
+    # No counters are kept of ended members that have left, or have settled: these have sent again all that the group
+    # lacked. One of which something is lost, or may be, never settles.
     fate = engine.fate(dot.origin)
     if fate is Fate.SETTLED:
         return True
@@ -77,8 +78,8 @@ def never(engine: Engine | GroupEngine, dots: Iterable[Dot]) -> str | None:
             fate = engine.fate(origin)
             if isinstance(fate, int) and counter > fate:
                 return (
-                    f"it has seen writes of {name} that the group does not have: {name} was evicted: they are lost "
-                    f"unless {name} comes back: read again, and take a new token"
+                    f"it has seen writes of {name} that the group does not have: {name} was evicted, or its server has "
+                    f"lost data: they are lost unless {name} sends them again: read again, and take a new token"
                 )
         elif name not in engine.names:
             return f"it has seen writes of {name}, which is not a member of this group: take a new token"

@@ -18,6 +18,7 @@ from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.server.address import ServerAddress
 from crdtcast.adapters.redis.server.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient
+from crdtcast.adapters.redis.store import metadata
 from crdtcast.adapters.redis.store.effects import READS
 from crdtcast.eventlog.check import Checked, check_logs
 from crdtcast.transport.options import Address, NodeOptions
@@ -294,6 +295,38 @@ class Gateways:
         """One command at a server, past its gateway."""
         with RawClient(self.servers[name].port, PATIENCE) as client:
             return client.call(*words)
+
+    def sync_each_write(self, name: str, *, whether: bool = True) -> None:
+        """Let that server, one of `own_servers`, sync each write at once, or nothing at all. Its gateway goes on to
+        wait for each sync.
+        """
+        setting = "always" if whether else "no"
+        with RawClient(self.servers[name].port, PATIENCE) as client:
+            # What was written before is synced with the next write.
+            client.pipeline(
+                [
+                    ("CONFIG", "SET", "appendfsync", setting),
+                    ("SELECT", "15"),
+                    ("SET", metadata.DURABLE, "0"),
+                ]
+            )
+
+    def written(self, name: str) -> int:
+        """How many bytes that server has written to its file, synced or not."""
+        return self._append_only_file(name).stat().st_size
+
+    def lose_power(self, name: str, kept: int) -> None:
+        """End a gateway and its server, which comes back with so many bytes of its file. The gateway does not."""
+        self.running[name].stop()
+        server = self.servers[name]
+        server.kill()
+        with self._append_only_file(name).open("r+b") as stream:
+            stream.truncate(kept)
+        server.restart()
+
+    def _append_only_file(self, name: str) -> Path:
+        (file,) = (self.servers[name].directory / "appendonlydir").glob("*.incr.aof")
+        return file
 
     def rounds(self, count: int = 2) -> None:
         """Return when each gateway has gone over all its keys so often, from now on."""

@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from crdtcast.adapters.redis.server.raw_client import ErrorReply, RawClient, Reply
 from crdtcast.exceptions import ServerError
-from tests.adapters.redis.gateways import Gateways, until
+from tests.adapters.redis.gateways import PATIENCE, Gateways, until
 
 _PATIENCE_MS = "30"
 """How long a client waits for its token at another gateway, before it stays where it was."""
+_IMPATIENCE_SECONDS = 0.05
+"""How long it waits for a token at a region whose server syncs nothing, before it goes."""
 
 
 class Written(NamedTuple):
@@ -46,6 +48,11 @@ class SessionChecker:
         """The write was sent. Others may see it, acknowledged or not."""
         self._author_saw[write] = frozenset(self._seen(client))
 
+    def lost(self, client: str) -> None:
+        """The client has heard that what it has seen may be lost: it begins again."""
+        self._must_see.pop(client, None)
+        self._own.pop(client, None)
+
     def read(self, client: str, region: str, key: str, members: Iterable[bytes]) -> None:
         """The client has read this key at this region."""
         shown = {Written(key, member) for member in members}
@@ -73,6 +80,8 @@ class MovingClient:
     def __init__(self, name: str, town: Gateways, checker: SessionChecker, keys: list[str]) -> None:
         self.name = name
         self.moves = 0
+        self.patience: dict[str, float] = {}
+        """Seconds that it waits at a region for its replies, if not long."""
         self._town = town
         self._checker = checker
         self._keys = keys
@@ -116,8 +125,14 @@ class MovingClient:
                 connection.close()
                 raise
             if reply != b"OK":
-                assert isinstance(reply, ErrorReply) and reply.text.startswith("NOTYET"), reply
                 connection.close()
+                assert isinstance(reply, ErrorReply), reply
+                if reply.text.startswith("TOKENLOST"):
+                    self._token = None
+                    self._checker.lost(self.name)
+                    self.close()
+                else:
+                    assert reply.text.startswith("NOTYET"), reply
                 return
             self.close()
             self._connection, self._region = connection, region
@@ -126,6 +141,7 @@ class MovingClient:
     def _ask(self, *words: bytes | str) -> Reply:
         """The reply, with the token as of then; None if there is none, or an error."""
         assert self._connection is not None
+        self._connection.socket.settimeout(self.patience.get(self._region, PATIENCE))
         try:
             reply, token = self._connection.pipeline([words, ("CRDTCAST", "TOKEN")])
         except (ServerError, ConnectionError):
@@ -136,16 +152,23 @@ class MovingClient:
         return None if isinstance(reply, ErrorReply) else reply
 
 
-def play(town: Gateways, seed: int, steps: int, *, crashes: bool) -> SessionChecker:
+def play(
+    town: Gateways, seed: int, steps: int, *, crashes: bool = False, power: bool = False
+) -> SessionChecker:
     """Clients at random gateways, among cut links, lost connections and, with `crashes`, gateways that end and start
-    again from their servers.
+    again from their servers. With `power`, now and then a server syncs nothing for a while; then it comes back without
+    all of that, or syncs it after all.
     """
     choice = random.Random(seed)
     checker = SessionChecker()
     keys = [f"{seed}:{number}" for number in range(2)]
     regions = town.names
     clients = [MovingClient(f"c{seed}-{n}", town, checker, keys) for n in range(4)]
+    patience: dict[str, float] = {}
+    for client in clients:
+        client.patience = patience
     cut: set[tuple[str, str]] = set()
+    unsynced, kept = "", 0
     try:
         for _ in range(steps):
             luck = choice.random()
@@ -163,6 +186,17 @@ def play(town: Gateways, seed: int, steps: int, *, crashes: bool) -> SessionChec
                 town.start(one, tuple(each for each in regions if each != one))
             elif luck < 0.18 and crashes:
                 town.past(one, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            elif power and luck > 0.88:
+                if not unsynced:
+                    town.sync_each_write(one, whether=False)
+                    unsynced, kept = one, town.written(one)
+                    patience[one] = _IMPATIENCE_SECONDS
+                elif luck > 0.96:
+                    _lose_power(town, cut, unsynced, kept)
+                if luck > 0.94 and unsynced:
+                    town.sync_each_write(unsynced)
+                    del patience[unsynced]
+                    unsynced = ""
             else:
                 choice.choice(clients).act(choice, regions)
         assert sum(client.moves for client in clients) > steps // 10, "nobody moves"
@@ -171,6 +205,8 @@ def play(town: Gateways, seed: int, steps: int, *, crashes: bool) -> SessionChec
             client.close()
         for each in sorted(cut):
             _heal(town, cut, each)
+        if unsynced:
+            town.sync_each_write(unsynced)
         until(lambda: all(town.status(name)["server_up"] for name in regions))
     return checker
 
@@ -178,3 +214,10 @@ def play(town: Gateways, seed: int, steps: int, *, crashes: bool) -> SessionChec
 def _heal(town: Gateways, cut: set[tuple[str, str]], pair: tuple[str, str]) -> None:
     town.call(pair[0], "CRDTCAST", "HEAL", pair[1])
     cut.discard(pair)
+
+
+def _lose_power(town: Gateways, cut: set[tuple[str, str]], name: str, kept: int) -> None:
+    for each in sorted(each for each in cut if name in each):
+        _heal(town, cut, each)  # it may have to ask the others
+    town.lose_power(name, kept)
+    town.start(name, tuple(each for each in town.names if each != name))
