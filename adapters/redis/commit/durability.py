@@ -20,6 +20,8 @@ from crdtcast.causality.tags import Vector
 from crdtcast.exceptions import ServerError
 
 _WAIT_MS = 5_000
+_COMPLAINS_AFTER = 2
+"""Waits in a row without anything synced."""
 
 _PROMISES = {
     Durability.ALWAYS: "acknowledged writes survive a power loss of this machine",
@@ -83,7 +85,7 @@ class DurabilityProbe:
 
     async def run(self, connection: ServerConnection, metadata_db: int) -> None:
         """Probe until the connection is lost or this is cancelled. Needed for EVERYSEC only."""
-        count = 0
+        count = in_vain = 0
         try:
             await connection.call([("SELECT", metadata_db)])
             while True:
@@ -102,6 +104,14 @@ class DurabilityProbe:
                 if isinstance(synced, Exception):
                     self._log.error("the server cannot report what is synced: %s", synced)
                     return
+                in_vain = 0 if synced[0] >= 1 else in_vain + 1
+                if in_vain == _COMPLAINS_AFTER:
+                    self._log.error(
+                        "the server has synced nothing for %d s: nothing becomes stable, and where members come and go "
+                        "nothing leaves this region, until it does: set appendfsync everysec or always, or look at its "
+                        "disk",
+                        _COMPLAINS_AFTER * _WAIT_MS // 1000,
+                    )
                 if synced[0] >= 1 and mark is not None:
                     await self._note(mark.order)
                     self._durable(mark)

@@ -28,7 +28,7 @@ from crdtcast.adapters.redis.group.fence import claim
 from crdtcast.adapters.redis.group.join_refusal import JoinRefusal
 from crdtcast.adapters.redis.group.peers import GroupPeers
 from crdtcast.adapters.redis.group.questions import Questions
-from crdtcast.adapters.redis.group.recovery import FoundState, Way, decide_member
+from crdtcast.adapters.redis.group.recovery import Durability, FoundState, Way, decide_member
 from crdtcast.adapters.redis.group.reissue import GatewayReissue
 from crdtcast.adapters.redis.options import GatewayOptions, GroupOptions
 from crdtcast.adapters.redis.recorded.answer import ParkedRecord, message_of
@@ -224,6 +224,7 @@ class Belonging:
             discards=self._options.discards_data,
         )
         way = decided(inspection.found)
+        self._refuse_if_nothing_leaves(inspection.found)
         if way in (Way.FOUND, Way.ADOPT, Way.CONVERT):
             state = self._founded(file, inspection.found.state)
             more: list[Words] = []
@@ -282,6 +283,15 @@ class Belonging:
             )
         self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
         return inspection.found.state, inspection
+
+    def _refuse_if_nothing_leaves(self, found: FoundState) -> None:
+        """Raises ConfigurationError at the first connection. Later the log says so, and clients are still served."""
+        waits = found.durability is Durability.EVERYSEC
+        if waits and found.never_syncs and self._gateway.committer.engine is None:
+            raise ConfigurationError(
+                "appendfsync is no, so the server never says what it has synced, and nothing could leave this region: "
+                "set appendfsync everysec or always (CONFIG SET appendfsync everysec, or its configuration file)"
+            )
 
     def _nobody_has_data(self, file: LocalFile, empty: Collection[str]) -> str:
         """Why a member that was in the group cannot come back: no linked member has data.

@@ -40,6 +40,8 @@ class FoundState:
     """Number of messages that are not stable, and of keys that wait for repair."""
     address: str = ""
     """The server's address as text."""
+    never_syncs: bool = False
+    """Whether it has a file that it never syncs by itself, so that it never says that something is synced."""
     joining: frozenset[str] | None = None
     """After an interrupted join: the ids under which this gateway asked to join; None: there was none."""
 

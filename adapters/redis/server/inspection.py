@@ -153,6 +153,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             run_id=run_id,
             role=info.get("role", "master"),
             durability=durability(info, told["config"], version),
+            never_syncs=_settings(told["config"]).get(b"appendfsync") == b"no",
             state=state,
             keys=sum(told.get("keys", 0) for told in by_database.values()),
             address=str(server.address),
@@ -319,9 +320,7 @@ def no_room(info: dict[str, str]) -> str | None:
 
 def durability(info: dict[str, str], config: object, version: tuple[int, ...]) -> Durability:
     """The durability that the server's settings promise."""
-    settings: dict[bytes, bytes] = {}
-    if isinstance(config, list):
-        settings = dict(zip(config[::2], config[1::2], strict=True))
+    settings = _settings(config)
     appends = info.get("aof_enabled", "0") == "1" or settings.get(b"appendonly") == b"yes"
     if not appends:
         return Durability.VOLATILE
@@ -333,6 +332,11 @@ def durability(info: dict[str, str], config: object, version: tuple[int, ...]) -
     if version >= _WAITAOF_SINCE:
         return Durability.EVERYSEC
     return Durability.VOLATILE
+
+
+def _settings(config: object) -> dict[bytes, bytes]:
+    """The reply to CONFIG GET; nothing if a host forbids that."""
+    return dict(zip(config[::2], config[1::2], strict=True)) if isinstance(config, list) else {}
 
 
 def _version(text: str) -> tuple[int, ...]:

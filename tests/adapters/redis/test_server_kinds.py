@@ -1,6 +1,7 @@
 """Servers as people have them: behind TLS, at a Unix socket, with users and rights, found through Sentinel."""
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -19,6 +21,8 @@ import trustme
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from crdtcast.adapters.redis.commit.durability import DurabilityProbe, Mark
+from crdtcast.adapters.redis.group.recovery import Durability
 from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.server.access_rights import _OUTSIDE, _QUEUED
 from crdtcast.adapters.redis.server.address import (
@@ -208,6 +212,7 @@ def test_a_user_with_the_listed_rights_suffices(
 def test_the_listed_rights_suffice_a_whole_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # Without logs: they may tell of the value that is written past a gateway.
     with Gateways(tmp_path, own_servers="always", logs=False) as town:
         for name in "ab":
             with RawClient(town.server(name).port) as admin:
@@ -481,3 +486,45 @@ def test_invalid_address_error_shows_no_password(url: str) -> None:
 def test_database_in_the_server_address_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="serves all databases"):
         parse_server("redis://db/3")
+
+
+def test_server_that_never_syncs_is_refused(tmp_path: Path) -> None:
+    with Gateways(tmp_path, own_servers="everysec", logs=False) as town:
+        town.server("a")
+        assert town.past("a", "CONFIG", "SET", "appendfsync", "no") == b"OK"
+        error = town.refused("a")
+        assert isinstance(error, ConfigurationError) and "appendfsync is no" in str(error)
+        assert town.past("a", "DBSIZE") == 0
+        assert town.past("a", "CONFIG", "SET", "appendfsync", "everysec") == b"OK"
+        town.start("a")
+
+
+def test_server_that_syncs_nothing_for_long_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class NeverSynced:
+        """A server that has synced nothing whenever it is asked, and then breaks."""
+
+        def __init__(self, answers: int) -> None:
+            self.answers = answers
+
+        async def call(self, commands: list[Any]) -> list[object]:
+            self.answers -= 1
+            if not self.answers:
+                raise ServerError("gone")
+            return [b"OK", [0, 0]]
+
+    def nothing(mark: object) -> None:
+        raise AssertionError("it is not synced")
+
+    async def note(order: int) -> None:
+        raise AssertionError("it is not synced")
+
+    async def main() -> None:
+        probe = DurabilityProbe(nothing, note, logging.getLogger("probe"))
+        probe.begin(Durability.EVERYSEC)
+        probe.committed(Mark(1, {}, 1))
+        await probe.run(NeverSynced(6), 15)  # type: ignore[arg-type]
+
+    trio.run(main)
+    assert caplog.text.count("has synced nothing for 10 s") == 1
