@@ -19,7 +19,16 @@ async def make_index(adopted: AdoptedIndex, committer: Committer, logger: loggin
     """Make the index, a step with each commit. Returns when it is whole; to be cancelled if the connection is lost."""
     told_at = trio.current_time()
     logger.info("makes the index of deadlines: %s of about %s keys", adopted.seen, adopted.total)
+    waits = False
     while not adopted.is_whole:
+        full = committer.refusals.growth
+        if full is not None:  # the server would refuse the whole commit, and soon all others
+            if not waits:
+                logger.error("the index of deadlines waits for room: %s", full)
+            waits = True
+            await trio.sleep(_AGAIN_SECONDS)
+            continue
+        waits = False
         reply = await _step(adopted, committer)
         if isinstance(reply, list):
             adopted.stepped(reply)

@@ -258,8 +258,11 @@ class Belonging:
             # A member that comes back never had these keys; a refusal would keep its region down.
             leave_out = self._options.leave_out if file is None else None
             if file is not None and inspection.found.state is None:
+                keys = inspection.found.keys
+                lost = f"the server has lost this member's metadata, and the group's data replaces its {keys:,} keys"
                 self._log.warning(
-                    "the server is empty: waiting for another member to fill it (%s)",
+                    "%s: waiting for another member to fill it (%s)",
+                    lost if keys else "the server is empty",
                     ", ".join(sorted(file.addresses)) or "none is known",
                 )
             try:

@@ -271,5 +271,6 @@ def _refuse_occupied(found: FoundState) -> None:
     if found.metadata_keys:
         raise ConfigurationError(
             f"the metadata database holds {found.metadata_keys} keys that crdtcast did not write: "
-            "choose an unused one with --metadata-db"
+            "choose an unused one with --metadata-db; if all are in use, raise `databases` in the configuration of "
+            "all servers of the group"
         )

@@ -118,6 +118,32 @@ def test_first_join_waits_until_the_index_is_made(
         assert town.status("a")["adopting"] is None
 
 
+def test_index_waits_while_the_server_is_almost_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its entries would fill the server, which then refuses every commit: clients could not even read."""
+    keys = [("SETEX", f"k{i}", "1000", "v" * 200_000) for i in range(50)]
+    with held_index(monkeypatch) as held, Gateways(tmp_path, own_servers="always") as town:
+        fill(town.server("a").port, {0: keys})
+        a = town.start("a")
+        held.step(a)
+        memory = town.past("a", "INFO", "memory").split(b"\r\n")
+        (used,) = (int(line[12:]) for line in memory if line.startswith(b"used_memory:"))
+        town.past("a", "CONFIG", "SET", "maxmemory", str(used * 100 // 97))
+        until(lambda: a.gateway.committer.refusals.growth is not None)
+        held.step(a)  # it was about to be done
+        until(lambda: "the index of deadlines waits for room" in caplog.text)
+        steps = held.steps
+        held.release(a)
+        assert town.call("a", "GET", "k1") == b"v" * 200_000
+        refused = town.call("a", "SET", "k", "1")
+        assert isinstance(refused, ErrorReply) and refused.text.startswith("OOM crdtcast")
+        assert held.steps == steps and town.status("a")["adopting"] is not None
+        town.past("a", "CONFIG", "SET", "maxmemory", "0")
+        wait_adopted(town, "a")
+        check_index(town.server("a").port)
+
+
 def test_a_database_without_deadlines_needs_no_index(tmp_path: Path) -> None:
     with Gateways(tmp_path) as town:
         fill(town.server("a").port, {0: [("SET", "k", "1")], 7: [("SADD", "s", "1")]})

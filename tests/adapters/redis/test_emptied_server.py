@@ -38,7 +38,10 @@ def written(town: Gateways, name: str, *words: str) -> None:
 @pytest.mark.parametrize("emptying", EMPTYINGS.values(), ids=EMPTYINGS)
 @pytest.mark.parametrize("emptied", ["a", "b"], ids=["founder", "joiner"])
 def test_an_emptied_server_of_a_running_gateway_is_filled_again(
-    tmp_path: Path, emptied: str, emptying: list[list[str]]
+    tmp_path: Path,
+    emptied: str,
+    emptying: list[list[str]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Gateways(tmp_path) as town:
         town.start("a")
@@ -53,6 +56,10 @@ def test_an_emptied_server_of_a_running_gateway_is_filled_again(
         for name in "ab":
             assert sorted(town.call(name, "SMEMBERS", "s")) == [b"1", b"2", b"3"]
             assert town.call(name, "GET", "n") == b"1"
+    if emptying == EMPTYINGS["everything"]:
+        assert "the server is empty: waiting for another member to fill it" in caplog.text
+    elif emptying == EMPTYINGS["our metadata alone"]:
+        assert "has lost this member's metadata, and the group's data replaces" in caplog.text
 
 
 def test_a_founder_whose_server_is_found_empty_starts_again(tmp_path: Path) -> None:
