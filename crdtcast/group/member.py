@@ -289,6 +289,11 @@ class Member:
         self.engine.surrender()
         self._life.look()
 
+    @property
+    def is_journaled(self) -> bool:
+        """Whether what it knows becomes durable by its journal. Not once it has left: the others have it all."""
+        return self._life.journal is not None and self.phase is not MemberPhase.LEFT
+
     async def wait_durable(self) -> None:
         """Return when everything that this member has sent and delivered so far is in its journal, so that it survives
         a power loss of this machine.

@@ -250,11 +250,16 @@ class Replica(TypedObjects):
     async def token(self) -> Token:
         """Return what this replica has seen, for a client to show at other replicas.
 
+        With a journal, that is durable then: after a power loss no other operation gets the number of a named one.
+
         A replica that is `at_least` there shows the client everything that it has read and written at this one. So the
         client reads its own writes, never goes back in time, and its writes stay in order.
         """
         await self.begun()
-        return self._token()
+        told = self._token()
+        if self.member.is_journaled:
+            await self.member.wait_durable()
+        return told
 
     async def at_least(self, token: Token) -> None:
         """Return when this replica has seen everything that `token` covers.

@@ -53,6 +53,24 @@ async def test_durable_writes_survive_a_loss_of_power() -> None:
 
 
 @simulated
+async def test_what_a_token_names_survives_a_loss_of_power() -> None:
+    """Otherwise other writes would get the numbers of those that it names, and it would count as seen."""
+    async with regions("a", "b", seed=4) as present:
+        named: list[str] = []
+        for round_ in range(12):
+            replica = present.up["a"]
+            with replica.batch() as batch:
+                batch.object("cart", AWSet).add(f"named {round_}")
+            token = await replica.token()
+            named.append(f"named {round_}")
+            present.crash("a")
+            replica = await present.start("a")
+            await replica.object("cart", AWSet).add(f"after {round_}")
+            await present.up["b"].at_least(token)
+            assert present.up["b"].object("cart", AWSet).value >= set(named)
+
+
+@simulated
 async def test_every_disk_after_a_power_loss_has_the_durable_writes() -> None:
     disk = Disk()
     with Network():
