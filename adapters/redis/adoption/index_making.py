@@ -19,22 +19,21 @@ async def make_index(adopted: AdoptedIndex, committer: Committer, logger: loggin
     """Make the index, a step with each commit. Returns when it is whole; to be cancelled if the connection is lost."""
     told_at = trio.current_time()
     logger.info("makes the index of deadlines: %s of about %s keys", adopted.seen, adopted.total)
-    waits = False
+    said = ""
     while not adopted.is_whole:
         full = committer.refusals.growth
         if full is not None:  # the server would refuse the whole commit, and soon all others
-            if not waits:
-                logger.error("the index of deadlines waits for room: %s", full)
-            waits = True
-            await trio.sleep(_AGAIN_SECONDS)
-            continue
-        waits = False
-        reply = await _step(adopted, committer)
-        if isinstance(reply, list):
+            problem = f"the index of deadlines waits for room: {full}"
+        elif isinstance(reply := await _step(adopted, committer), list):
+            problem = ""
             adopted.stepped(reply)
             crash_point("adopted-step-done")
-        else:  # no memory, say
-            logger.error("the server cannot make the index of deadlines: %s; trying again", reply)
+        else:  # a right is missing, say
+            problem = f"the server cannot make the index of deadlines: {reply}; trying again"
+        if problem and problem != said:
+            logger.error("%s", problem)
+        said = problem
+        if problem:
             await trio.sleep(_AGAIN_SECONDS)
         if trio.current_time() - told_at >= _PROGRESS_SECONDS:
             told_at = trio.current_time()

@@ -1202,6 +1202,8 @@ class Committer:
                 f"more than {PIN_BELOW_MS // 2000} s passed between reading keys with deadlines "
                 "and the commit: they are read again"
             )
+        elif isinstance(fence, Exception):
+            self._server.abort(f"it refuses to read the gateway's metadata: {fence}")
         else:
             self._server.abort(
                 "its data was removed directly in the server (FLUSHALL, FLUSHDB, or a "

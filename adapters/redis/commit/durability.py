@@ -69,6 +69,8 @@ class DurabilityProbe:
         self._log = logger
         self._latest: Mark | None = None
         self._news = trio.Event()
+        self._refusal = ""
+        """Why the server does not report it, as it was logged last."""
         self.level: Durability = Durability.VOLATILE
 
     def begin(self, level: Durability) -> None:
@@ -102,8 +104,11 @@ class DurabilityProbe:
                     if not isinstance(synced, list) or synced[0] < 1:
                         news.set()  # ask again for this mark, if only over the next connection
                 if isinstance(synced, Exception):
-                    self._log.error("the server cannot report what is synced: %s", synced)
+                    if str(synced) != self._refusal:
+                        self._refusal = str(synced)
+                        self._log.error("the server cannot report what is synced: %s", synced)
                     return
+                self._refusal = ""
                 in_vain = 0 if synced[0] >= 1 else in_vain + 1
                 if in_vain == _COMPLAINS_AFTER:
                     self._log.error(

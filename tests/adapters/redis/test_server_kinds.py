@@ -8,7 +8,7 @@ import shutil
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,9 @@ import trustme
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from crdtcast.adapters.redis.adoption import index_making
 from crdtcast.adapters.redis.commit.durability import DurabilityProbe, Mark
+from crdtcast.adapters.redis.deadlines.adopted import AdoptedIndex
 from crdtcast.adapters.redis.group.recovery import Durability
 from crdtcast.adapters.redis.options import GatewayOptions
 from crdtcast.adapters.redis.server.access_rights import _OUTSIDE, _QUEUED
@@ -528,3 +530,49 @@ def test_server_that_syncs_nothing_for_long_is_logged_once(
 
     trio.run(main)
     assert caplog.text.count("has synced nothing for 10 s") == 1
+
+
+def test_right_that_is_taken_away_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the index of an adopted database is made, and whatever else asks for it again and again."""
+
+    def told(text: str) -> int:
+        return sum(text in record.getMessage() for record in caplog.records)
+
+    with (
+        Gateways(tmp_path, own_servers="everysec", logs=False) as town,
+        RawClient(town.server("a").port) as admin,
+    ):
+        keys = [("SETEX", f"k{number}", "1000", "v") for number in range(100)]
+        assert set(admin.pipeline(keys)) == {b"OK"}
+        assert admin.call("ACL", "SETUSER", "root", "on", "nopass", "~*", "&*", "+@all") == b"OK"
+        assert admin.call("AUTH", "root", "any") == b"OK"
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(index_making, "_AGAIN_SECONDS", 0.01)
+            taken = "-pexpiretime"  # only the index needs it so far
+            patched.setattr(AdoptedIndex, "step", after(admin, taken, AdoptedIndex.step))
+            town.start("a")
+            until(lambda: told("cannot make the index of deadlines"))
+            for _ in range(5):
+                assert town.call("a", "INCR", "n")
+            assert told("cannot make the index of deadlines") == 1
+            assert admin.call("ACL", "SETUSER", "default", "+pexpiretime") == b"OK"
+            until(lambda: town.status("a")["adopting"] is None)
+        assert admin.call("ACL", "SETUSER", "default", "resetkeys", "~app:*") == b"OK"
+        assert isinstance(town.call("a", "SET", "n", "1"), ErrorReply)
+        until(lambda: told("refuses to read the gateway's metadata") + told("lacks rights"))
+        assert not told("its data was removed directly")
+
+
+def after(admin: RawClient, taken: str, step: Callable[..., list[bytes]]) -> Callable[..., Any]:
+    """The first step of the index, when the gateway's user has lost a right."""
+    steps = []
+
+    def step_without(*given: Any) -> list[bytes]:
+        if not steps:
+            assert admin.call("ACL", "SETUSER", "default", taken) == b"OK"
+        steps.append(given)
+        return step(*given)
+
+    return step_without
