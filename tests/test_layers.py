@@ -30,12 +30,13 @@ LAYERS = (
     "group",
     "datatypes",
     "replica",
+    "aio sync",
     "testing",
     "integrations",
     "service",
     "adapters",
     "commands",
-    "lowlevel cli __main__ crdtcast",
+    "lowlevel cli handle_source __main__ crdtcast",
 )
 """From the bottom to the top. An import points to a lower line, or stays in its own."""
 

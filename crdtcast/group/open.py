@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypedDict, Unpack
 
+import trio
+
 from crdtcast.causality.member_id import check_name
 from crdtcast.eventlog.durable_log import DurableLog, Logged
 from crdtcast.eventlog.writer import ROTATION, Rotation
-from crdtcast.exceptions import ConfigurationError, EndedError
+from crdtcast.exceptions import ConfigurationError, EndedError, LocalProtocolError
 from crdtcast.group.journaling import COMPACT_BYTES
 from crdtcast.group.lifecycle import MemberLife
 from crdtcast.group.limits import Limits
@@ -232,6 +234,11 @@ async def open_host(
     network: only processes with the same network name are linked.
     """
     check_options(f"node {name!r}", options, HostOptions, "peers", "network")
+    if not trio.lowlevel.in_trio_task():
+        raise LocalProtocolError(
+            f"node {name!r} cannot be opened outside Trio: under asyncio use crdtcast.aio.open_replica, and in "
+            "programs without an event loop crdtcast.sync.open_replica"
+        )
     logger, advertise = options.pop("logger", None), options.pop("advertise", None)
     listen = options.pop("listen", "127.0.0.1:0")
     links: LinkOptions = options  # the remaining options

@@ -1,14 +1,12 @@
 """Handles, through which a program uses an object: on a replica, and within a batch.
 
 The handles of this package's types have the types' operations as methods: `crdtcast.replica.handles` and
-`crdtcast.replica.batch_handles`, which are generated from the types (`crdtcast.replica.handle_source`).
+`crdtcast.replica.batch_handles`, which are generated from the types (`crdtcast.handle_source`).
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
-
-import trio
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
@@ -37,12 +35,8 @@ class ObjectOwner(Protocol):
         """Register the type."""
 
     @abstractmethod
-    async def begun(self) -> None:
-        """Return when the group has started."""
-
-    @abstractmethod
-    def perform(self, key: Key, operation: str, *args: Any) -> Tag:
-        """Prepare, tag, apply and send one operation."""
+    async def issue(self, key: Key, operation: str, *args: Any) -> Tag:
+        """Prepare, tag, apply and send one operation, once the group has started."""
 
     @abstractmethod
     async def object_changed(self, key: Key) -> None:
@@ -108,17 +102,12 @@ class Handle(Generic[C_co]):
 
     async def perform(self, operation: str, *args: object) -> Tag:
         """Issue an operation by its name: the same as the method of that name."""
-        # Can be cancelled only before it has happened: so the caller may repeat it.
-        await self._replica.begun()
-        tag = self._replica.perform(self._key, operation, *args)
-        # Other tasks get their turn, even if a task writes in a tight loop.
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        return tag
+        return await self._replica.issue(self._key, operation, *args)
 
     if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            raise _no_method(self, name)
+            raise no_method(self, name)
 
     def __repr__(self) -> str:
         return f"<{self.name!r} at {self._replica.name}: {self.crdt!r}>"
@@ -153,13 +142,14 @@ class BatchHandle:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise _no_method(self, name)
+            raise no_method(self, name)
 
 
-def _no_method(handle: object, name: str) -> AttributeError:
+def no_method(handle: object, name: str) -> AttributeError:
+    """What a handle raises for an attribute that it does not have."""
     kind = type(handle)
     why = f"{kind.__name__} has no method {name!r}"
-    if kind in (Handle, BatchHandle):
+    if "perform" in vars(kind):  # a general handle
         why += f": use perform({name!r}, …), or write a handle class (docs/replica.md)"
     return AttributeError(why, name=name, obj=handle)
 

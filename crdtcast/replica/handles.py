@@ -1,6 +1,6 @@
 """Handles of the types of this package: the operations of each as methods.
 
-Generated: change the types, and run `python -m crdtcast.replica.handle_source`.
+Generated: change the types, and run `python -m crdtcast.handle_source`.
 """
 
 from collections.abc import Mapping

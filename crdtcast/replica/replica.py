@@ -104,6 +104,11 @@ class Replica(TypedObjects):
             await self.member.begun()
             self._begin()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the group has started, and this replica takes operations."""
+        return self._has_begun
+
     async def ready(self) -> None:
         """Return when this replica can issue operations: at once, unless its group has not started, or its member
         returns from an eviction. Raises EndedError if it has left.
@@ -340,6 +345,15 @@ class Replica(TypedObjects):
         return comparing.end(number)
 
     # Own operations
+
+    async def issue(self, key: Key, operation: str, *args: Any) -> Tag:
+        """Prepare, tag, apply and send one operation, once the group has started."""
+        # Can be cancelled only before it has happened: so the caller may repeat it.
+        await self.begun()
+        tag = self.perform(key, operation, *args)
+        # Other tasks get their turn, even if a task writes in a tight loop.
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return tag
 
     def perform(self, key: Key, operation: str, *args: Any) -> Tag:
         """Prepare, tag, apply and send one operation, without waiting for anything."""

@@ -1,7 +1,7 @@
 """Writes the handle classes of data types, from the operations that the types declare.
 
-`python -m crdtcast.replica.handle_source` rewrites `handles.py` and `batch_handles.py`, for the types of this package.
-`python -m crdtcast.replica.handle_source my.module:Poll` prints handle classes for your own type.
+`python -m crdtcast.handle_source` rewrites the modules of handles, for the types of this package.
+`python -m crdtcast.handle_source my.module:Poll` prints handle classes for your own type.
 """
 
 import sys
@@ -18,8 +18,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, 
 from crdtcast import datatypes
 from crdtcast.datatypes import Operation, PureOpCRDT
 from crdtcast.datatypes.operations import accepted
-from crdtcast.replica.handle import BatchHandle, Handle
+from crdtcast.replica.handle import BatchHandle, BatchOwner, Handle, ObjectOwner
 from crdtcast.replica.objects import known_types
+from crdtcast.sync.handle import HandleOwner, SyncHandle
 
 CRDT: TypeAlias = type[PureOpCRDT[Any]]
 
@@ -32,7 +33,7 @@ _ALIASES: Final = [
 
 
 class HandleKind(NamedTuple):
-    """A kind of handles: of objects on a replica, or within a batch."""
+    """A kind of handles: of objects on a replica, for tasks or for threads, or within a batch."""
 
     base: type[Any]
     generic: bool
@@ -46,6 +47,7 @@ class HandleKind(NamedTuple):
 
 
 ON_REPLICA: Final = HandleKind(Handle, True, "async def", "Tag", "return await self.perform")
+BLOCKING: Final = HandleKind(SyncHandle, True, "def", "Tag", "return self.perform")
 IN_BATCH: Final = HandleKind(BatchHandle, False, "def", "None", "self.perform")
 
 
@@ -169,90 +171,108 @@ def _overload(name: str, kind: HandleKind) -> str:
     return "\n".join(["    @overload", *head]) + "\n\n"
 
 
-HANDLES_DOC: Final = '''"""Handles of the types of this package: the operations of each as methods.
+HANDLES_DOC: Final = '''"""Handles of the types of this package{use}: the operations of each as methods.
 
-Generated: change the types, and run `python -m crdtcast.replica.handle_source`.
+Generated: change the types, and run `python -m crdtcast.handle_source`.
 """
 '''
-OBJECTS: Final = '''class TypedObjects(ObjectOwner):
+OBJECTS: Final = '''class {objects}({owner}):
     """What has objects: `object` gives a handle, by the type of the object."""
 
 {overloads}    @overload
-    def object(self, name: str, crdt_type: type[C]) -> Handle[C]: ...
+    def object(self, name: str, crdt_type: type[C]) -> {suffix}[C]: ...
 
-    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> Handle[Any]:
+    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> {suffix}[Any]:
         """The object called `name` of that type; its first operation, here or elsewhere, makes it.
 
         Raises TypeClashError if the name has another type.
         """
-        return nearest(crdt_type, HANDLES, Handle)(self, name, crdt_type)
+        return nearest(crdt_type, {table}, {suffix})(self, name, crdt_type)
 '''
-BATCH_DOC: Final = '''"""Handles of the types of this package within a batch: the operations of each as methods.
-
-Generated: change the types, and run `python -m crdtcast.replica.handle_source`.
-"""
-'''
-BATCH: Final = '''class TypedBatch(BatchOwner):
+BATCH: Final = '''class {objects}({owner}):
     """What collects operations: `object` gives a handle, by the type of the object."""
 
 {overloads}    @overload
-    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> BatchHandle: ...
+    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> {suffix}: ...
 
-    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> BatchHandle:
+    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> {suffix}:
         """The object called `name` of that type, to add operations for it to the batch."""
-        return nearest(crdt_type, BATCH_HANDLES, BatchHandle)(self, name, crdt_type)
+        return nearest(crdt_type, {table}, {suffix})(self, name, crdt_type)
 '''
 
 
-def handles() -> str:
-    """The source of `handles.py`."""
-    imports = Imports({("typing", "Final"), ("typing", "TypeVar"), ("collections.abc", "Mapping")})
-    imports.name("crdtcast.causality.tags", "Tag")
-    variable = 'C = TypeVar("C", bound=PureOpCRDT[Any])\n'
-    return _module(HANDLES_DOC, variable, ON_REPLICA, "HANDLES", OBJECTS, "ObjectOwner", imports)
+class HandleModule(NamedTuple):
+    """A module of handles, of all types of this package.
+
+    objects: the class whose `object` gives them, and the protocol below it.
+    """
+
+    path: str
+    kind: HandleKind
+    use: str
+    table: str
+    objects: str
+    owner: type[Any]
+
+    def source(self) -> str:
+        imports = Imports({("typing", "Final"), ("collections.abc", "Mapping")})
+        kind = self.kind
+        crdts = sorted(known_types().values(), key=lambda crdt: crdt.__name__)
+        classes = [handle_class(crdt, kind, imports) for crdt in crdts]
+        for name in ("Any", "overload"):
+            imports.name("typing", name)
+        imports.name(self.owner.__module__, self.owner.__name__)
+        imports.name("crdtcast.replica.handle", "nearest")
+        imports.name(kind.base.__module__, kind.suffix)
+        imports.of(PureOpCRDT)
+        variable = []
+        if kind.generic:
+            imports.name("typing", "TypeVar")
+            imports.name("crdtcast.causality.tags", "Tag")
+            variable.append('C = TypeVar("C", bound=PureOpCRDT[Any])\n')
+        names = [crdt.__name__ for crdt in crdts]
+        entries = "".join(f"    {name}: {name}{kind.suffix},\n" for name in names)
+        general = kind.suffix + ("[Any]" if kind.generic else "")
+        objects = (OBJECTS if kind.generic else BATCH).format(
+            objects=self.objects,
+            owner=self.owner.__name__,
+            overloads="".join(_overload(name, kind) for name in names),
+            suffix=kind.suffix,
+            table=self.table,
+        )
+        top = [HANDLES_DOC.format(use=self.use), *imports.lines(), *variable]
+        below = [
+            *classes,
+            f"{self.table}: Final[Mapping[type[PureOpCRDT[Any]], type[{general}]]] = {{\n{entries}}}\n"
+            '"""Of the types of this package."""\n',
+            objects,
+        ]
+        return "\n\n".join(["\n".join(top), *below])
 
 
-def batch_handles() -> str:
-    """The source of `batch_handles.py`."""
-    imports = Imports({("typing", "Final"), ("collections.abc", "Mapping")})
-    return _module(BATCH_DOC, "", IN_BATCH, "BATCH_HANDLES", BATCH, "BatchOwner", imports)
-
-
-def _module(
-    doc: str,
-    variable: str,
-    kind: HandleKind,
-    table: str,
-    methods: str,
-    owner: str,
-    imports: Imports,
-) -> str:
-    crdts = sorted(known_types().values(), key=lambda crdt: crdt.__name__)
-    classes = [handle_class(crdt, kind, imports) for crdt in crdts]
-    for name in ("Any", "overload"):
-        imports.name("typing", name)
-    for name in (owner, "nearest"):
-        imports.name("crdtcast.replica.handle", name)
-    imports.of(PureOpCRDT)
-    names = [crdt.__name__ for crdt in crdts]
-    entries = "".join(f"    {name}: {name}{kind.suffix},\n" for name in names)
-    general = kind.suffix + ("[Any]" if kind.generic else "")
-    overloads = "".join(_overload(name, kind) for name in names)
-    top = [doc, *imports.lines(), *([variable] if variable else [])]
-    below = [
-        *classes,
-        f"{table}: Final[Mapping[type[PureOpCRDT[Any]], type[{general}]]] = {{\n{entries}}}\n"
-        '"""Of the types of this package."""\n',
-        methods.format(overloads=overloads),
-    ]
-    return "\n\n".join(["\n".join(top), *below])
+MODULES: Final = (
+    HandleModule("replica/handles.py", ON_REPLICA, "", "HANDLES", "TypedObjects", ObjectOwner),
+    HandleModule(
+        "replica/batch_handles.py",
+        IN_BATCH,
+        " within a batch",
+        "BATCH_HANDLES",
+        "TypedBatch",
+        BatchOwner,
+    ),
+    HandleModule(
+        "sync/handles.py", BLOCKING, " for threads", "SYNC_HANDLES", "TypedSyncObjects", HandleOwner
+    ),
+)
 
 
 def own_handles(crdts: Iterable[CRDT]) -> str:
     """The source of handle classes for types of other packages."""
     imports = Imports({("crdtcast", "Tag")})
     classes = [
-        handle_class(crdt, kind, imports) for crdt in crdts for kind in (ON_REPLICA, IN_BATCH)
+        handle_class(crdt, kind, imports)
+        for crdt in crdts
+        for kind in (ON_REPLICA, BLOCKING, IN_BATCH)
     ]
     return "\n\n".join(["\n".join(imports.lines()), *classes])
 
@@ -266,9 +286,8 @@ def main(names: Sequence[str]) -> None:
             crdts.append(getattr(import_module(module), crdt))
         print(own_handles(crdts), end="")
         return
-    here = Path(__file__).parent
-    (here / "handles.py").write_text(handles())
-    (here / "batch_handles.py").write_text(batch_handles())
+    for written in MODULES:
+        (Path(__file__).parent / written.path).write_text(written.source())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,188 @@
+"""Trio's run as a guest of an asyncio loop: it begins with the first who needs it, and ends with the last."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import outcome
+import trio
+
+from crdtcast.exceptions import EndedError, LocalProtocolError
+
+T = TypeVar("T")
+
+
+class Guest:
+    """One run of Trio in the thread of an asyncio loop. Made by `guest`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.users = 0
+        self.began: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._process = os.getpid()
+        self._nursery: trio.Nursery | None = None
+        self._stopping = trio.Event()
+        trio.lowlevel.start_guest_run(
+            self._run,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            run_sync_soon_not_threadsafe=loop.call_soon,
+            done_callback=self._done,
+            host_uses_signal_set_wakeup_fd=True,
+            restrict_keyboard_interrupt_to_checkpoints=True,
+        )
+
+    async def _run(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            self.began.set_result(None)
+            await self._stopping.wait()
+            self._nursery.cancel_scope.cancel()
+        self._nursery = None
+
+    def _done(self, result: outcome.Outcome[None]) -> None:
+        self._nursery = None
+        for future in (self.began, self.ended):
+            if not future.done():
+                if isinstance(result, outcome.Error):
+                    future.set_exception(result.error)
+                else:
+                    future.set_result(None)
+
+    def stop(self) -> None:
+        """Let the run end; `ended` is set then."""
+        self._stopping.set()
+
+    def check(self) -> None:
+        """Raises EndedError if this run is over, LocalProtocolError in a process that was forked from its own."""
+        if os.getpid() != self._process:
+            raise LocalProtocolError(
+                "this replica belongs to the process that this one was forked from: open a replica after the fork"
+            )
+        if self._nursery is None:
+            raise EndedError("this replica is closed: use it inside its `async with` block")
+
+    async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Await a function of Trio from a task of asyncio. A cancellation reaches it, and has ended it on return."""
+        self.check()
+        assert self._nursery is not None
+        answer: asyncio.Future[T] = self._loop.create_future()
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                result = await outcome.acapture(function, *args)
+                if scope.cancel_called and isinstance(result, outcome.Error):
+                    result.unwrap()  # the cancellation, to its scope
+                if isinstance(result, outcome.Error):
+                    answer.set_exception(result.error)
+                else:
+                    answer.set_result(result.value)
+            if not answer.done():
+                answer.cancel()
+
+        self._nursery.start_soon(run)
+        while True:
+            try:
+                await asyncio.wait({answer})
+            except asyncio.CancelledError:
+                if answer.done():
+                    raise
+                scope.cancel()
+                await settled(answer)
+                raise
+            return answer.result()
+
+    @asynccontextmanager
+    async def entered(self, manager: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+        """Enter a context of Trio from asyncio. If it ends with an error meanwhile, the block is cancelled, and the
+        error is raised.
+        """
+        inside = failed = False
+        opened: asyncio.Future[T] = self._loop.create_future()
+        closing = trio.Event()
+        task = asyncio.current_task()
+        assert task is not None
+
+        async def hold() -> None:
+            async with manager as value:
+                opened.set_result(value)
+                await closing.wait()
+
+        def over(held: asyncio.Task[None]) -> None:
+            nonlocal failed
+            if inside and not held.cancelled() and held.exception() is not None:
+                failed = True
+                task.cancel()
+
+        held = asyncio.create_task(self.call(hold))
+        held.add_done_callback(over)
+        try:
+            either: list[asyncio.Future[Any]] = [opened, held]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if held.done():
+                await held
+            inside = True
+            try:
+                yield opened.result()
+            except asyncio.CancelledError:
+                if not failed or task.uncancel():
+                    raise
+        finally:
+            inside = False
+            if opened.done():
+                closing.set()
+            else:
+                held.cancel()
+            await settled(held)
+        held.result()
+
+
+async def settled(future: "asyncio.Future[Any]") -> None:
+    """Return when it is done, however often this task is cancelled; a cancellation is told then."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait({future})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+_GUESTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Guest]] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def guest() -> AsyncIterator[Guest]:
+    """Trio in the running loop, for as long as the block runs. Raises LocalProtocolError outside asyncio."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise LocalProtocolError(
+            "crdtcast.aio needs a running asyncio loop: in Trio use crdtcast.open_replica, and in programs "
+            "without a loop crdtcast.sync.open_replica"
+        ) from None
+    while (running := _GUESTS.get(loop)) is not None and not running.users:
+        await asyncio.wait({running.ended})  # a thread has one run of Trio at a time
+    if running is None:
+        if trio.lowlevel.in_trio_run():
+            raise LocalProtocolError(
+                "Trio runs in this thread already, so it cannot be a guest of asyncio: use crdtcast.open_replica"
+            )
+        running = _GUESTS[loop] = Guest(loop)
+    running.users += 1
+    try:
+        await asyncio.wait({running.began})
+        running.began.result()
+        yield running
+    finally:
+        running.users -= 1
+        if not running.users:
+            running.stop()
+            try:
+                await settled(running.ended)
+            finally:
+                del _GUESTS[loop]

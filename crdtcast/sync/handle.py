@@ -1,0 +1,74 @@
+"""Handles whose methods block, for any thread. `crdtcast.sync.handles` has one for each type, generated from it."""
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from crdtcast.causality.tags import Tag
+from crdtcast.datatypes import PureOpCRDT
+from crdtcast.replica import handle as trio_handle
+from crdtcast.sync.trio_thread import TrioThread
+
+V = TypeVar("V")
+C_co = TypeVar("C_co", bound=PureOpCRDT[Any], covariant=True)
+
+
+class HandleOwner(Protocol):
+    """The replica, as a handle sees it."""
+
+    @property
+    @abstractmethod
+    def thread(self) -> TrioThread[Any]:
+        """Where it runs."""
+
+    @abstractmethod
+    def handle(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> trio_handle.Handle[Any]:
+        """The handle for use in that thread."""
+
+
+class SyncHandle(Generic[C_co]):
+    """One object of a replica. As `crdtcast.Handle`, and each call returns when it is done.
+
+    `cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its `Tag`. Once the group has
+    started, it never waits for other replicas. Errors are those of `crdtcast.Handle`.
+    """
+
+    def __init__(self, replica: HandleOwner, name: str, crdt_type: type[C_co]) -> None:
+        """Raises TypeClashError if the name has another type, LocalProtocolError if `crdt_type` is not a data type."""
+        self._thread = replica.thread
+        self._handle: trio_handle.Handle[C_co] = replica.handle(name, crdt_type)
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self._handle.name
+
+    @property
+    def value(self: "SyncHandle[PureOpCRDT[V]]") -> V:
+        """The current value of the object at this replica, a copy; that of a new object if it does not exist."""
+        return self._thread.read(lambda: self._handle.value)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the object has an operation that was not deleted."""
+        return self._thread.read(lambda: self._handle.exists)
+
+    @property
+    def unknown(self) -> int:
+        """The number of operations of newer programs that are stored but not in `value`."""
+        return self._thread.read(lambda: self._handle.unknown)
+
+    def changed(self, *, timeout: float | None = None) -> None:
+        """See `crdtcast.Handle.changed`. Raises TimeoutError after `timeout` seconds."""
+        self._thread.call(self._handle.changed, seconds=timeout)
+
+    def perform(self, operation: str, *args: object) -> Tag:
+        """Issue an operation by its name: the same as the method of that name."""
+        return self._thread.call(self._handle.perform, operation, *args)
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            raise trio_handle.no_method(self, name)
+
+    def __repr__(self) -> str:
+        return f"<{self.name!r}: {self.value!r}>"

@@ -1,0 +1,117 @@
+"""A thread in which Trio runs for one context manager, and calls into it from other threads."""
+
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from crdtcast.exceptions import EndedError, LocalProtocolError
+
+T = TypeVar("T")
+M = TypeVar("M")
+
+
+class TrioThread(Generic[M]):
+    """Trio runs here while `manager` is entered, from `open` to `close`; at the interpreter's exit it is closed."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[M], name: str) -> None:
+        self._manager = manager
+        self._process = os.getpid()
+        self._opened: Future[M] = Future()
+        self._ended: Future[None] = Future()
+        self._scope = trio.CancelScope()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._closing = trio.Event()
+        self._thread = threading.Thread(target=self._work, name=f"crdtcast {name}", daemon=True)
+
+    def open(self, seconds: float | None) -> M:
+        """Enter the context. Raises its error, or TimeoutError: nothing is left of it then."""
+        self._thread.start()
+        atexit.register(self.close)
+        try:
+            return self._opened.result(seconds)
+        except BaseException:
+            self._stop(self._scope.cancel)
+            raise
+
+    def close(self) -> None:
+        """Leave the context, and return when the thread has ended. Raises the error with which it had ended before."""
+        if os.getpid() != self._process:
+            return  # the thread is in the other process
+        self._stop(self._closing.set)
+        self._ended.result()
+
+    def call(
+        self, function: Callable[..., Awaitable[T]], *args: Any, seconds: float | None = None
+    ) -> T:
+        """Await a function of Trio there. Raises TimeoutError after so many seconds: it is cancelled then."""
+
+        async def limited() -> T:
+            with trio.fail_after(seconds) if seconds is not None else trio.CancelScope():
+                return await function(*args)
+            raise AssertionError("an open scope that nobody cancels")
+
+        with self._reached():
+            try:
+                return trio.from_thread.run(limited, trio_token=self._token)
+            except trio.TooSlowError:
+                raise TimeoutError(f"not done within {seconds} s") from None
+
+    def read(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function there, between two steps of all tasks."""
+        with self._reached():
+            return trio.from_thread.run_sync(function, *args, trio_token=self._token)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        self.check()
+        try:
+            yield
+        except (trio.RunFinishedError, trio.Cancelled):
+            raise self._over() from None
+
+    def check(self) -> None:
+        """Raises EndedError if it is closed, LocalProtocolError in a process that was forked from its own."""
+        if os.getpid() != self._process:
+            raise LocalProtocolError(
+                "this replica belongs to the process that this one was forked from: open a replica after the fork"
+            )
+        if self._ended.done():
+            raise self._over()
+
+    def _over(self) -> EndedError:
+        error = EndedError("this replica is closed: use it inside its `with` block")
+        if self._ended.done():
+            error.__cause__ = self._ended.exception()
+        return error
+
+    def _stop(self, how: Callable[[], object]) -> None:
+        atexit.unregister(self.close)
+        try:
+            if self._token is not None:
+                self._token.run_sync_soon(how)
+        except trio.RunFinishedError:
+            pass
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            trio.run(self._hold)
+        except BaseException as error:
+            self._ended.set_exception(error)
+            if not self._opened.done():
+                self._opened.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    async def _hold(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        with self._scope:
+            async with self._manager as value:
+                self._opened.set_result(value)
+                await self._closing.wait()

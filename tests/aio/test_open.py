@@ -1,0 +1,245 @@
+"""A replica in an asyncio program: as in Trio, and nothing is left of it when its block ends."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import crdtcast
+from crdtcast import ConfigurationError, EndedError, LocalProtocolError, aio
+from crdtcast.datatypes import AWSet, PNCounter
+from crdtcast.ports import free_ports
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+try:
+    import uvloop
+except ImportError:
+    pass
+else:
+    LOOPS["uvloop"] = uvloop.new_event_loop
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]], loop: str = "asyncio") -> None:
+    async def in_time() -> None:
+        async with asyncio.timeout(60):
+            await main()
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(in_time())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_replicas_in_one_loop_converge(loop: str) -> None:
+    async def main() -> None:
+        async with (
+            aio.open_replica("a", found=True) as a,
+            aio.open_replica("b", join=a.address) as b,
+        ):
+            cart, other = a.object("cart", AWSet), b.object("cart", AWSet)
+            tag = await cart.add("milk")
+            await a.wait_delivered(tag, count=2)
+            assert other.value == {"milk"}
+            await asyncio.gather(*(b.object("n", PNCounter).increment() for _ in range(200)))
+            await a.at_least(await b.token())
+            assert a.object("n", PNCounter).value == 200
+            with a.batch() as batch:
+                batch.object("cart", AWSet).remove("milk")
+                batch.object("n", PNCounter).increment(5)
+            assert batch.tag is not None
+            await a.wait_stable(batch.tag)
+            assert b.snapshot().values == {"cart": frozenset(), "n": 205}
+            assert (await a.verify()).equal
+            await b.delete("n")
+            await b.wait_quiet()
+            assert [each.name for each in a.objects()] == ["cart"]
+            assert set(b.members) == {"a", "b"}
+            await b.leave()
+        for replica in (a, b):
+            with pytest.raises(EndedError):
+                await replica.object("cart", AWSet).add("late")
+            with pytest.raises(EndedError):
+                await replica.changed()
+        assert cart.value == frozenset()
+
+    for _ in range(2):  # a second run in a second loop of this thread
+        run(main, loop)
+
+
+def test_what_another_replica_changes_wakes_a_task() -> None:
+    async def main() -> None:
+        async with (
+            aio.open_replica("a", found=True) as a,
+            aio.open_replica("b", join=a.address) as b,
+        ):
+            cart = b.object("cart", AWSet)
+
+            async def seen() -> None:
+                while not cart.value:
+                    await cart.changed()
+
+            waiting = asyncio.create_task(seen())
+            await asyncio.sleep(0)
+            await a.object("cart", AWSet).add("milk")
+            await waiting
+
+    run(main)
+
+
+def test_cancelled_wait_ends_at_once_and_leaves_nothing() -> None:
+    async def main() -> None:
+        async with aio.open_replica("a", found=True) as a:
+            silent = aio.open_replica("b", join=a.address)
+            b = await silent.__aenter__()
+            await a.wait_quiet()
+            await silent.__aexit__(None, None, None)
+            tag = await a.object("n", PNCounter).increment()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await a.wait_stable(tag)
+            waits = [asyncio.create_task(a.wait_delivered(tag, count=2)) for _ in range(3)]
+            await asyncio.sleep(0)
+            for wait in waits:
+                wait.cancel()
+            told = await asyncio.gather(*waits, return_exceptions=True)
+            assert all(isinstance(each, asyncio.CancelledError) for each in told)
+            assert a._replica.member.waiting == 0
+            assert b.name == "b"
+
+    run(main)
+
+
+def test_cancelled_operation_has_not_happened() -> None:
+    async def main() -> None:
+        async with aio.open_replica("a", found=True) as a:
+            count = a.object("n", PNCounter)
+            done = 0
+            for seed in range(40):
+                task = asyncio.create_task(count.increment())
+                for _ in range(seed % 3):
+                    await asyncio.sleep(0)
+                task.cancel()
+                done += not isinstance(
+                    (await asyncio.gather(task, return_exceptions=True))[0], BaseException
+                )
+            assert count.value == done
+            assert 0 < done < 40
+
+    run(main)
+
+
+def test_founders_wait_for_each_other_and_writes_with_them() -> None:
+    a_port, b_port = free_ports(2)
+    founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
+
+    async def main() -> None:
+        async with aio.open_replica("a", founders=founders) as a:
+            early = asyncio.create_task(a.object("cart", AWSet).add("milk"))
+            async with aio.open_replica("b", founders=founders) as b:
+                await b.ready()
+                await a.wait_delivered(await early, count=2)
+                assert b.object("cart", AWSet).value == {"milk"}
+
+    run(main)
+
+
+def test_error_of_a_running_replica_takes_the_place_of_its_block() -> None:
+    a_port, b_port = free_ports(2)
+    founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
+
+    async def main() -> None:
+        with pytest.raises(ConfigurationError, match="founders"):
+            async with (
+                aio.open_replica("a", founders={**founders, "c": None}),
+                aio.open_replica("b", founders=founders),
+            ):
+                await asyncio.Event().wait()
+        task = asyncio.current_task()
+        assert task is not None and task.cancelling() == 0
+        await asyncio.sleep(0)
+
+    run(main)
+
+
+def test_error_of_the_block_is_that_of_the_program() -> None:
+    async def main() -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with aio.open_replica("a", found=True):
+                _ = 1 / 0
+        with pytest.raises(ConfigurationError, match="set founders="):
+            async with aio.open_replica("a"):
+                pass
+
+    run(main)
+
+
+def test_replica_that_finds_no_member_can_be_given_up() -> None:
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), aio.open_replica("a", join="127.0.0.1:1"):
+                raise AssertionError("nobody is there")
+        async with aio.open_replica("a", found=True) as a:  # Trio can be a guest again
+            await a.object("n", PNCounter).increment()
+
+    run(main)
+
+
+def test_each_door_names_the_right_one() -> None:
+    async def main() -> None:
+        with pytest.raises(LocalProtocolError, match=r"under asyncio use crdtcast\.aio"):
+            async with crdtcast.open_replica("a", found=True):
+                pass
+
+    run(main)
+
+    async def in_trio() -> None:
+        with pytest.raises(LocalProtocolError, match=r"in Trio use crdtcast\.open_replica"):
+            async with aio.open_replica("a", found=True):
+                pass
+
+    trio.run(in_trio)
+
+
+SERVICE = """
+import asyncio, sys
+from crdtcast import aio
+from crdtcast.datatypes import PNCounter
+
+async def main():
+    async with aio.open_replica("a", found=True, journal=sys.argv[1]) as a:
+        count = a.object("n", PNCounter)
+        while True:
+            await count.increment()
+            await a.wait_durable()
+            print(count.value, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_was_durable_is_there_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    words = [sys.executable, "-c", SERVICE, str(tmp_path / "journal")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as service:
+        assert service.stdout is not None
+        for _ in range(5):
+            service.stdout.readline()
+        os.kill(service.pid, number)
+        said, errors = service.communicate(timeout=60)
+    if number is signal.SIGINT:
+        assert service.returncode == -signal.SIGINT, errors
+        assert b"KeyboardInterrupt" in errors and b"TrioInternalError" not in errors
+    acknowledged = 5 + len(said.splitlines())
+
+    async def main() -> None:
+        async with aio.open_replica("a", journal=tmp_path / "journal") as a:
+            assert acknowledged <= a.object("n", PNCounter).value <= acknowledged + 1
+
+    run(main)

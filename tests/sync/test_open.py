@@ -1,0 +1,179 @@
+"""A replica in a program without an event loop: any thread may use it, and nothing is left when its block ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from crdtcast import ConfigurationError, EndedError, LocalProtocolError, TypeClashError, sync
+from crdtcast.datatypes import AWSet, PNCounter
+from crdtcast.ports import free_ports
+
+
+def test_replicas_in_threads_converge() -> None:
+    before = threading.active_count()
+    with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
+        cart, other = a.object("cart", AWSet), b.object("cart", AWSet)
+        a.wait_delivered(cart.add("milk"), count=2, timeout=60)
+        assert other.value == {"milk"}
+        with a.batch() as batch:
+            batch.object("cart", AWSet).remove("milk")
+            batch.object("n", PNCounter).increment(5)
+        assert batch.tag is not None
+        a.wait_stable(batch.tag, timeout=60)
+        assert b.snapshot().values == {"cart": frozenset(), "n": 5}
+        assert a.verify().equal
+        a.at_least(b.token(), timeout=60)
+        b.delete("n")
+        b.wait_quiet(timeout=60)
+        assert [each.name for each in a.objects()] == ["cart"]
+        assert set(b.members) == {"a", "b"}
+        with pytest.raises(TypeClashError):
+            a.object("cart", PNCounter).increment()
+        b.leave(timeout=60)
+    for replica in (a, b):
+        with pytest.raises(EndedError, match="inside its `with` block"):
+            replica.snapshot()
+    with pytest.raises(EndedError):
+        cart.add("late")
+    assert threading.active_count() == before
+
+
+def test_operations_of_many_threads_are_all_there() -> None:
+    with sync.open_replica("a", found=True) as a:
+        count = a.object("n", PNCounter)
+        with ThreadPoolExecutor(8) as pool:
+            tags = [*pool.map(lambda _: count.increment(), range(200))]
+        assert len({tag.dot for tag in tags}) == count.value == 200
+
+
+def test_reads_see_no_batch_half_applied() -> None:
+    with sync.open_replica("a", found=True) as a:
+        done = threading.Event()
+        torn = []
+
+        def look() -> None:
+            while not done.is_set():
+                values = a.snapshot().values
+                if values.get("from", 0) + values.get("to", 0):
+                    torn.append(values)
+
+        with ThreadPoolExecutor(2) as pool:
+            looking = [pool.submit(look) for _ in range(2)]
+            for amount in range(1, 60):
+                with a.batch() as batch:
+                    batch.object("from", PNCounter).decrement(amount)
+                    batch.object("to", PNCounter).increment(amount)
+            done.set()
+            for each in looking:
+                each.result()
+        assert not torn
+
+
+def test_wait_takes_no_longer_than_its_timeout_and_can_be_repeated() -> None:
+    with sync.open_replica("a", found=True) as a:
+        with sync.open_replica("b", join=a.address):
+            a.wait_quiet(timeout=60)
+        tag = a.object("n", PNCounter).increment()
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                a.wait_delivered(tag, count=2, timeout=0.01)
+        assert a._thread.read(lambda: a._replica.member.waiting) == 0
+
+
+def test_change_at_another_replica_wakes_a_thread() -> None:
+    with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
+        cart = b.object("cart", AWSet)
+
+        def seen() -> None:
+            while not cart.value:
+                cart.changed(timeout=60)
+
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(seen)
+            a.object("cart", AWSet).add("milk")
+            waiting.result(60)
+
+
+def test_member_that_nobody_admits_is_given_up() -> None:
+    before = threading.active_count()
+    with (
+        pytest.raises(TimeoutError),
+        sync.open_replica("a", join="127.0.0.1:1", timeout=0.1),
+    ):
+        raise AssertionError("nobody is there")
+    with pytest.raises(ConfigurationError, match="set founders="), sync.open_replica("a"):
+        raise AssertionError("it founds no group")
+    assert threading.active_count() == before
+
+
+def test_error_of_a_running_replica_is_told_by_calls_and_at_the_end() -> None:
+    a_port, b_port = free_ports(2)
+    founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
+    with (
+        pytest.raises(ConfigurationError, match="founders"),
+        sync.open_replica("a", founders={**founders, "c": None}) as a,
+        pytest.raises(ConfigurationError, match="founders"),
+        sync.open_replica("b", founders=founders) as b,
+    ):
+        for replica in (a, b):
+            with pytest.raises(EndedError) as told:
+                replica.ready(timeout=60)
+            assert isinstance(told.value.__cause__, ConfigurationError)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_child_of_a_fork_is_told_to_open_its_own() -> None:
+    with sync.open_replica("a", found=True) as a:
+        count = a.object("n", PNCounter)
+        reads, writes = os.pipe()
+        if not (child := os.fork()):
+            try:
+                count.increment()
+            except LocalProtocolError as error:
+                os.write(writes, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writes)
+        with open(reads) as told:
+            assert "open a replica after the fork" in told.read()
+        count.increment()
+        assert count.value == 1
+
+
+PROGRAM = """
+import sys, threading
+from crdtcast import sync
+from crdtcast.datatypes import PNCounter
+
+opened = sync.open_replica("a", {how}, journal=sys.argv[1])
+a = opened.__enter__()
+a.object("n", PNCounter).increment()
+{then}
+"""
+ENDS = {
+    "falls off its end": "",
+    "raises": "raise SystemExit(3)",
+    "is interrupted": "import _thread, time\n_thread.interrupt_main()\na.changed()\na.changed()",
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", ENDS)
+def test_program_that_forgets_to_close_loses_nothing(tmp_path: Path, how: str) -> None:
+    for opens in ("found=True", ""):
+        program = PROGRAM.format(how=opens or "types=()", then=ENDS[how])
+        words = [sys.executable, "-c", program, str(tmp_path / "journal")]
+        done = subprocess.run(words, capture_output=True, timeout=60)
+        expected = {"raises": 3, "is interrupted": -signal.SIGINT}.get(how, 0)
+        assert done.returncode == expected, done.stderr
+        assert how == "is interrupted" or not done.stderr
+    with sync.open_replica("a", journal=tmp_path / "journal") as a:
+        assert a.object("n", PNCounter).value == 2
