@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, assert_type
 
-from crdtcast import Handle, Member, Replica, Tag, open_host, open_member, open_replica
+from crdtcast import Handle, Member, Replica, Tag, aio, open_host, open_member, open_replica, sync
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -29,6 +29,7 @@ from crdtcast.datatypes import (
 from crdtcast.replica.batch_handles import AWSetBatchHandle
 from crdtcast.replica.handle import BatchHandle
 from crdtcast.replica.handles import AWSetHandle, PNCounterHandle
+from crdtcast.sync.handles import AWSetSyncHandle
 from examples.own_crdt import Poll
 
 
@@ -162,3 +163,29 @@ async def opened() -> None:
     async with open_host("eu", peers={"us": "us.example:7001"}, retry_first=0.1) as links:
         assert_type(links.found("orders", founders=["eu", "us"], journal=None), Member)
         assert_type(await links.join("chat", replace=True), Member)
+
+
+async def in_asyncio() -> None:
+    async with aio.open_replica("a", found=True) as replica:
+        assert_type(replica, aio.Replica)
+        cart = replica.object("cart", AWSet)
+        assert_type(cart, AWSetHandle)
+        assert_type(cart.value, frozenset[Element])
+        assert_type(await cart.add("milk"), Tag)
+        await replica.at_least(await replica.token())
+        await PollHandle(replica, "lunch", Poll).vote("ann", "soup")
+
+
+def in_threads() -> None:
+    with sync.open_replica("a", join="10.0.0.1:7001", timeout=5) as replica:
+        assert_type(replica, sync.Replica)
+        cart = replica.object("cart", AWSet)
+        assert_type(cart, AWSetSyncHandle)
+        assert_type(cart.value, frozenset[Element])
+        assert_type(cart.add("milk"), Tag)
+        assert_type(replica.object("lunch", Poll), sync.SyncHandle[Poll])
+        assert_type(replica.object("likes", Likes).value, int)
+        with replica.batch() as batch:
+            assert_type(batch.object("cart", AWSet), AWSetBatchHandle)
+            batch.object("cart", AWSet).add("tea")
+        replica.at_least(replica.token(), timeout=1)

@@ -1,6 +1,6 @@
 """Mistakes in uses of handles and options: marked lines are errors for mypy and pyright, others none. Never run."""
 
-from crdtcast import Handle, Host, Replica, Tag, open_host, open_member, open_replica
+from crdtcast import Handle, Host, Replica, Tag, aio, open_host, open_member, open_replica, sync
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -112,3 +112,26 @@ async def opened(links: Host) -> None:
     open_host("eu", secret=b"0123456789abcdef")  # error: call-arg, reportCallIssue
     links.found("orders", replace=True)  # error: call-arg, reportCallIssue
     await links.join("orders", limit=None)  # error: call-arg, reportCallIssue
+
+
+async def in_asyncio(replica: aio.Replica) -> None:
+    cart = replica.object("cart", AWSet)
+    cart.add("milk")  # error: unused-coroutine, reportUnusedCoroutine
+    await cart.ad("milk")  # error: attr-defined, reportAttributeAccessIssue
+    await cart.add(3.5)  # error: arg-type, reportArgumentType
+    replica.wait_quiet()  # error: unused-coroutine, reportUnusedCoroutine
+    async with aio.open_replica("a", fond=True):  # error: call-arg, reportCallIssue
+        pass
+    with aio.open_replica("a", found=True):  # error: attr-defined, reportGeneralTypeIssues
+        pass
+
+
+def in_threads(replica: sync.Replica) -> None:
+    cart = replica.object("cart", AWSet)
+    cart.ad("milk")  # error: attr-defined, reportAttributeAccessIssue
+    cart.add(3.5)  # error: arg-type, reportArgumentType
+    n: int = cart.value  # error: assignment, reportAssignmentType
+    cart.changed(5)  # error: call-arg, reportCallIssue
+    with sync.open_replica("a", timeout="soon"):  # error: arg-type, reportArgumentType
+        pass
+    print(n)
