@@ -123,11 +123,11 @@ class Replica(TypedObjects):
 
     async def changed(self) -> None:
         """See `crdtcast.Replica.changed`."""
-        await self._run.call(self._replica.changed)
+        await self._run.call(self._replica.changed, self._replica.news)
 
     async def object_changed(self, key: Key) -> None:
         """See `crdtcast.Handle.changed`."""
-        await self._run.call(self._replica.object_changed, key)
+        await self._run.call(self._replica.object_changed, key, self._replica.revision)
 
     async def token(self) -> Token:
         """See `crdtcast.Replica.token`."""

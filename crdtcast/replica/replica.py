@@ -34,6 +34,7 @@ from crdtcast.replica.objects import (
     check_parts,
     checked_name,
 )
+from crdtcast.replica.recent import Recent
 from crdtcast.replica.session import Token, token
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
@@ -80,7 +81,10 @@ class Replica(TypedObjects):
         """Rises with each message that takes effect at this replica."""
         self._logger = logger or logging.getLogger("crdtcast.replica")
         self._news = trio.lowlevel.ParkingLot()
+        self.news: int = 0
+        """Rises whenever `changed` returns."""
         self._watched: dict[Key, trio.lowlevel.ParkingLot] = {}
+        self._recent = Recent()
         self._ended = False
         self.machine: ObjectMachine = ObjectMachine(
             name, clock_ms, self._logger, types=types, on_news=self._happened
@@ -240,15 +244,24 @@ class Replica(TypedObjects):
 
     # Waiting
 
-    async def changed(self) -> None:
-        """Return when another replica's operation was applied, or a message became stable."""
+    async def changed(self, since: int | None = None) -> None:
+        """Return when another replica's operation was applied, or a message became stable.
+
+        since: what `news` was; None is now.
+        """
         self._check_open()
-        await self._news.park()
+        if since is None or since == self.news:
+            await self._news.park()
         self._check_open()
 
-    async def object_changed(self, key: Key) -> None:
-        """Return when an operation on the object was applied, or it was deleted: `Handle.changed`."""
+    async def object_changed(self, key: Key, since: int | None = None) -> None:
+        """Return when an operation on the object was applied, or it was deleted: `Handle.changed`.
+
+        since: what `revision` was; None is now.
+        """
         self._check_open()
+        if since is not None and self._recent.changed(key, since):
+            return
         await self._watched.setdefault(key, trio.lowlevel.ParkingLot()).park()
         self._check_open()
 
@@ -398,6 +411,7 @@ class Replica(TypedObjects):
         """A message has taken effect on these objects."""
         self.revision += 1
         for key in keys:
+            self._recent.touch(key, self.revision)
             lot = self._watched.pop(key, None)
             if lot is not None:
                 lot.unpark_all()
@@ -405,11 +419,16 @@ class Replica(TypedObjects):
     def _all_changed(self) -> None:
         """Wake all waiting tasks."""
         self.revision += 1
+        self._recent.all_changed(self.revision)
         watched, self._watched = self._watched, {}
         for lot in watched.values():
             lot.unpark_all()
-        self._news.unpark_all()
+        self._wake()
         self._answers.unpark_all()
+
+    def _wake(self) -> None:
+        self.news += 1
+        self._news.unpark_all()
 
     def _skipped(self, operations: int) -> None:
         self.machine.unreadable += operations
@@ -437,7 +456,7 @@ class Replica(TypedObjects):
             return
         if keys:
             self._touch(keys)
-        self._news.unpark_all()
+        self._wake()
 
     async def _end_with_member(self) -> None:
         try:

@@ -1,13 +1,17 @@
 """Handles whose methods block, for any thread. `crdtcast.sync.handles` has one for each type, generated from it."""
 
+import threading
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.replica import handle as trio_handle
+from crdtcast.replica.objects import Key
 from crdtcast.sync.trio_thread import TrioThread
 
+T = TypeVar("T")
 V = TypeVar("V")
 C_co = TypeVar("C_co", bound=PureOpCRDT[Any], covariant=True)
 
@@ -19,6 +23,15 @@ class HandleOwner(Protocol):
     @abstractmethod
     def thread(self) -> TrioThread[Any]:
         """Where it runs."""
+
+    @property
+    @abstractmethod
+    def revision(self) -> int:
+        """Rises with each message that takes effect; for that thread."""
+
+    @abstractmethod
+    async def object_changed(self, key: Key, since: int) -> None:
+        """Return when an operation on the object has taken effect after that revision; for that thread."""
 
     @abstractmethod
     def handle(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> trio_handle.Handle[Any]:
@@ -35,6 +48,9 @@ class SyncHandle(Generic[C_co]):
     def __init__(self, replica: HandleOwner, name: str, crdt_type: type[C_co]) -> None:
         """Raises TypeClashError if the name has another type, LocalProtocolError if `crdt_type` is not a data type."""
         self._thread = replica.thread
+        self._replica = replica
+        self._key = name, crdt_type.TYPE
+        self._seen = threading.local()
         self._handle: trio_handle.Handle[C_co] = replica.handle(name, crdt_type)
 
     @property
@@ -45,12 +61,12 @@ class SyncHandle(Generic[C_co]):
     @property
     def value(self: "SyncHandle[PureOpCRDT[V]]") -> V:
         """The current value of the object at this replica, a copy; that of a new object if it does not exist."""
-        return self._thread.read(lambda: self._handle.value)
+        return self._look(lambda: self._handle.value)
 
     @property
     def exists(self) -> bool:
         """Whether the object has an operation that was not deleted."""
-        return self._thread.read(lambda: self._handle.exists)
+        return self._look(lambda: self._handle.exists)
 
     @property
     def unknown(self) -> int:
@@ -58,8 +74,17 @@ class SyncHandle(Generic[C_co]):
         return self._thread.read(lambda: self._handle.unknown)
 
     def changed(self, *, timeout: float | None = None) -> None:
-        """See `crdtcast.Handle.changed`. Raises TimeoutError after `timeout` seconds."""
-        self._thread.call(self._handle.changed, seconds=timeout)
+        """Return when an operation on the object was applied since this thread has looked at it last (`value`,
+        `exists`); it may return earlier, so look again. Raises TimeoutError after `timeout` seconds.
+        """
+        since = getattr(self._seen, "revision", None)
+        if since is None:
+            since = self._thread.read(lambda: self._replica.revision)
+        self._thread.call(self._replica.object_changed, self._key, since, seconds=timeout)
+
+    def _look(self, at: Callable[[], T]) -> T:
+        seen, self._seen.revision = self._thread.read(lambda: (at(), self._replica.revision))
+        return seen
 
     def perform(self, operation: str, *args: object) -> Tag:
         """Issue an operation by its name: the same as the method of that name."""

@@ -108,6 +108,15 @@ class Replica(TypedSyncObjects):
         """The handle for use in the replica's thread."""
         return self._thread.read(self._replica.object, name, crdt_type)
 
+    @property
+    def revision(self) -> int:
+        """Rises with each message that takes effect; for the replica's thread."""
+        return self._replica.revision
+
+    async def object_changed(self, key: Key, since: int) -> None:
+        """Return when an operation on the object has taken effect after that revision; for the replica's thread."""
+        await self._replica.object_changed(key, since)
+
     def upgrade(self, *types: type[PureOpCRDT[Any]]) -> None:
         """See `crdtcast.Replica.upgrade`."""
         self._thread.read(self._replica.upgrade, *types)
@@ -133,10 +142,6 @@ class Replica(TypedSyncObjects):
     def ready(self, *, timeout: float | None = None) -> None:
         """See `crdtcast.Replica.ready`."""
         self._thread.call(self._replica.ready, seconds=timeout)
-
-    def changed(self, *, timeout: float | None = None) -> None:
-        """See `crdtcast.Replica.changed`."""
-        self._thread.call(self._replica.changed, seconds=timeout)
 
     def token(self) -> Token:
         """See `crdtcast.Replica.token`."""

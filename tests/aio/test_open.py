@@ -89,6 +89,12 @@ def test_what_another_replica_changes_wakes_a_task() -> None:
             await a.object("cart", AWSet).add("milk")
             await waiting
 
+            for turns in range(20):  # a change between the look and Trio's next step
+                waiting = asyncio.create_task(cart.changed())
+                await asyncio.sleep(0)  # it has looked
+                b._replica.perform(cart._key, "add", str(turns))
+                await waiting
+
     run(main)
 
 

@@ -99,6 +99,15 @@ def test_change_at_another_replica_wakes_a_thread() -> None:
             a.object("cart", AWSet).add("milk")
             waiting.result(60)
 
+        for turn in range(20):  # a change between the look and the wait
+            assert len(cart.value) == turn + 1
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(b.object("cart", AWSet).add, str(turn)).result()
+            cart.changed(timeout=60)
+        _ = cart.value
+        with pytest.raises(TimeoutError):
+            cart.changed(timeout=0.01)
+
 
 def test_member_that_nobody_admits_is_given_up() -> None:
     before = threading.active_count()
