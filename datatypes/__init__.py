@@ -10,6 +10,15 @@ from crdtcast.datatypes.counters import (
     ResettableCounter,
     Rights,
 )
+from crdtcast.datatypes.differences import (
+    Added,
+    Assigned,
+    Became,
+    Difference,
+    Removed,
+    Spliced,
+    Unassigned,
+)
 from crdtcast.datatypes.flags import DWFlag, EWFlag
 from crdtcast.datatypes.identities import Identity, Run
 from crdtcast.datatypes.maps import (
@@ -53,12 +62,16 @@ __all__ = [
     "MAX_DEPTH",
     "AWMap",
     "AWSet",
+    "Added",
     "Arrival",
     "Arrived",
+    "Assigned",
+    "Became",
     "BoundedCounter",
     "Change",
     "Check",
     "DWFlag",
+    "Difference",
     "EWFlag",
     "Element",
     "Entry",
@@ -85,6 +98,7 @@ __all__ = [
     "PlainLike",
     "PureOpCRDT",
     "RWSet",
+    "Removed",
     "ResettableCounter",
     "Rights",
     "Run",
@@ -93,7 +107,9 @@ __all__ = [
     "SharedText",
     "Site",
     "SortedMap",
+    "Spliced",
     "TwoPhaseSet",
+    "Unassigned",
     "collection_of",
     "element",
     "exact",

@@ -6,6 +6,7 @@ Types", 2017, section 5. Bounded: Balegas, Serra, Duarte, Ferreira, Shapiro, Rod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, TypedDict
 
+from crdtcast.datatypes.differences import Difference, whole
 from crdtcast.datatypes.operations import (
     MAX_INTEGER,
     MIN_INTEGER,
@@ -245,6 +246,10 @@ class BoundedCounter(PureOpCRDT[Rights]):
     @property
     def total(self) -> int:
         return sum(self._stable.values()) + sum(self._unstable.values())
+
+    def differences(self, before: Rights, after: Rights) -> tuple[Difference, ...]:
+        """One step to the new value: total and rights belong together."""
+        return whole(before, after)
 
     @property
     def value(self) -> Rights:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, T
 from crdtcast.causality.tags import Dot, Tag, Vector, covers, dominates
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
+from crdtcast.datatypes.differences import Difference, differences
 from crdtcast.datatypes.memory import Memory, occupied
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
@@ -352,6 +353,12 @@ class PureOpCRDT(ABC, Generic[V]):
         computing the value is slow.
         """
         return canonical(self.value) == canonical(type(self)().value)
+
+    def differences(self, before: V, after: V) -> tuple[Difference, ...]:
+        """The steps from one value to another one, for observers. Sets tell elements, maps keys, lists and texts
+        positions, all others the new value; a type may tell more or less.
+        """
+        return differences(before, after)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Call `observer` after each operation, of this or another replica, until the returned function is called.

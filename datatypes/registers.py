@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from crdtcast.datatypes.canonical import canonical, rank
+from crdtcast.datatypes.differences import Difference, whole
 from crdtcast.datatypes.operations import Operation, Plain, exact, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.previous_life import Former
@@ -56,6 +57,10 @@ class MVRegister(PureOpCRDT[list[Plain]]):
         cls, operation: list[Any], present: Self, former: Former[Self]
     ) -> list[list[Any]]:
         return _assigned_again(operation, present.value, former)
+
+    def differences(self, before: list[Plain], after: list[Plain]) -> tuple[Difference, ...]:
+        """One step to the new value: its items are concurrent values."""
+        return whole(before, after)
 
     @property
     def value(self) -> list[Plain]:
@@ -164,6 +169,10 @@ class LWWRegister(PureOpCRDT[Plain]):
     def _candidates(self, entries: Sequence[Entry]) -> list[list[Any]]:
         stable = [self._stable] if self._stable else []
         return [*stable, *(entry.content for entry in entries)]
+
+    def differences(self, before: Plain, after: Plain) -> tuple[Difference, ...]:
+        """One step to the new value: a write replaces all."""
+        return whole(before, after)
 
     @property
     def value(self) -> Plain:

@@ -9,6 +9,7 @@ from operator import index as as_index
 from typing import Any, ClassVar, cast
 
 from crdtcast.datatypes.canonical import canonical, plain
+from crdtcast.datatypes.differences import Difference, differences
 from crdtcast.datatypes.numbers import NumberSlots, decimal, loaded, score
 from crdtcast.datatypes.operations import Element, Operation, element, natural
 from crdtcast.datatypes.ordered import CountedTree
@@ -72,6 +73,12 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
 
     def _key(self, slot: Hashable) -> tuple[Decimal, str, Any]:
         return self._numbers[slot], type(slot).__name__, slot
+
+    def differences(
+        self, before: list[tuple[Element, Decimal]], after: list[tuple[Element, Decimal]]
+    ) -> tuple[Difference, ...]:
+        """Members as keys, scores as their values: the order follows from them."""
+        return differences(dict(before), dict(after))
 
     @property
     def value(self) -> list[tuple[Element, Decimal]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from crdtcast.aio.guest import Guest
@@ -33,6 +34,7 @@ class Replica(TypedObjects):
         self._replica = replica
         self._run = run
         self._turn = 0.0
+        self._beside: set[asyncio.Task[None]] = set()
 
     @property
     def name(self) -> str:
@@ -125,9 +127,32 @@ class Replica(TypedObjects):
         """See `crdtcast.Replica.changed`."""
         await self._run.call(self._replica.changed, self._replica.news)
 
-    async def object_changed(self, key: Key) -> None:
+    @property
+    def revision(self) -> int:
+        """Rises with each message that takes effect."""
+        return self._replica.revision
+
+    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        """Run it in a task beside, until the returned function is called, or the replica ends."""
+        self._run.check()
+        task = asyncio.create_task(function())
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+        def stop() -> None:
+            task.cancel()
+
+        return stop
+
+    def remotely(self, key: Key, since: int) -> bool:
+        """See `crdtcast.Replica.remotely`."""
+        return self._replica.remotely(key, since)
+
+    async def object_changed(self, key: Key, since: int | None = None) -> None:
         """See `crdtcast.Handle.changed`."""
-        await self._run.call(self._replica.object_changed, key, self._replica.revision)
+        if since is None:
+            since = self._replica.revision
+        await self._run.call(self._replica.object_changed, key, since)
 
     async def token(self) -> Token:
         """See `crdtcast.Replica.token`."""

@@ -18,8 +18,9 @@ from crdtcast.replica.objects import Key, Objects, checked_name
 class BatchTarget(Protocol):
     """The replica that sends a batch, as the batch sees it."""
 
-    revision: int
-    """Rises with each message that takes effect."""
+    @property
+    def revision(self) -> int:
+        """Rises with each message that takes effect."""
 
     @property
     def held(self) -> Objects: ...

@@ -4,13 +4,18 @@ The handles of this package's types have the types' operations as methods: `crdt
 `crdtcast.replica.batch_handles`, which are generated from the types (`crdtcast.handle_source`).
 """
 
+import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from crdtcast.causality.tags import Tag
-from crdtcast.datatypes import PureOpCRDT
+from crdtcast.datatypes import Difference, PureOpCRDT
 from crdtcast.replica.objects import Key, Objects, checked_name
+from crdtcast.replica.observed import Observed, See, observed, tell
+
+_LOGGER = logging.getLogger("crdtcast.replica")
 
 V = TypeVar("V")
 H = TypeVar("H")
@@ -38,9 +43,24 @@ class ObjectOwner(Protocol):
     async def issue(self, key: Key, operation: str, *args: Any) -> Tag:
         """Prepare, tag, apply and send one operation, once the group has started."""
 
+    @property
     @abstractmethod
-    async def object_changed(self, key: Key) -> None:
-        """Return when an operation on the object has taken effect, or it was deleted."""
+    def revision(self) -> int:
+        """Rises with each message that takes effect."""
+
+    @abstractmethod
+    def remotely(self, key: Key, since: int) -> bool:
+        """Whether another replica's operation on the object has taken effect after that revision, or may have."""
+
+    @abstractmethod
+    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        """Run it beside, until the returned function is called, or the replica ends."""
+
+    @abstractmethod
+    async def object_changed(self, key: Key, since: int | None = None) -> None:
+        """Return when an operation on the object has taken effect, or it was deleted: from now on, or after that
+        revision.
+        """
 
 
 class Handle(Generic[C_co]):
@@ -100,6 +120,31 @@ class Handle(Generic[C_co]):
         """
         await self._replica.object_changed(self._key)
 
+    def observe(self: "Handle[PureOpCRDT[V]]") -> AsyncIterator[Observed[V]]:
+        """Tell the value now, then every change of it, local or remote, in the terms of the value. See `Observed`.
+
+        `async for told in cart.observe(): …`. It goes on when the object was deleted, when its type was upgraded, and
+        when this member comes back after an eviction. Raises EndedError when the replica ends, TypeClashError if the
+        object loses its name to another type.
+        """
+        return observed(
+            self.seen, lambda revision: self._replica.object_changed(self._key, revision)
+        )
+
+    @property
+    def seen(self: "Handle[PureOpCRDT[V]]") -> See[V]:
+        """The object, as its observer sees it."""
+        return _Seen(self)
+
+    def on_change(
+        self: "Handle[PureOpCRDT[V]]", callback: Callable[[Observed[V]], object]
+    ) -> Callable[[], None]:
+        """Call `callback` with what `observe` tells, between two steps of the replica, until the returned function is
+        called or the replica ends. It must not wait; it may issue operations through a task of its own. If it raises,
+        that is logged, and it is told no more.
+        """
+        return self._replica.spawn(partial(tell, self.observe(), callback, _LOGGER))
+
     async def perform(self, operation: str, *args: object) -> Tag:
         """Issue an operation by its name: the same as the method of that name."""
         return await self._replica.issue(self._key, operation, *args)
@@ -111,6 +156,27 @@ class Handle(Generic[C_co]):
 
     def __repr__(self) -> str:
         return f"<{self.name!r} at {self._replica.name}: {self.crdt!r}>"
+
+
+class _Seen(Generic[V]):
+    """An object, as its observer sees it."""
+
+    def __init__(self, handle: Handle[PureOpCRDT[V]]) -> None:
+        self._handle = handle
+
+    @property
+    def value(self) -> V:
+        return self._handle.value
+
+    @property
+    def revision(self) -> int:
+        return self._handle._replica.revision
+
+    def remotely(self, since: int) -> bool:
+        return self._handle._replica.remotely(self._handle._key, since)
+
+    def differences(self, before: V, after: V) -> tuple[Difference, ...]:
+        return self._handle.crdt.differences(before, after)
 
 
 class BatchOwner(Protocol):

@@ -60,7 +60,7 @@ class ObjectMachine(StateMachine):
         logger: logging.Logger | None = None,
         *,
         types: Iterable[type[CRDT]] = (),
-        on_news: Callable[[Collection[Key] | None], None] = lambda keys: None,
+        on_news: Callable[[Collection[Key] | None, bool], None] = lambda keys, own: None,
     ) -> None:
         self.name = name
         self.clock: HLC = HLC(clock_ms)
@@ -141,7 +141,7 @@ class ObjectMachine(StateMachine):
             tag, wrong if kind == _OPERATIONS else ["invalid operations"]
         )
         self.comparing.touched(map(_label, keys))
-        self._on_news(keys)
+        self._on_news(keys, tag.dot.origin == self._site.owner)
 
     def tcstable(self, tag: Tag) -> None:
         """See `StateMachine`."""
@@ -152,7 +152,7 @@ class ObjectMachine(StateMachine):
             raise
         if self._left is not None or self._home or self._copies:
             self._drop_what_is_over()
-        self._on_news(())
+        self._on_news((), False)
 
     def _drop_what_is_over(self) -> None:
         if self._member is not None and self._member.parked is None:
@@ -190,7 +190,7 @@ class ObjectMachine(StateMachine):
             self._site.owner = self._member.incarnation
         if state:
             self._load(*msgpack.unpackb(state))
-        self._on_news(None)
+        self._on_news(None, False)
 
     def _load(self, latest: int, packed: list[Any], touched: list[Any], *own: Any) -> None:
         self.clock.observe(latest)

@@ -4,8 +4,6 @@ threads and loops.
 
 from typing import Final
 
-from crdtcast.replica.objects import Key
-
 _MOST: Final = 4096
 """Objects remembered."""
 
@@ -15,13 +13,13 @@ class Recent:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._touched: dict[Key, int] = {}
+        self._touched: dict[str, int] = {}
         self._known_since = 0
 
-    def touch(self, key: Key, revision: int) -> None:
+    def touch(self, name: str, revision: int) -> None:
         """The object changes with this revision."""
-        self._touched.pop(key, None)
-        self._touched[key] = revision
+        self._touched.pop(name, None)
+        self._touched[name] = revision
         if len(self._touched) > self._most:
             oldest = next(iter(self._touched))
             self._known_since = self._touched.pop(oldest)
@@ -31,6 +29,6 @@ class Recent:
         self._touched.clear()
         self._known_since = revision
 
-    def changed(self, key: Key, since: int) -> bool:
+    def changed(self, name: str, since: int) -> bool:
         """Whether the object may have changed after that revision."""
-        return since < self._known_since or self._touched.get(key, 0) > since
+        return since < self._known_since or self._touched.get(name, 0) > since

@@ -6,7 +6,7 @@ send and store them. This file is for tasks that wait for them.
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -77,14 +77,14 @@ class Replica(TypedObjects):
         types: Iterable[type[PureOpCRDT[Any]]] = (),
         logger: logging.Logger | None = None,
     ) -> None:
-        self.revision: int = 0
-        """Rises with each message that takes effect at this replica."""
+        self._revision = 0
         self._logger = logger or logging.getLogger("crdtcast.replica")
         self._news = trio.lowlevel.ParkingLot()
         self.news: int = 0
         """Rises whenever `changed` returns."""
-        self._watched: dict[Key, trio.lowlevel.ParkingLot] = {}
+        self._watched: dict[str, trio.lowlevel.ParkingLot] = {}  # by name: it may get another type
         self._recent = Recent()
+        self._remote = Recent()
         self._ended = False
         self.machine: ObjectMachine = ObjectMachine(
             name, clock_ms, self._logger, types=types, on_news=self._happened
@@ -254,15 +254,35 @@ class Replica(TypedObjects):
             await self._news.park()
         self._check_open()
 
+    @property
+    def revision(self) -> int:
+        """Rises with each message that takes effect at this replica."""
+        return self._revision
+
+    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        """Run it beside, until the returned function is called, or the replica ends."""
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await function()
+
+        self.member.channel.shared.spawn(run)
+        return scope.cancel
+
+    def remotely(self, key: Key, since: int) -> bool:
+        """Whether another replica's operation on the object has taken effect after that `revision`, or may have."""
+        return self._remote.changed(key[0], since)
+
     async def object_changed(self, key: Key, since: int | None = None) -> None:
         """Return when an operation on the object was applied, or it was deleted: `Handle.changed`.
 
         since: what `revision` was; None is now.
         """
         self._check_open()
-        if since is not None and self._recent.changed(key, since):
+        if since is not None and self._recent.changed(key[0], since):
             return
-        await self._watched.setdefault(key, trio.lowlevel.ParkingLot()).park()
+        await self._watched.setdefault(key[0], trio.lowlevel.ParkingLot()).park()
         self._check_open()
 
     async def token(self) -> Token:
@@ -409,17 +429,18 @@ class Replica(TypedObjects):
 
     def _touch(self, keys: Iterable[Key]) -> None:
         """A message has taken effect on these objects."""
-        self.revision += 1
-        for key in keys:
-            self._recent.touch(key, self.revision)
-            lot = self._watched.pop(key, None)
+        self._revision += 1
+        for name, _ in keys:
+            self._recent.touch(name, self._revision)
+            lot = self._watched.pop(name, None)
             if lot is not None:
                 lot.unpark_all()
 
     def _all_changed(self) -> None:
         """Wake all waiting tasks."""
-        self.revision += 1
-        self._recent.all_changed(self.revision)
+        self._revision += 1
+        self._recent.all_changed(self._revision)
+        self._remote.all_changed(self._revision)
         watched, self._watched = self._watched, {}
         for lot in watched.values():
             lot.unpark_all()
@@ -450,12 +471,15 @@ class Replica(TypedObjects):
     def _answered(self, number: str) -> None:
         self._answers.unpark_all()
 
-    def _happened(self, keys: Collection[Key] | None) -> None:
+    def _happened(self, keys: Collection[Key] | None, own: bool) -> None:
         if keys is None:
             self._all_changed()
             return
         if keys:
             self._touch(keys)
+            if not own:
+                for name, _ in keys:
+                    self._remote.touch(name, self._revision)
         self._wake()
 
     async def _end_with_member(self) -> None:

@@ -2,13 +2,15 @@
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.replica import handle as trio_handle
 from crdtcast.replica.objects import Key
+from crdtcast.replica.observed import Look, Observed
 from crdtcast.sync.trio_thread import TrioThread
 
 T = TypeVar("T")
@@ -73,6 +75,14 @@ class SyncHandle(Generic[C_co]):
         """The number of operations of newer programs that are stored but not in `value`."""
         return self._thread.read(lambda: self._handle.unknown)
 
+    def observe(self: "SyncHandle[PureOpCRDT[V]]") -> "SyncObserver[V]":
+        """Tell the value now, then every change of it, local or remote: `for told in cart.observe(): …`. See
+        `crdtcast.Handle.observe`.
+        """
+        return SyncObserver(
+            self._thread, Look(self._handle.seen), partial(self._replica.object_changed, self._key)
+        )
+
     def changed(self, *, timeout: float | None = None) -> None:
         """Return when an operation on the object was applied since this thread has looked at it last (`value`,
         `exists`); it may return earlier, so look again. Raises TimeoutError after `timeout` seconds.
@@ -97,3 +107,34 @@ class SyncHandle(Generic[C_co]):
 
     def __repr__(self) -> str:
         return f"<{self.name!r}: {self.value!r}>"
+
+
+class SyncObserver(Generic[V]):
+    """What `SyncHandle.observe` tells, for one thread: an iterator that waits."""
+
+    def __init__(
+        self,
+        thread: TrioThread[Any],
+        look: Look[V],
+        changed: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._thread = thread
+        self._look = look
+        self._changed = changed
+
+    def __iter__(self) -> "SyncObserver[V]":
+        return self
+
+    def __next__(self) -> Observed[V]:
+        return self.next()
+
+    def next(self, timeout: float | None = None) -> Observed[V]:
+        """The next change. Raises TimeoutError after so many seconds: ask again, nothing is lost."""
+        told, revision = self._thread.call(self._next, seconds=timeout)
+        self._look.taken(told, revision)  # not before: this thread may have been interrupted
+        return told
+
+    async def _next(self) -> tuple[Observed[V], int]:
+        while (told := self._look.look()) is None:
+            await self._changed(self._look.revision)
+        return told, self._look.revision

@@ -14,8 +14,9 @@ import trio
 
 import crdtcast
 from crdtcast import ConfigurationError, EndedError, LocalProtocolError, aio
-from crdtcast.datatypes import AWSet, PNCounter
+from crdtcast.datatypes import Added, AWSet, Element, PNCounter
 from crdtcast.ports import free_ports
+from crdtcast.replica.observed import Observed
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 try:
@@ -94,6 +95,34 @@ def test_what_another_replica_changes_wakes_a_task() -> None:
                 await asyncio.sleep(0)  # it has looked
                 b._replica.perform(cart._key, "add", str(turns))
                 await waiting
+
+    run(main)
+
+
+def test_observers_are_told_each_change_in_its_terms() -> None:
+    async def main() -> None:
+        async with (
+            aio.open_replica("a", found=True) as a,
+            aio.open_replica("b", join=a.address) as b,
+        ):
+            called: list[Observed[frozenset[Element]]] = []
+            stop = b.object("cart", AWSet).on_change(called.append)
+            told = b.object("cart", AWSet).observe()
+            assert (await anext(told)).value == frozenset()
+            for number in range(20):
+                await a.object("cart", AWSet).add(number)
+                seen = await anext(told)
+                assert seen == Observed(frozenset(range(number + 1)), (Added(number),), False)
+            while called[-1].value != seen.value:
+                await asyncio.sleep(0)
+            assert [step for each in called for step in each.changes] == [*map(Added, range(20))]
+            stop()
+            await b.object("cart", AWSet).add("own")
+            assert (await anext(told)).local
+            await b.wait_quiet()
+            assert called[-1].value == seen.value
+        with pytest.raises(EndedError):
+            await anext(told)
 
     run(main)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from crdtcast import ConfigurationError, EndedError, LocalProtocolError, TypeClashError, sync
-from crdtcast.datatypes import AWSet, PNCounter
+from crdtcast.datatypes import Added, AWSet, PNCounter
 from crdtcast.ports import free_ports
+from crdtcast.replica.observed import Observed
 
 
 def test_replicas_in_threads_converge() -> None:
@@ -75,7 +76,7 @@ def test_reads_see_no_batch_half_applied() -> None:
         assert not torn
 
 
-def test_wait_takes_no_longer_than_its_timeout_and_can_be_repeated() -> None:
+def test_wait_ends_by_its_timeout_and_can_be_repeated() -> None:
     with sync.open_replica("a", found=True) as a:
         with sync.open_replica("b", join=a.address):
             a.wait_quiet(timeout=60)
@@ -109,6 +110,22 @@ def test_change_at_another_replica_wakes_a_thread() -> None:
             cart.changed(timeout=0.01)
 
 
+def test_observers_are_told_each_change_in_its_terms() -> None:
+    with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
+        told = b.object("cart", AWSet).observe()
+        assert told.next(timeout=60).value == frozenset()
+        for number in range(20):
+            a.object("cart", AWSet).add(number)
+            seen = told.next(timeout=60)
+            assert seen == Observed(frozenset(range(number + 1)), (Added(number),), False)
+        with pytest.raises(TimeoutError):
+            told.next(timeout=0.01)
+        b.object("cart", AWSet).add("own")
+        assert next(told).local
+    with pytest.raises(EndedError):
+        next(told)
+
+
 def test_member_that_nobody_admits_is_given_up() -> None:
     before = threading.active_count()
     with (
@@ -121,7 +138,7 @@ def test_member_that_nobody_admits_is_given_up() -> None:
     assert threading.active_count() == before
 
 
-def test_error_of_a_running_replica_is_told_by_calls_and_at_the_end() -> None:
+def test_error_of_a_running_replica_is_told_by_calls_too() -> None:
     a_port, b_port = free_ports(2)
     founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
     with (

@@ -1,0 +1,99 @@
+"""What an observer of an object is told: the value, and how it came from the one that it was told before."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from crdtcast.datatypes.differences import Difference
+from crdtcast.exceptions import EndedError
+
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Generic[V_co]):
+    """A value of an object, and the steps to it.
+
+    changes: from the value told before; empty for the first one.
+    local: whether only operations of this replica led to it.
+
+    A message takes effect as a whole, so the changes of a batch are in one of these. An observer that is slow is told
+    several messages in one: it gets every value in the end, never one twice, and holds one value at most.
+    """
+
+    value: V_co
+    changes: tuple[Difference, ...]
+    local: bool
+
+
+class Look(Generic[V_co]):
+    """Makes what is told from successive looks at an object. Not for several tasks."""
+
+    def __init__(self, see: "See[V_co]") -> None:
+        self._see = see
+        self._before: Any = None
+        self._begun = False
+        self.revision = 0
+        """What was told, or was not worth it, is that of this revision."""
+        self._told_at = 0
+
+    def look(self) -> Observed[V_co] | None:
+        """What there is to tell now, the same until it is `taken`; None if nothing."""
+        self.revision = self._see.revision
+        now = self._see.value
+        if not self._begun:
+            return Observed(now, (), False)
+        changes = self._see.differences(self._before, now)
+        return Observed(now, changes, not self._see.remotely(self._told_at)) if changes else None
+
+    def taken(self, told: Observed[Any], revision: int) -> None:
+        """The observer has it. revision: of the look."""
+        self._begun = True
+        self._before, self._told_at = told.value, revision
+
+
+class See(Protocol[V_co]):
+    """An object, as an observer sees it."""
+
+    @property
+    def value(self) -> V_co: ...
+    @property
+    def revision(self) -> int:
+        """Rises with each message that takes effect at this replica."""
+
+    def remotely(self, since: int) -> bool:
+        """Whether another replica's operation on the object has taken effect after that revision, or may have."""
+
+    def differences(self, before: Any, after: Any) -> tuple[Difference, ...]:
+        """The steps from one value to another one."""
+
+
+async def tell(
+    told: AsyncIterator[Observed[V]],
+    callback: Callable[[Observed[V]], object],
+    logger: logging.Logger,
+) -> None:
+    """Call it with each of them, until the replica ends. An error of the callback is logged, and ends this."""
+    with suppress(EndedError):
+        async for each in told:
+            try:
+                callback(each)
+            except Exception:
+                logger.exception("an observer has failed: it is told no more: %r", callback)
+                return
+
+
+async def observed(
+    see: See[V_co], changed: Callable[[int], Awaitable[None]]
+) -> AsyncIterator[Observed[V_co]]:
+    """What there is to tell, as it comes. changed: returns when the object has changed since a revision."""
+    look = Look(see)
+    while True:
+        if (told := look.look()) is not None:
+            look.taken(told, look.revision)
+            yield told
+        else:
+            await changed(look.revision)

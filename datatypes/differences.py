@@ -1,0 +1,113 @@
+"""What has changed from one value to another, in the terms of the value: what an observer is told."""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Final, TypeAlias
+
+_FINE: Final = 2_000
+"""Longest run of a sequence in which single edits are looked for: the time for that grows with its square."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An element is in the set now."""
+
+    element: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """An element is in the set no more."""
+
+    element: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A key of the map has this value now."""
+
+    key: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unassigned:
+    """A key is in the map no more."""
+
+    key: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """`removed` items from `index` on were replaced by `inserted`, a list or text. Indices count what earlier splices
+    of the same change have left, so they can be carried out one after the other.
+    """
+
+    index: int
+    removed: int
+    inserted: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """The whole value is another one."""
+
+    value: Any
+
+
+Difference: TypeAlias = Added | Removed | Assigned | Unassigned | Spliced | Became
+
+
+def differences(before: Any, after: Any) -> tuple[Difference, ...]:
+    """The steps from one value to the other; none if they are equal. Sets tell elements, maps keys, lists and texts
+    positions, all others the new value.
+    """
+    if before == after and type(before) is type(after):
+        return ()
+    match before, after:
+        case Set(), Set():
+            gone, new = sorted(before - after, key=repr), sorted(after - before, key=repr)
+            return (*map(Removed, gone), *map(Added, new))
+        case Mapping(), Mapping():
+            return tuple(_of_maps(before, after))
+        case (str(), str()) | (list(), list()):
+            return tuple(_of_sequences(before, after))
+    return (Became(after),)
+
+
+def whole(before: Any, after: Any) -> tuple[Difference, ...]:
+    """The new value in one step; for types whose list or map is one thing, as concurrent values of a register."""
+    return () if before == after and type(before) is type(after) else (Became(after),)
+
+
+def _of_maps(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> Iterator[Difference]:
+    for key in before:
+        if key not in after:
+            yield Unassigned(key)
+    for key, value in after.items():
+        if key not in before or before[key] != value or type(before[key]) is not type(value):
+            yield Assigned(key, value)
+
+
+def _of_sequences(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Difference]:
+    shorter = min(len(before), len(after))
+    begin = next((n for n in range(shorter) if not _same(before[n], after[n])), shorter)
+    same = next(
+        (n for n in range(shorter - begin) if not _same(before[-1 - n], after[-1 - n])),
+        shorter - begin,
+    )
+    old, new = before[begin : len(before) - same], after[begin : len(after) - same]
+    if not isinstance(before, str) or not old or not new or max(len(old), len(new)) > _FINE:
+        yield Spliced(begin, len(old), new)
+        return
+    for kind, old_from, old_to, new_from, new_to in SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
+        if kind != "equal":
+            yield Spliced(begin + new_from, old_to - old_from, new[new_from:new_to])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, and of one type: `True` is no 1."""
+    return one == other and type(one) is type(other)
