@@ -25,6 +25,9 @@ class Guest:
         self._loop = loop
         self._process = os.getpid()
         self._nursery: trio.Nursery | None = None
+        self._answers: set[asyncio.Future[Any]] = set()
+        self.interrupted = False
+        """Whether Ctrl-C came to Trio. In any task but the program's own it would end the loop at once."""
         self._stopping = trio.Event()
         trio.lowlevel.start_guest_run(
             self._run,
@@ -44,12 +47,13 @@ class Guest:
 
     def _done(self, result: outcome.Outcome[None]) -> None:
         self._nursery = None
-        for future in (self.began, self.ended):
-            if not future.done():
-                if isinstance(result, outcome.Error):
-                    future.set_exception(result.error)
-                else:
-                    future.set_result(None)
+        self.interrupted = isinstance(result, outcome.Error)
+        for answer in [*self._answers]:  # of calls that the end of the run has cut short
+            if not answer.done():
+                answer.set_exception(self._over())
+        if not self.began.done():
+            self.began.cancel()
+        self.ended.set_result(None)
 
     def stop(self) -> None:
         """Let the run end; `ended` is set then."""
@@ -62,25 +66,29 @@ class Guest:
                 "this replica belongs to the process that this one was forked from: open a replica after the fork"
             )
         if self._nursery is None:
-            raise EndedError("this replica is closed: use it inside its `async with` block")
+            raise self._over()
+
+    @staticmethod
+    def _over() -> EndedError:
+        return EndedError("this replica is closed: use it inside its `async with` block")
 
     async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Await a function of Trio from a task of asyncio. A cancellation reaches it, and has ended it on return."""
         self.check()
         assert self._nursery is not None
         answer: asyncio.Future[T] = self._loop.create_future()
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
         scope = trio.CancelScope()
 
         async def run() -> None:
-            with scope:
-                result = await outcome.acapture(function, *args)
-                if scope.cancel_called and isinstance(result, outcome.Error):
-                    result.unwrap()  # the cancellation, to its scope
-                if isinstance(result, outcome.Error):
-                    answer.set_exception(result.error)
-                else:
-                    answer.set_result(result.value)
-            if not answer.done():
+            try:
+                with scope:
+                    value = await function(*args)
+                    answer.set_result(value)
+            except Exception as error:
+                answer.set_exception(error)
+            if scope.cancelled_caught:
                 answer.cancel()
 
         self._nursery.start_soon(run)
@@ -137,7 +145,10 @@ class Guest:
             else:
                 held.cancel()
             await settled(held)
-        held.result()
+            if self.interrupted:
+                raise KeyboardInterrupt
+            if not held.cancelled():
+                held.result()
 
 
 async def settled(future: "asyncio.Future[Any]") -> None:
