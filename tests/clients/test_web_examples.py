@@ -20,7 +20,7 @@ from crdtcast.ports import free_ports
 WEB = Path(__file__).parents[2] / "examples" / "web"
 PATIENCE = 60.0
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @contextmanager
