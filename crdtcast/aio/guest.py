@@ -19,16 +19,16 @@ class Guest:
     """One run of Trio in the thread of an asyncio loop. Made by `guest`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.users = 0
+        self.users: int = 0
         self.began: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop = loop
-        self._process = os.getpid()
+        self._process: int = os.getpid()
         self._nursery: trio.Nursery | None = None
         self._answers: set[asyncio.Future[Any]] = set()
-        self.interrupted = False
+        self.interrupted: bool = False
         """Whether Ctrl-C came to Trio. In any task but the program's own it would end the loop at once."""
-        self._stopping = trio.Event()
+        self._stopping: trio.Event = trio.Event()
         trio.lowlevel.start_guest_run(
             self._run,
             run_sync_soon_threadsafe=loop.call_soon_threadsafe,

@@ -33,7 +33,7 @@ class Replica(TypedObjects):
     def __init__(self, replica: trio_replica.Replica, run: Guest) -> None:
         self._replica = replica
         self._run = run
-        self._turn = 0.0
+        self._turn: float = 0.0
         self._beside: set[asyncio.Task[None]] = set()
 
     @property

@@ -35,10 +35,10 @@ class Look(Generic[V_co]):
     def __init__(self, see: "See[V_co]") -> None:
         self._see = see
         self._before: Any = None
-        self._begun = False
-        self.revision = 0
+        self._begun: bool = False
+        self.revision: int = 0
         """What was told, or was not worth it, is that of this revision."""
-        self._told_at = 0
+        self._told_at: int = 0
 
     def look(self) -> Observed[V_co] | None:
         """What there is to tell now, the same until it is `taken`; None if nothing."""

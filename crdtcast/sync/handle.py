@@ -49,10 +49,10 @@ class SyncHandle(Generic[C_co]):
 
     def __init__(self, replica: HandleOwner, name: str, crdt_type: type[C_co]) -> None:
         """Raises TypeClashError if the name has another type, LocalProtocolError if `crdt_type` is not a data type."""
-        self._thread = replica.thread
+        self._thread: TrioThread[Any] = replica.thread
         self._replica = replica
-        self._key = name, crdt_type.TYPE
-        self._seen = threading.local()
+        self._key: Key = (name, crdt_type.TYPE)
+        self._seen: threading.local = threading.local()
         self._handle: trio_handle.Handle[C_co] = replica.handle(name, crdt_type)
 
     @property

@@ -21,13 +21,15 @@ class TrioThread(Generic[M]):
 
     def __init__(self, manager: AbstractAsyncContextManager[M], name: str) -> None:
         self._manager = manager
-        self._process = os.getpid()
+        self._process: int = os.getpid()
         self._opened: Future[M] = Future()
         self._ended: Future[None] = Future()
-        self._scope = trio.CancelScope()
+        self._scope: trio.CancelScope = trio.CancelScope()
         self._token: trio.lowlevel.TrioToken | None = None
-        self._closing = trio.Event()
-        self._thread = threading.Thread(target=self._work, name=f"crdtcast {name}", daemon=True)
+        self._closing: trio.Event = trio.Event()
+        self._thread: threading.Thread = threading.Thread(
+            target=self._work, name=f"crdtcast {name}", daemon=True
+        )
 
     def open(self, seconds: float | None) -> M:
         """Enter the context. Raises its error, or TimeoutError: nothing is left of it then."""
