@@ -145,9 +145,8 @@ class EventLog:
             f'{{"version":{SCHEMA_VERSION},"group":{json.dumps(group)},'
             f'"replica":{json.dumps(replica)},"incarnation":{json.dumps(incarnation)},"seq":'
         )
-        self._sent: list[
-            Tag
-        ] = []  # the last events, if they are plain SENDs: their lines are made together
+        # The last events, if they are plain SENDs: their lines are made together.
+        self._sent: list[Tag] = []
         self._buffer: list[str] = []
         self._buffered = 0  # bytes in _buffer; lines are ASCII
         self._unwritten = b""  # the rest of a write that the disk took only in part

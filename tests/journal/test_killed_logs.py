@@ -38,7 +38,7 @@ class Watched(DurableLog):
             super().taken(happened)
 
     def synced(self) -> None:
-        if self._log is not None and self._log._buffer:
+        if self._log is not None and self._log.has_unwritten:
             self._may_end(0.0)
             self._may_end(0.6)
         if not self._is_dead:
@@ -50,6 +50,7 @@ class Watched(DurableLog):
             return
         self._is_dead = True
         if (log := self._log) is not None:
+            log._add_sent()
             lines = "".join(log._buffer)
             log._buffer = [lines[: int(share * len(lines))]]
             log._buffered = len(log._buffer[0])
