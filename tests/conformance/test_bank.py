@@ -38,7 +38,7 @@ NOT_YET = {
 }
 """Scenarios that need a command which is refused, and that command. One that passes is to be taken off."""
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.scenarios]
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,7 @@ def results(
 
 
 @pytest.mark.process
+@pytest.mark.scenarios
 @pytest.mark.parametrize("name", [scenario.id for scenario in SCENARIOS])
 def test_scenario(name: str, results: dict[str, Future[ScenarioResult]]) -> None:
     check(results[name].result(), FAULTS, {})

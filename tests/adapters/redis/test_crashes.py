@@ -18,7 +18,7 @@ from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
 from tests.adapters.redis.gateways import until
 from tests.effort import examples, first_seed
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.crashes]
 
 NAMES = ("a", "b", "c")
 

@@ -15,7 +15,7 @@ from tests.adapters.redis import named_points
 from tests.adapters.redis.gateways import PATIENCE, call
 from tests.adapters.redis.test_crashes import append_only_file, dying_at, lose_the_end_of_the_file
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.crashes]
 
 NAMES = ("a", "b")
 METADATA_DB = "15"

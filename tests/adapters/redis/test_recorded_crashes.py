@@ -18,7 +18,7 @@ from tests.adapters.redis.test_crashes import (
 )
 from tests.effort import EFFORT, first_seed
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.crashes]
 
 POINTS = (*named_points.RECORDED_POINTS, "exec-sent", "exec-answered", "client-answered")
 """Reserved, not sent; derived, not told; executed, not answered; recorded, not derived; the next commit answered."""

@@ -20,7 +20,7 @@ from tests.adapters.redis.sentinel_support import primary_and_replica, sentinel
 from tests.adapters.redis.test_crashes import dying_at
 from tests.effort import EFFORT, first_seed, size
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.crashes]
 
 NAMES = ("a", "b", "c")
 OFTEN = ("copy-slice-written", "join-finished")
