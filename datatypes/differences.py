@@ -63,7 +63,7 @@ def differences(before: Any, after: Any) -> tuple[Difference, ...]:
     """The steps from one value to the other; none if they are equal. Sets tell elements, maps keys, lists and texts
     positions, all others the new value.
     """
-    if before == after and type(before) is type(after):
+    if _same(before, after):
         return ()
     match before, after:
         case Set(), Set():
@@ -78,7 +78,7 @@ def differences(before: Any, after: Any) -> tuple[Difference, ...]:
 
 def whole(before: Any, after: Any) -> tuple[Difference, ...]:
     """The new value in one step; for types whose list or map is one thing, as concurrent values of a register."""
-    return () if before == after and type(before) is type(after) else (Became(after),)
+    return () if _same(before, after) else (Became(after),)
 
 
 def _of_maps(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> Iterator[Difference]:
@@ -86,7 +86,7 @@ def _of_maps(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> Iterator[Di
         if key not in after:
             yield Unassigned(key)
     for key, value in after.items():
-        if key not in before or before[key] != value or type(before[key]) is not type(value):
+        if key not in before or not _same(before[key], value):
             yield Assigned(key, value)
 
 

@@ -39,14 +39,15 @@ class Guest:
         )
 
     async def _run(self) -> None:
-        async with trio.open_nursery() as self._nursery:
-            self.began.set_result(None)
-            await self._stopping.wait()
-            self._nursery.cancel_scope.cancel()
-        self._nursery = None
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self.began.set_result(None)
+                await self._stopping.wait()
+                self._nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = None
 
     def _done(self, result: outcome.Outcome[None]) -> None:
-        self._nursery = None
         self.interrupted = isinstance(result, outcome.Error)
         for answer in [*self._answers]:  # of calls that the end of the run has cut short
             if not answer.done():

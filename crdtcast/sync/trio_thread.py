@@ -1,6 +1,7 @@
 """A thread in which Trio runs for one context manager, and calls into it from other threads."""
 
 import atexit
+import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -54,9 +55,8 @@ class TrioThread(Generic[M]):
         """Await a function of Trio there. Raises TimeoutError after so many seconds: it is cancelled then."""
 
         async def limited() -> T:
-            with trio.fail_after(seconds) if seconds is not None else trio.CancelScope():
+            with trio.fail_after(math.inf if seconds is None else seconds):
                 return await function(*args)
-            raise AssertionError("an open scope that nobody cancels")
 
         with self._reached():
             try:

@@ -385,9 +385,8 @@ class Client:
             request = held.popleft()
             request.protocol = self.protocol
             yield request
-            if (
-                self.held is not None
-            ):  # the rest stays where it is: it may be long, and be held many times
+            if self.held is not None:
+                # The rest stays where it is: it may be long, and be held many times.
                 held.extendleft(reversed(self.held))
                 self.held = held
                 return

@@ -224,9 +224,8 @@ class Committer:
         """Whether that search was postponed once, since other work was waiting."""
         self._looks_again = False  # whether something besides requests may be there for a commit
         self._has_extra = False  # whether that may be work of the gateway itself, see `_own_work`
-        self._has_steps = (
-            False  # whether former incarnations had left something to do at the last look
-        )
+        # Whether former incarnations had left something to do at the last look.
+        self._has_steps = False
         self._ticks = 0  # since the last commit; at most 2, and at most 1 while one is under way
         self._left_stable = 0  # commits and stretches since stable messages were collected
         self._noted = 0  # notes of the member about its view that the server has
@@ -973,7 +972,7 @@ class Committer:
             self._add_between(batch, segments, request)
 
     def _add_between(self, batch: LocalBatch, segments: Segments, request: Request) -> None:
-        """Add what is no write to a commit that the server decides in part."""
+        """Add a request that does not write to a commit of which the server decides a part."""
         segments.end()
         if isinstance(request, WatchRequest):
             self._watches.begin(batch, request)
