@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -24,6 +25,7 @@ class Guest:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._process: int = os.getpid()
+        self._thread: int = threading.get_ident()
         self._nursery: trio.Nursery | None = None
         self._answers: set[asyncio.Future[Any]] = set()
         self.interrupted: bool = False
@@ -61,13 +63,22 @@ class Guest:
         self._stopping.set()
 
     def check(self) -> None:
-        """Raises EndedError if this run is over, LocalProtocolError in a process that was forked from its own."""
+        """Raises EndedError if this run is over, and what `check_place` raises."""
+        self.check_place()
+        if self._nursery is None:
+            raise self._over()
+
+    def check_place(self) -> None:
+        """Raises LocalProtocolError in another thread, or in a process that was forked from its own."""
         if os.getpid() != self._process:
             raise LocalProtocolError(
                 "this replica belongs to the process that this one was forked from: open a replica after the fork"
             )
-        if self._nursery is None:
-            raise self._over()
+        if threading.get_ident() != self._thread:
+            raise LocalProtocolError(
+                "this replica belongs to the thread of its asyncio loop, and this is another one: use it in an "
+                "`async def` function, or open it with crdtcast.sync.open_replica"
+            )
 
     @staticmethod
     def _over() -> EndedError:

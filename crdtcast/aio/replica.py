@@ -37,6 +37,12 @@ class Replica(TypedObjects):
         self._beside: set[asyncio.Task[None]] = set()
 
     @property
+    def _here(self) -> trio_replica.Replica:
+        """The replica, for what any state of it allows, but no other thread."""
+        self._run.check_place()
+        return self._replica
+
+    @property
     def name(self) -> str:
         """Its name in the group."""
         return self._replica.name
@@ -58,35 +64,35 @@ class Replica(TypedObjects):
 
     @property
     def held(self) -> Objects:
-        """The objects, for tools; `objects` lists them."""
-        return self._replica.held
+        """The objects, for handles and tools; `objects` lists them. Raises LocalProtocolError in another thread."""
+        return self._here.held
 
     @property
     def members(self) -> dict[str, MemberInfo]:
         """The members of the group, by name."""
-        return self._replica.member.members
+        return self._here.member.members
 
     def links(self) -> dict[str, LinkStatus]:
         """State of the link with each other replica."""
-        return self._replica.links()
+        return self._here.links()
 
     # Objects
 
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
         """See `crdtcast.Replica.require`."""
-        self._replica.require(crdt_type)
+        self._here.require(crdt_type)
 
     def upgrade(self, *types: type[PureOpCRDT[Any]]) -> None:
         """See `crdtcast.Replica.upgrade`."""
-        self._replica.upgrade(*types)
+        self._here.upgrade(*types)
 
     def objects(self, prefix: str = "") -> list[ObjectInfo]:
         """See `crdtcast.Replica.objects`."""
-        return self._replica.objects(prefix)
+        return self._here.objects(prefix)
 
     def snapshot(self) -> Snapshot:
         """Copy the values of all objects, at one causal cut."""
-        return self._replica.snapshot()
+        return self._here.snapshot()
 
     def batch(self) -> Batch:
         """See `crdtcast.Replica.batch`: a plain `with` block, without `await` inside."""

@@ -5,7 +5,7 @@ import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +27,8 @@ class TrioThread(Generic[M]):
         self._ended: Future[None] = Future()
         self._scope: trio.CancelScope = trio.CancelScope()
         self._token: trio.lowlevel.TrioToken | None = None
+        self._entered: threading.Event = threading.Event()
+        """Trio runs, and `_token` is set, or it is over."""
         self._closing: trio.Event = trio.Event()
         self._thread: threading.Thread = threading.Thread(
             target=self._work, name=f"crdtcast {name}", daemon=True
@@ -37,7 +39,12 @@ class TrioThread(Generic[M]):
         self._thread.start()
         atexit.register(self.close)
         try:
-            return self._opened.result(seconds)
+            wait({self._opened}, seconds)
+            if not self._opened.done():
+                raise TimeoutError(
+                    f"no member has admitted this one within {seconds} s: check the addresses, or give it longer"
+                )
+            return self._opened.result()
         except BaseException:
             self._stop(self._scope.cancel)
             raise
@@ -94,6 +101,7 @@ class TrioThread(Generic[M]):
 
     def _stop(self, how: Callable[[], object]) -> None:
         atexit.unregister(self.close)
+        self._entered.wait()
         try:
             if self._token is not None:
                 self._token.run_sync_soon(how)
@@ -110,9 +118,12 @@ class TrioThread(Generic[M]):
                 self._opened.set_exception(error)
         else:
             self._ended.set_result(None)
+        finally:
+            self._entered.set()
 
     async def _hold(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        self._entered.set()
         with self._scope:
             async with self._manager as value:
                 self._opened.set_result(value)

@@ -240,6 +240,32 @@ def test_each_door_names_the_right_one() -> None:
     trio.run(in_trio)
 
 
+def test_other_threads_are_refused() -> None:
+    """As a function that FastAPI calls in a thread, because it is no `async def`."""
+
+    async def main() -> None:
+        async with aio.open_replica("a", found=True) as a:
+            cart = a.object("cart", AWSet)
+            looks: list[Callable[[], object]] = [
+                lambda: cart.value,
+                lambda: a.object("n", PNCounter),
+                a.snapshot,
+                a.objects,
+                a.batch,
+                lambda: asyncio.run(a.wait_quiet()),
+                lambda: asyncio.run(within(cart.add("milk"))),
+            ]
+            for look in looks:
+                with pytest.raises(LocalProtocolError, match="`async def` function, or open it"):
+                    await asyncio.to_thread(look)
+            assert cart.value == frozenset()
+
+    async def within(operation: Coroutine[Any, Any, object]) -> None:
+        await operation
+
+    run(main)
+
+
 SERVICE = """
 import asyncio, sys
 from crdtcast import aio
