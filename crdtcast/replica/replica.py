@@ -19,7 +19,13 @@ from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
 from crdtcast.datatypes.short_repr import shown
 from crdtcast.engine import Fate, GroupEngine
-from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError, NotReadyError
+from crdtcast.exceptions import (
+    EndedError,
+    InvalidOperationError,
+    LocalProtocolError,
+    NotReadyError,
+    UnusableInputError,
+)
 from crdtcast.group.member import Member
 from crdtcast.group.phase import MemberPhase
 from crdtcast.replica.batch import Batch
@@ -303,14 +309,14 @@ class Replica(TypedObjects):
         """Return when this replica has seen everything that `token` covers.
 
         This may never happen, if the data was lost with the replica that made the token: use `trio.fail_after`. Raises
-        LocalProtocolError for a token of another group.
+        UnusableInputError for a token of another group, which may come from outside as an unreadable one.
         """
         if not isinstance(token, Token):
             raise LocalProtocolError(
                 f"{shown(token)} is not a token: `Token.parse` reads the text of one"
             )
         if token.group != self.group:
-            raise LocalProtocolError(
+            raise UnusableInputError(
                 f"the token belongs to group {token.group!r}, and this replica to group "
                 f"{self.group!r}: ask a replica of the token's group"
             )

@@ -4,7 +4,8 @@
         --workers 2 --threads 4 django_carts:application
 
 A worker takes the first place that no other one has, with its address and its journal: so a worker that is replaced
-goes on as the same member of the group.
+goes on as the same member of the group. A client comes to another worker with each request, and finds what it has
+written and seen: it sends the `session` header that it was given last.
 """
 
 import atexit
@@ -18,9 +19,11 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
-from crdtcast import sync
+from crdtcast import Token, UnusableInputError, sync
 from crdtcast.datatypes import AWSet
 
+PATIENCE = 5.0
+"""Seconds that a request waits for what its client has seen at another worker."""
 ADDRESSES = os.environ["ADDRESSES"].split(",")
 FOUNDERS = {f"web{place}": address for place, address in enumerate(ADDRESSES)}
 
@@ -47,11 +50,21 @@ atexit.register(opened.__exit__, None, None, None)
 
 
 def cart(request: HttpRequest, name: str) -> JsonResponse:
+    try:
+        if "session" in request.headers:
+            replica.at_least(Token.parse(request.headers["session"]), timeout=PATIENCE)
+    except UnusableInputError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    except TimeoutError:
+        return JsonResponse({"error": "what you have seen has not come here yet"}, status=503)
     handle = replica.object(f"cart:{name}", AWSet)
     if request.method == "POST":
         handle.add(request.GET["item"])
-        replica.wait_durable(timeout=5)
-    return JsonResponse({"worker": NAME, "items": sorted(map(str, handle.value))})
+    elif request.method == "DELETE":
+        handle.remove(request.GET["item"])
+    session = str(replica.token())  # waits until all it names is on disk
+    items = sorted(map(str, handle.value))
+    return JsonResponse({"worker": NAME, "items": items}, headers={"session": session})
 
 
 urlpatterns = [path("carts/<str:name>", cart)]

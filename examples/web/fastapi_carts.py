@@ -3,7 +3,8 @@
     NAME=eu LISTEN=127.0.0.1:7001 FOUND=yes uvicorn --app-dir examples/web fastapi_carts:app --port 8001
     NAME=us JOIN=127.0.0.1:7001 uvicorn --app-dir examples/web fastapi_carts:app --port 8002
 
-A client that changes the region reads its own writes: it sends the `session` header that it was given last.
+A client that changes the region finds what it has written and seen: it sends the `session` header that it was given
+last.
 """
 
 import asyncio
@@ -12,13 +13,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-from fastapi import FastAPI, Header, HTTPException, Response
+from fastapi import Depends, FastAPI, Header, HTTPException, Response
 
-from crdtcast import Token, aio
+from crdtcast import Token, UnusableInputError, aio
 from crdtcast.datatypes import AWSet
 
 PATIENCE = 5.0
-"""Seconds that a reader waits for its own writes."""
+"""Seconds that a request waits for what its client has seen elsewhere."""
 
 
 def place() -> dict[str, object]:
@@ -40,22 +41,40 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
-@app.post("/carts/{cart}/{item}")
-async def add(cart: str, item: str, response: Response) -> list[str]:
-    replica: aio.Replica = app.state.replica
-    handle = replica.object(f"cart:{cart}", AWSet)
-    await handle.add(item)
-    response.headers["session"] = str(await replica.token())
-    return sorted(map(str, handle.value))
-
-
-@app.get("/carts/{cart}")
-async def items(cart: str, session: Annotated[str | None, Header()] = None) -> list[str]:
-    replica: aio.Replica = app.state.replica
+async def replica(session: Annotated[str | None, Header()] = None) -> aio.Replica:
+    """The replica, once it has what this client has seen anywhere."""
+    here: aio.Replica = app.state.replica
     if session is not None:
         try:
             async with asyncio.timeout(PATIENCE):
-                await replica.at_least(Token.parse(session))
+                await here.at_least(Token.parse(session))
+        except UnusableInputError as error:
+            raise HTTPException(400, str(error)) from None
         except TimeoutError:
-            raise HTTPException(503, "your last writes have not come here yet") from None
-    return sorted(map(str, replica.object(f"cart:{cart}", AWSet).value))
+            raise HTTPException(503, "what you have seen has not come here yet") from None
+    return here
+
+
+Here = Annotated[aio.Replica, Depends(replica)]
+
+
+async def told(here: aio.Replica, cart: str, response: Response) -> list[str]:
+    response.headers["session"] = str(await here.token())  # waits until all it names is on disk
+    return sorted(map(str, here.object(f"cart:{cart}", AWSet).value))
+
+
+@app.post("/carts/{cart}/{item}")
+async def add(cart: str, item: str, here: Here, response: Response) -> list[str]:
+    await here.object(f"cart:{cart}", AWSet).add(item)
+    return await told(here, cart, response)
+
+
+@app.delete("/carts/{cart}/{item}")
+async def remove(cart: str, item: str, here: Here, response: Response) -> list[str]:
+    await here.object(f"cart:{cart}", AWSet).remove(item)
+    return await told(here, cart, response)
+
+
+@app.get("/carts/{cart}")
+async def items(cart: str, here: Here, response: Response) -> list[str]:
+    return await told(here, cart, response)

@@ -78,8 +78,12 @@ def test_fastapi_client_reads_its_own_writes_in_another_region(tmp_path: Path) -
             assert items == [f"item-{n:02}" for n in range(number + 1)]
         eu_process.terminate()
         assert eu_process.wait(PATIENCE) in (0, -signal.SIGTERM)
-        items, _ = ask("POST", f"{at['us']}/last")
+        items, session = ask("POST", f"{at['us']}/last")
         assert len(items) == 21
+        items, _ = ask("DELETE", f"{at['us']}/last", session)
+        assert len(items) == 20
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            ask("GET", at["us"], "no-token")
     for name in ("eu", "us"):
         said = (tmp_path / f"{name}.log").read_text()
         assert "Traceback" not in said and "Application shutdown complete" in said, said
@@ -113,3 +117,18 @@ def test_django_workers_share_what_each_of_them_stores(tmp_path: Path) -> None:
                 if len(answer["items"]) == stored:
                     whole.add(answer["worker"])
         assert "Traceback" not in (tmp_path / f"{life}.log").read_text()
+
+
+@pytest.mark.parametrize("door", ["asyncio", "threads"])
+def test_killed_process_loses_nothing_acknowledged(door: str) -> None:
+    pytest.importorskip("gunicorn")
+    words = ["--door", door, "--minutes", "0.2", "--kills", "1", "--clients", "50"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.web", *words],
+        cwd=WEB.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "killed" in ran.stdout and "nothing acknowledged was lost" in ran.stdout

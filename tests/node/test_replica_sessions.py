@@ -108,7 +108,7 @@ def test_invalid_token_is_refused(text: Any) -> None:
 def test_token_of_another_group_is_refused() -> None:
     async def main() -> None:
         async with open_replica("a", found=True, group="bank") as bank:
-            with pytest.raises(LocalProtocolError, match="belongs to group"):
+            with pytest.raises(UnusableInputError, match="belongs to group"):
                 await bank.at_least(Token("shop", ()))
             text: Any = str(await bank.token())
             with pytest.raises(LocalProtocolError, match="is not a token"):
