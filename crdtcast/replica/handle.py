@@ -6,14 +6,14 @@ The handles of this package's types have the types' operations as methods: `crdt
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import Difference, PureOpCRDT
 from crdtcast.replica.objects import Key, Objects, checked_name
-from crdtcast.replica.observed import Observed, See, observed, tell
+from crdtcast.replica.observed import Observed, Observer, See, tell
 
 _LOGGER = logging.getLogger("crdtcast.replica")
 
@@ -120,14 +120,14 @@ class Handle(Generic[C_co]):
         """
         await self._replica.object_changed(self._key)
 
-    def observe(self: "Handle[PureOpCRDT[V]]") -> AsyncIterator[Observed[V]]:
+    def observe(self: "Handle[PureOpCRDT[V]]") -> Observer[V]:
         """Tell the value now, then every change of it, local or remote, in the terms of the value. See `Observed`.
 
         `async for told in cart.observe(): …`. It goes on when the object was deleted, when its type was upgraded, and
         when this member comes back after an eviction. Raises EndedError when the replica ends, TypeClashError if the
         object loses its name to another type.
         """
-        return observed(
+        return Observer(
             self.seen, lambda revision: self._replica.object_changed(self._key, revision)
         )
 

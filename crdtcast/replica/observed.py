@@ -86,14 +86,23 @@ async def tell(
                 return
 
 
-async def observed(
-    see: See[V_co], changed: Callable[[int], Awaitable[None]]
-) -> AsyncIterator[Observed[V_co]]:
-    """What there is to tell, as it comes. changed: returns when the object has changed since a revision."""
-    look = Look(see)
-    while True:
-        if (told := look.look()) is not None:
-            look.taken(told, look.revision)
-            yield told
-        else:
-            await changed(look.revision)
+class Observer(Generic[V_co]):
+    """What there is to tell, as it comes: an async iterator, for one task. A cancelled wait loses nothing: ask again.
+
+    No generator: a loop over it may be left in any way, and there is nothing to close.
+    """
+
+    def __init__(self, see: See[V_co], changed: Callable[[int], Awaitable[None]]) -> None:
+        """changed: returns when the object has changed since a revision."""
+        self._look: Look[V_co] = Look(see)
+        self._changed = changed
+
+    def __aiter__(self) -> "Observer[V_co]":
+        return self
+
+    async def __anext__(self) -> Observed[V_co]:
+        look = self._look
+        while (told := look.look()) is None:
+            await self._changed(look.revision)
+        look.taken(told, look.revision)
+        return told

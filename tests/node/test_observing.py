@@ -1,6 +1,5 @@
 """Observers are told every change of an object once, in the terms of its value, whatever happens to the object."""
 
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -75,7 +74,8 @@ async def test_observer_is_told_local_and_remote_changes_once() -> None:
 @simulated
 async def test_slow_observer_is_told_all_in_one_and_nothing_twice() -> None:
     with Network():
-        async with open_replica("a", found=True) as a, aclosing(_text(a).observe()) as told:
+        async with open_replica("a", found=True) as a:
+            told = _text(a).observe()
             assert (await anext(told)).value == ""
             for number in range(100):
                 await _text(a).insert(0, f"{number} ")
@@ -85,6 +85,8 @@ async def test_slow_observer_is_told_all_in_one_and_nothing_twice() -> None:
             with trio.move_on_after(1) as waited:
                 await anext(told)
             assert waited.cancelled_caught
+            await _text(a).insert(0, "x")  # a wait that was given up is taken up again
+            assert (await anext(told)).changes == (Spliced(0, 0, "x"),)
 
 
 def _text(replica: Replica) -> Any:
