@@ -22,7 +22,8 @@ class Object(StateMachine):
         self.crdt = crdt
 
     def issue(self, member: Member, name: str, *args: Any) -> Tag:
-        return member.tcbroadcast(msgpack.packb(self.crdt.prepare(name, *args)))
+        payload: Any = msgpack.packb(self.crdt.prepare(name, *args))
+        return member.tcbroadcast(payload)
 
     def tcdeliver(self, payload: bytes, tag: Tag) -> None:
         self.crdt.effect(msgpack.unpackb(payload), tag)

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 import trio
 
-from crdtcast import open_replica
+from crdtcast import Replica, open_replica
 from crdtcast.datatypes import AWSet, ResettableCounter
 
 NAMES = ("eu", "us", "asia")
@@ -12,7 +12,7 @@ NAMES = ("eu", "us", "asia")
 
 async def main() -> None:
     async with AsyncExitStack() as stack:
-        replicas = {}
+        replicas: dict[str, Replica] = {}
         for name in NAMES:  # on a free port each; dials those that are up, is dialled by the rest
             founders = {n: replicas[n].address if n in replicas else None for n in NAMES}
             replicas[name] = await stack.enter_async_context(open_replica(name, founders=founders))

@@ -52,11 +52,11 @@ class ModeratedPoll(PureOpCRDT[dict[str, int]]):
 
     @staticmethod
     def _note(votes: dict[str, str], struck: set[str], entry: Entry) -> None:
-        kind, name = entry.slot  # type: ignore[misc]
-        if kind == "option":
-            struck.add(name)
-        else:
-            votes[name] = max(votes.get(name, ""), entry.content)
+        match entry.slot:
+            case ("option", str(option)):
+                struck.add(option)
+            case (_, str(voter)):
+                votes[voter] = max(votes.get(voter, ""), entry.content)
 
     def dump_stable(self) -> Any:
         return [dict(sorted(self._votes.items())), sorted(self._struck)]

@@ -107,10 +107,9 @@ def run(page: Path, folder: Path) -> None:
                 terminals[name] = stack.enter_context(opened(folder, name or "prompt"))
             return terminals[name]
 
-        for language, name, block in _BLOCK.findall(text):
-            if language == "python" and name:
-                (folder / name).write_text(block)
-            elif language == "console" and "pip install" not in block:
+        save(text, folder)
+        for language, _, block in _BLOCK.findall(text):
+            if language == "console" and "pip install" not in block:
                 current = ""
                 for line in block.splitlines():
                     said = _LINE.fullmatch(line)
@@ -127,6 +126,16 @@ def run(page: Path, folder: Path) -> None:
                             terminal(killed).end(signal.SIGQUIT)
                         case _:
                             terminal(current).expect(line)
+
+
+def save(text: str, folder: Path) -> list[Path]:
+    """Save the files of a page."""
+    saved = []
+    for language, name, block in _BLOCK.findall(text):
+        if language == "python" and name:
+            saved.append(folder / name)
+            saved[-1].write_text(block)
+    return saved
 
 
 @contextmanager

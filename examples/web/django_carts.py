@@ -51,17 +51,17 @@ atexit.register(opened.__exit__, None, None, None)
 
 def cart(request: HttpRequest, name: str) -> JsonResponse:
     try:
-        if "session" in request.headers:
-            replica.at_least(Token.parse(request.headers["session"]), timeout=PATIENCE)
+        if session := request.META.get("HTTP_SESSION"):
+            replica.at_least(Token.parse(session), timeout=PATIENCE)
     except UnusableInputError as error:
         return JsonResponse({"error": str(error)}, status=400)
     except TimeoutError:
         return JsonResponse({"error": "what you have seen has not come here yet"}, status=503)
     handle = replica.object(f"cart:{name}", AWSet)
     if request.method == "POST":
-        handle.add(request.GET["item"])
+        handle.add(str(request.GET["item"]))
     elif request.method == "DELETE":
-        handle.remove(request.GET["item"])
+        handle.remove(str(request.GET["item"]))
     session = str(replica.token())  # waits until all it names is on disk
     items = sorted(map(str, handle.value))
     return JsonResponse({"worker": NAME, "items": items}, headers={"session": session})

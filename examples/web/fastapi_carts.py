@@ -22,19 +22,15 @@ PATIENCE = 5.0
 """Seconds that a request waits for what its client has seen elsewhere."""
 
 
-def place() -> dict[str, object]:
-    """Where this replica listens, and whom it joins."""
-    told: dict[str, object] = {"listen": os.environ.get("LISTEN", "127.0.0.1:0")}
-    if "JOURNAL" in os.environ:
-        told["journal"] = os.environ["JOURNAL"]
-    if "JOIN" in os.environ:
-        told["join"] = os.environ["JOIN"]
-    return told | {"found": "FOUND" in os.environ}
-
-
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with aio.open_replica(os.environ["NAME"], **place()) as app.state.replica:  # type: ignore[arg-type]
+    async with aio.open_replica(
+        os.environ["NAME"],
+        listen=os.environ.get("LISTEN", "127.0.0.1:0"),
+        journal=os.environ.get("JOURNAL"),
+        found="FOUND" in os.environ,
+        join=os.environ.get("JOIN", "").split(),
+    ) as app.state.replica:
         yield
 
 

@@ -1,4 +1,4 @@
-"""Type checkers find the mistakes in uses of handles, and nothing in correct ones."""
+"""Type checkers find the mistakes in uses of handles, and nothing in correct ones, nor in examples and tutorials."""
 
 import importlib.util
 import json
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests import tutorials
 
 pytestmark = [pytest.mark.process, pytest.mark.packaging]
 
@@ -79,3 +81,30 @@ def test_mypy_finds_the_mistakes() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("basedpyright") is None, reason="no basedpyright")
 def test_pyright_finds_the_mistakes() -> None:
     check(found_by_pyright(), {line: error for line, (_, error) in expected().items()})
+
+
+def samples(folder: Path) -> list[Path]:
+    """All examples, and the files of the tutorials."""
+    examples = sorted((ROOT / "examples").rglob("*.py"))
+    pages = sorted((ROOT / "docs").glob("tutorial-*.md"))
+    saved = [file for page in pages for file in tutorials.save(page.read_text(), folder)]
+    assert len(examples) > 10 and len(saved) > 2
+    return examples + saved
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+def test_mypy_finds_nothing_in_the_samples(tmp_path: Path) -> None:
+    assert "Success" in (out := run("mypy", "--strict", *samples(tmp_path))), out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("basedpyright") is None, reason="no basedpyright")
+def test_pyright_finds_nothing_in_the_samples(tmp_path: Path) -> None:
+    settings = {
+        "include": [str(file) for file in samples(tmp_path)],
+        "extraPaths": [str(ROOT), str(ROOT / "examples")],
+        "typeCheckingMode": "standard",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    words = ["-p", tmp_path, "--pythonpath", sys.executable, "--level", "error", "--outputjson"]
+    errors = json.loads(run("basedpyright", *words))["generalDiagnostics"]
+    assert not errors, "\n".join(f"{each['file']}: {each['message']}" for each in errors)
