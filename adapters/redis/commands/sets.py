@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from crdtcast.adapters.redis.clients.large_request import slots_of
-from crdtcast.adapters.redis.commands.errors import refused_for_its_type
+from crdtcast.adapters.redis.commands.arguments import integer
+from crdtcast.adapters.redis.commands.errors import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import (
     ALL_KEYS,
     NEW_KEY,
+    NO_SLOTS,
     WHOLE_KEY,
     WriteCommand,
     removes,
@@ -23,6 +25,8 @@ from crdtcast.adapters.redis.types.sets import Set
 
 Args: TypeAlias = Sequence[bytes]
 
+MOST_DRAWN = 100
+"""Members of one SPOP that are drawn before the commit. For more the server's own way takes less time."""
 _SETS = (NOTHING, Set.here, Set.perhaps)
 
 
@@ -34,6 +38,39 @@ def sadd(batch: LocalBatch, request: Answerable) -> bool:
         return refused_for_its_type(batch, request)
     members = args[2:] if type(args) is list else slots_of(args)
     batch.plan.from_reply.append((request, batch.add(key, Set.type, members)))
+    return True
+
+
+def _drawn(args: Args) -> int:
+    """How many members SPOP takes at random; 0 if the server decides that."""
+    if len(args) == 2:
+        return 1
+    count = integer(args[2]) if len(args) == 3 else None
+    return count if count is not None and 0 < count <= MOST_DRAWN else 0
+
+
+def spop(batch: LocalBatch, request: Answerable) -> bool:
+    """SPOP key [count]: removes members that were drawn before the commit."""
+    args = request.args
+    number = _drawn(args)
+    if not number:
+        return False
+    key = args[1]
+    if not may_hold(batch, key, Set):
+        return refused_for_its_type(batch, request)
+    nothing = None if len(args) == 2 else frozenset[bytes]()
+    if batch.keyspace.known(key) is NOTHING:
+        batch.plan.answer_with(request, nothing)
+        return True
+    taken = batch.take_any(key, Set.type, number)
+    if taken is None:
+        return False
+    members, places = taken
+    if members:
+        value = members[0] if len(args) == 2 else frozenset(members)
+        batch.plan.drawn.append((request, places, len(members), value))
+    else:
+        batch.plan.answer_with(request, nothing)
     return True
 
 
@@ -88,7 +125,18 @@ COMMANDS = (
         empties=True,
     ),
     WriteCommand(
-        "SPOP", -2, _REMOVES, derive=_popped, idle=True, begins=(), empties=True, shape=_as_set
+        "SPOP",
+        -2,
+        _REMOVES,
+        spop,
+        slots=NO_SLOTS,
+        derive=_popped,
+        records=lambda _: True,
+        draws=_drawn,
+        idle=True,
+        begins=(),
+        empties=True,
+        shape=_as_set,
     ),
     WriteCommand(
         "SMOVE",

@@ -68,6 +68,7 @@ class Command:
         "counts_in",
         "crosses",
         "denied",
+        "draws",
         "flags",
         "forwarded",
         "grows",
@@ -135,6 +136,8 @@ class Command:
             self.looks_if_dated = write.records or _never
         self.asks_plainly: bool = write is not None and _is_plain(write)
         """Whether the server, if it decides the effects, gets the words as they are and looks at nothing else."""
+        self.draws: Callable[[Sequence[bytes]], int] | None = None if write is None else write.draws
+        """How many slots it takes at random: the commit draws them before."""
         self.removes_slots: bool = write is not None and write.removes_slots
         self.removes_keys: bool = write is not None and write.removes_keys
         self.grows: bool = write is not None and write.grows

@@ -25,6 +25,7 @@ ONE_KEY: Keys = (1, 1, 1)
 ALL_KEYS: Keys = (1, -1, 1)
 
 BEHIND_KEY = slice(2, None)
+NO_SLOTS = slice(0, 0)
 IN_PAIRS = slice(2, None, 2)
 """Slots that are each followed by a value."""
 
@@ -109,6 +110,8 @@ class WriteCommand(NamedTuple):
     """How many words after the key belong together, if the command can be executed in pieces; 0: it cannot."""
     empties: bool = False
     """Whether it may remove the last slots of a key, without ending all that is under it."""
+    draws: Callable[[Sequence[bytes]], int] | None = None
+    """How many slots `plain` takes at random, by its arguments; 0 if only the server can decide them."""
     flushes: bool = False
     """Whether it empties a database."""
     crosses: bool = False

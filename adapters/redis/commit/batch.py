@@ -342,6 +342,14 @@ class LocalBatch:
         self._effects.append(KillSlots(key, type_, kept))
         return self.keyspace.kill_slots(key, type_, slots, self.tag, self.plan, place)
 
+    def take_any(
+        self, key: bytes, type_: RedisType, number: int
+    ) -> tuple[list[bytes], tuple[int, ...]] | None:
+        """Remove so many slots chosen at random, or all if there are fewer. Returns them, and the positions of the
+        native commands whose replies count them; None if the server must choose.
+        """
+        return None
+
     def increment(self, key: bytes, delta: int) -> None:
         """Add to the number that is the value of a key."""
         if self.bounded:

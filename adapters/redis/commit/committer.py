@@ -56,6 +56,7 @@ from crdtcast.adapters.redis.deadlines.index import BEGINNING, PIN_BELOW_MS, Due
 from crdtcast.adapters.redis.deadlines.reassertion import hold, moved_ahead, reassert
 from crdtcast.adapters.redis.group.format_level import FormatLevel
 from crdtcast.adapters.redis.recorded.answer import Derived, RecordedWork, store
+from crdtcast.adapters.redis.recorded.draws import DrawingBatch
 from crdtcast.adapters.redis.recorded.record import MOST_WORDS, ServerRecord
 from crdtcast.adapters.redis.recorded.segments import Segments, refusal_of
 from crdtcast.adapters.redis.server.connection import pack
@@ -99,6 +100,10 @@ _KEPT = ReplyError(
 _CHANGED = ReplyError(
     "ERR crdtcast: this key was changed directly in the server, and the gateway repairs it: read "
     "it again"
+)
+_TAKEN = ReplyError(
+    "ERR crdtcast: what this command chose was removed directly in the server meanwhile, all or "
+    "part of it; none of it is left now: write through the gateway only"
 )
 _NO_MORE_TRIES = ReplyError(
     f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times during this command; "
@@ -341,6 +346,7 @@ class Committer:
         if applied and commit.segments is not None:
             unwritten = set(commit.segments.answered_by(record))
         values: dict[int, object] = {id(request): value for request, value in plan.answers}
+        values.update((id(request), value) for request, _, _, value in plan.drawn)
         for request, _ in (*plan.from_reply, *plan.from_sum, *plan.counted):
             values[id(request)] = _REPLY_LOST
         for request in commit.requests:
@@ -569,6 +575,7 @@ class Committer:
             commit.unknown
             or commit.unknown_slots
             or commit.looks
+            or commit.draws is not None
             or contents
             or commit.grace_ms is not None
         ):
@@ -638,6 +645,8 @@ class Committer:
             lookup.whole(key, keyspace, partial(commit.contents.__setitem__, key))
         for key, type_, slot in commit.unknown_slots:
             lookup.number(key, type_, slot, keyspace)
+        if commit.draws is not None:
+            commit.draws.ask(lookup)
         for key, looks in commit.looks:
             assert looks.take is not None
             lookup.slots(key, looks.type, looks.slots, keyspace, looks.take)
@@ -759,7 +768,14 @@ class Committer:
                 keyspace.restore(key, plan)  # before `stabilise` forgets what may be nowhere else
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
-        batch = LocalBatch(plan, keyspace, engine, self._clock.now)
+        draws = commit.draws
+        batch: LocalBatch
+        if draws is None:
+            batch = LocalBatch(plan, keyspace, engine, self._clock.now)
+        else:
+            by_gateway = bool(self._inside or commit.due or commit.repaired)
+            draws.outdate(commit.deliveries, by_gateway=by_gateway)
+            batch = DrawingBatch(plan, keyspace, engine, self._clock.now, draws.by_key)
         if commit.due:
             self._expire(batch, commit)
         if self._inside:
@@ -1249,6 +1265,12 @@ class Committer:
             request.answer(
                 sum(map(replies.__getitem__, places)) if wrong.isdisjoint(places) else _KEPT
             )
+        for request, places, number, value in plan.drawn:
+            if not wrong.isdisjoint(places):
+                value = _KEPT
+            elif sum(map(replies.__getitem__, places)) != number:
+                value = _TAKEN
+            request.answer(value)
         for request, place in plan.counted:
             request.answer(self.counted(request.args, replies[place]))
         for request, value in plan.answers:

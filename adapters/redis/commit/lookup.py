@@ -180,6 +180,12 @@ class Lookup:
         home, native = keyspace.place_of(key, type_), TYPES[type_]
         self.at(home, [native.asking(home.key, slot) for slot in slots], take)
 
+    def drawn(self, key: bytes, type_: RedisType, number: int, take: Take) -> None:
+        """So many different slots of a visible value, or all if it has fewer, at random."""
+        home, draw = home_of(key), TYPES[type_].draw
+        assert draw is not None
+        self.at(home, [(draw, home.key, b"%d" % number)], take)
+
     def contents(
         self,
         key: bytes,

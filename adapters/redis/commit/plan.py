@@ -117,6 +117,8 @@ class Plan:
     """Request, position: the reply there counts subscribers, the gateway as one of them."""
     answers: list[tuple[Answerable, object]]
     """Request, value: the value, known now, answers it."""
+    drawn: list[tuple[Answerable, Sequence[int], int, object]]
+    """Request, positions, number: the value, known now, answers it if the replies there sum up to the number."""
     settling: list[tuple[bytes, int]]
     """Keys, and the positions of the replies that say what they hold now (`Keyspace.settled`)."""
     dated: list[tuple[Sequence[Move], int]]
@@ -138,6 +140,7 @@ class Plan:
         self.from_sum = []
         self.counted = []
         self.answers = []
+        self.drawn = []
         self.settling = []
         self.dated = []
         self.flushes = []

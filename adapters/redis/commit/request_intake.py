@@ -15,6 +15,7 @@ from crdtcast.adapters.redis.commands.table import CommandKind
 from crdtcast.adapters.redis.commit.reads import CommitReads
 from crdtcast.adapters.redis.commit.refusals import Refusals
 from crdtcast.adapters.redis.commit.round import Commit
+from crdtcast.adapters.redis.recorded.draws import Draws
 from crdtcast.adapters.redis.store.keyspace import Keyspace
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _STEP = MAX_COMMIT_BYTES // MAX_REQUESTS
 
 _ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
 _KEY = itemgetter(1)
-_LOOKS, _OF_ONE_KEY = map(attrgetter, ("looks", "writes_one_key"))
+_LOOKS, _OF_ONE_KEY, _DRAWS = map(attrgetter, ("looks", "writes_one_key", "draws"))
 _UNREAD = attrgetter("unread")
 
 
@@ -68,7 +69,7 @@ class RequestIntake:
         """
         if not self._take_together(commit):
             return False
-        if commit.unknown:
+        if commit.unknown or commit.draws is not None:
             self.waiting.extend(commit.requests)
             return False
         return True
@@ -106,6 +107,10 @@ class RequestIntake:
             else:
                 looking = list(compress(words, map(_LOOKS, commands)))
             commit.unknown = dict.fromkeys(filterfalse(is_known, map(_KEY, looking)))
+        if any(map(_DRAWS, map(_COMMAND, requests))):
+            for request in requests:
+                if request.command.draws is not None:
+                    _will_draw(commit, request)
         self.waiting.clear()
         return True
 
@@ -126,6 +131,8 @@ class RequestIntake:
             command.looks or (self.keyspace.dates.in_use and command.looks_if_dated(args))
         ):
             commit.unknown[key] = None
+        if command.draws is not None:
+            _will_draw(commit, request)
         self.waiting.clear()
         return True
 
@@ -178,6 +185,8 @@ class RequestIntake:
             if command.looks:
                 if args[1] not in known:
                     unknown[args[1]] = None
+                if command.draws is not None:
+                    _will_draw(commit, request)
                 if command.counts_in is not None:
                     slot = args[command.counted_at]
                     commit.will_count(self.keyspace, args[1], command.counts_in, slot)
@@ -201,3 +210,13 @@ class RequestIntake:
         return bool(self._repairs) and not self._repairs.isdisjoint(
             request.command.keys_of(request.args)
         )
+
+
+def _will_draw(commit: Commit, request: Request) -> None:
+    """Let the look before the commit draw what this request takes at random."""
+    command = request.command
+    assert command.draws is not None and command.type is not None
+    if number := command.draws(request.args):
+        if commit.draws is None:
+            commit.draws = Draws()
+        commit.draws.want(request.args[1], command.type, number)

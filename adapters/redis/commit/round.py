@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit.lookup import Looks
     from crdtcast.adapters.redis.deadlines.index import Due
     from crdtcast.adapters.redis.recorded.answer import Derived
+    from crdtcast.adapters.redis.recorded.draws import Draws
     from crdtcast.adapters.redis.recorded.segments import Segments
     from crdtcast.adapters.redis.store.contents import Contents
     from crdtcast.adapters.redis.store.effects import EffectsEvent, RedisType
@@ -72,6 +73,8 @@ class Commit:
     """Set if it reports dropped keys: a deadline that another member set must have passed for so long."""
     due: Sequence[Due] = ()
     """Keys that the server has dropped at their deadlines."""
+    draws: Draws | None = None
+    """What its requests take at random; None if nothing."""
     has_more_due = False
     """Whether there may be more of them."""
     extended: Sequence[bytes] = ()

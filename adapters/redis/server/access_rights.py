@@ -25,6 +25,7 @@ _QUEUED: tuple[Words, ...] = (
     ),
     ("SISMEMBER", _KEY, "0"),
     ("SMISMEMBER", _KEY, "0"),
+    ("SRANDMEMBER", _KEY, "0"),
     ("GETRANGE", _KEY, "0", "0"),
     ("SETRANGE", _KEY, "0", ""),
     ("HGET", _KEY, "f"),

@@ -310,7 +310,7 @@ class Keyspace:
         native = TYPES[type_]
         if key < ELSEWHERE:
             known = self.types[key]
-            if known is native.here or known is NOTHING:
+            if known is native.here or known is NOTHING or known is native.perhaps:
                 self.types[key] = native.here
                 return plan.native_packed(key, _INTEGER, command_of(native.write, key, slots))
         home = self._home(key, type_, native.here, plan)

@@ -100,6 +100,8 @@ class NativeType:
     names: ClassVar[bytes | None] = None
     """The command that lists the slots without their values: `names key`."""
 
+    draw: ClassVar[bytes | None] = None
+    """The command that chooses different slots at random: `draw key number`; None if there is none."""
     move: ClassVar[bytes | None] = None
     """The command that moves a slot to another key and replies with the number moved: `move key other slot`."""
 

@@ -25,6 +25,7 @@ class Set(NativeType):
     read: ClassVar[bytes] = b"SMEMBERS"
     get: ClassVar[bytes | None] = b"SISMEMBER"
     get_several: ClassVar[bytes | None] = b"SMISMEMBER"
+    draw: ClassVar[bytes | None] = b"SRANDMEMBER"
     move: ClassVar[bytes | None] = b"SMOVE"
     size: ClassVar[bytes] = b"SCARD"
     scan: ClassVar[bytes] = b"SSCAN"

@@ -74,7 +74,7 @@ class Operation:
 
 
 _POPS = ("pop", "zpop")
-_NOTHING_TO_POP = ("SPOP", "nothing to pop")
+_NOTHING_TO_POP = ("GETDEL", "nothing to pop")
 """Only a server can know that: so it carries out what comes behind it in one commit, too."""
 _POPPED_FROM = ("m1", "m2", "m3")
 _SCORED = tuple(word for n, member in enumerate(_POPPED_FROM) for word in (str(n), member))
@@ -102,9 +102,9 @@ class Operations:
         if self._large and number % _LARGE_EVERY == 25:
             grown = f"{self._label}:{number - 20}"
             return Operation("shrink", grown, (("SREM", grown, *_LARGE_MEMBERS[1:]),))
-        if self._recorded and number % 4 == 3:
-            if number % 8 == 3:
-                return Operation("pop", key, (("SADD", key, *_POPPED_FROM), ("SPOP", key)))
+        if number % 8 == 3:
+            return Operation("pop", key, (("SADD", key, *_POPPED_FROM), ("SPOP", key)))
+        if self._recorded and number % 8 == 7:
             return Operation("zpop", key, (("ZADD", key, *_SCORED), ("ZPOPMIN", key)))
         match number % 6:
             case 0:

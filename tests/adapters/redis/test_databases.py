@@ -154,7 +154,7 @@ def contents(port: int) -> dict[tuple[int, bytes], object]:
     return found
 
 
-@pytest.mark.parametrize("before", [[], ["SPOP nothing"]], ids=["plain", "recorded"])
+@pytest.mark.parametrize("before", [[], ["GETDEL nothing"]], ids=["plain", "recorded"])
 @pytest.mark.parametrize("key", ["s", "\xffs"])
 def test_commands_of_very_many_words_are_as_the_plain_servers(
     pair: Both, key: str, before: list[str]

@@ -246,7 +246,7 @@ def test_decimals_are_answered_as_by_the_plain_server(
 LONG = "1234567890123456789012345678901234567890"
 
 
-@pytest.mark.parametrize("behind", [(), (("SPOP", "nothing"),)], ids=["plain", "recorded"])
+@pytest.mark.parametrize("behind", [(), (("GETDEL", "nothing"),)], ids=["plain", "recorded"])
 def test_decimals_stay_exact_where_the_plain_server_rounds(
     pair: Both, behind: tuple[tuple[str, ...], ...]
 ) -> None:

@@ -72,7 +72,7 @@ def test_writes_in_the_message_of_a_flush_apply_after_it(stage: Stage) -> None:
     b.call((b"HSET", b"h", b"f", b"5"), (b"INCR", b"n"), (b"SADD", b"s2", b"unseen"))
     a.call(
         *(
-            (b"SPOP", b"nothing"),
+            (b"GETDEL", b"nothing"),
             (b"FLUSHALL",),
             (b"HINCRBY", b"h", b"f", b"2"),
             (b"SADD", b"s2", b"x"),
@@ -134,7 +134,9 @@ def test_restart_between_flush_and_its_message_loses_neither(stage: Stage) -> No
     a, b = stage.sites.values()
     a.call((b"SADD", b"s", b"x"), (b"EXPIRE", b"s", b"1000"))
     exchange(stage)
-    a.call((b"SPOP", b"nothing"), (b"FLUSHALL",), (b"SETNX", b"s", b"7"), (b"EXPIRE", b"s", b"500"))
+    a.call(
+        (b"GETDEL", b"nothing"), (b"FLUSHALL",), (b"SETNX", b"s", b"7"), (b"EXPIRE", b"s", b"500")
+    )
     stage.restart("a")
     exchange(stage)
     for site in (a, b):

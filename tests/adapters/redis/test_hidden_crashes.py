@@ -23,7 +23,7 @@ PREPARED, SENT, ANSWERED = named_points.HIDING_POINTS
 Words = tuple[tuple[str, ...], ...]
 PLAIN: Words = (("HDEL", "k", "f"),)
 """The gateway knows what it does."""
-RECORDED: Words = (("MULTI",), ("SPOP", "nothing"), ("HDEL", "k", "f"), ("EXEC",))
+RECORDED: Words = (("MULTI",), ("GETDEL", "nothing"), ("HDEL", "k", "f"), ("EXEC",))
 """The server does it by itself, and the value comes out in the same step."""
 LATER: Words = (("MULTI",), ("GETDEL", "k"), ("HDEL", "k", "f"), ("EXEC",))
 """It might have ended the value, so that comes out in the step behind the record's."""

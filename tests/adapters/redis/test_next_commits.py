@@ -235,7 +235,7 @@ def test_prepared_commit_behind_a_refused_one_runs_again(held: Held) -> None:
 def test_nothing_is_prepared_behind_what_the_server_decides(held: Held) -> None:
     """The answer tells what the first one has written."""
     held.replies.clear()
-    held.send(0, "SPOP", "s0")
+    held.send(0, "SMOVE", "s0", "moved", "known")
     until(lambda: held.held)
     held.send(1, "SADD", "s0", "second")
     rounds: list[None] = []
@@ -243,8 +243,24 @@ def test_nothing_is_prepared_behind_what_the_server_decides(held: Held) -> None:
     until(lambda: rounds and held.running.gateway.committer._requests)
     assert held.running.gateway.committer._next is None
     held.go_on()
-    assert [client.receive() for client in held.clients[:2]] == [b"known", 1]
+    assert [client.receive() for client in held.clients[:2]] == [1, 1]
     assert members(held, "s0") == {b"second"}
+
+
+def test_a_pop_is_not_prepared_behind_another_commit(held: Held) -> None:
+    """What it takes is drawn when the first one is answered."""
+    held.replies.clear()
+    before = held.held
+    held.send(0, "SADD", "s0", "first")
+    until(lambda: held.held > before)
+    held.send(1, "SPOP", "s1")
+    rounds: list[None] = []
+    held.running.call(lambda: rounds.append(None))
+    until(lambda: rounds and held.running.gateway.committer._requests)
+    assert held.running.gateway.committer._next is None
+    held.go_on()
+    assert [client.receive() for client in held.clients[:2]] == [1, b"known"]
+    assert members(held, "s1") == set()
 
 
 def test_both_commits_keep_writes_of_a_key_changed_past_them(held: Held) -> None:

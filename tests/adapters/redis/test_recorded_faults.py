@@ -25,7 +25,7 @@ from tests.log_reader import LogReader
 pytestmark = pytest.mark.process
 
 FAULTY = str(Path(__file__).with_name("faulty_program.py"))
-COUNT = (("SPOP", "nothing"), ("INCR", "n"))
+COUNT = (("GETDEL", "nothing"), ("INCR", "n"))
 """Only the server can know the first, so it carries out the second by itself, too."""
 
 

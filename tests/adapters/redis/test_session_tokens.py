@@ -102,7 +102,8 @@ def test_token_of_a_reader_brings_what_it_has_read(three: Gateways) -> None:
 def test_token_holds_what_the_server_decided(three: Gateways) -> None:
     with three.running["a"].client() as here, three.running["b"].client() as there:
         here.pipeline([("SADD", "pop", "x"), ("SADD", "pop", "y")])
-        popped, token = here.pipeline([("SPOP", "pop"), ("CRDTCAST", "TOKEN")])
+        pops = [("GETDEL", "none"), ("SPOP", "pop"), ("CRDTCAST", "TOKEN")]
+        _, popped, token = here.pipeline(pops)
         told, left = there.pipeline([("CRDTCAST", "ATLEAST", token), ("SMEMBERS", "pop")])
         assert told == b"OK" and {popped, *left} == {b"x", b"y"} and popped not in left
 
@@ -125,7 +126,7 @@ def test_time_that_is_over_at_once_still_looks_once(three: Gateways) -> None:
         assert client.pipeline(slow) == [1, b"OK", 0]
         three.settle()
         three.past("a", "CLIENT", "PAUSE", "100", "ALL")
-        assert client.pipeline([("SPOP", "none"), ("WAIT", "3", "1")]) == [None, 2]
+        assert client.pipeline([("GETDEL", "none"), ("WAIT", "3", "1")]) == [None, 2]
 
 
 def test_many_wait_for_their_tokens_and_others_go_on(three: Gateways) -> None:

@@ -150,7 +150,7 @@ READS = st.one_of(
     command("GEORADIUS_RO {} {} {} {}", KEYS, CENTRES, RADII, SEARCHES),
 )
 OTHERS = st.one_of(
-    st.sampled_from(["MULTI", "EXEC", "DISCARD", "WATCH k", "UNWATCH", "SPOP nothing", "PING"]),
+    st.sampled_from(["MULTI", "EXEC", "DISCARD", "WATCH k", "UNWATCH", "GETDEL nothing", "PING"]),
     st.sampled_from(["SADD s x y", "SADD t y z", "SET text hello", "FLUSHALL", "TYPE k", "ZADD k"]),
     command("{} {} {}", st.sampled_from(["RENAME", "RENAMENX", "COPY"]), KEYS, KEYS),
     command("{} {}", st.sampled_from(["DEL", "TYPE", "EXISTS"]), KEYS),
@@ -239,7 +239,7 @@ def test_sums_are_those_of_decimals(pair: Both) -> None:
             for step, how in steps:
                 words = {
                     "alone": [("ZINCRBY", "sum", step, "x")],
-                    "recorded": [("SPOP", "nothing"), ("ZINCRBY", "sum", step, "x")],
+                    "recorded": [("GETDEL", "nothing"), ("ZINCRBY", "sum", step, "x")],
                     "in a transaction": [("MULTI",), ("ZINCRBY", "sum", step, "x"), ("EXEC",)],
                     "with ZADD": [("ZADD", "sum", "INCR", step, "x")],
                 }[how]
@@ -298,7 +298,7 @@ def test_what_a_command_has_written_is_sent_and_nothing_else(pair: Both, client:
 def test_many_members_are_one_command(client: RawClient) -> None:
     words = [word for number in range(50_000) for word in (f"{number}.5", f"m{number}")]
     assert client.call("ZADD", "z", *words) == 50_000
-    assert client.pipeline([("SPOP", "nothing"), ("ZADD", "z", *words)])[1] == 0
+    assert client.pipeline([("GETDEL", "nothing"), ("ZADD", "z", *words)])[1] == 0
     assert client.call("ZREM", "z", *words[1:-2:2]) == 49_999
     assert client.call("ZRANGE", "z", "0", "-1", "WITHSCORES") == [b"m49999", b"49999.5"]
     told = client.call("ZADD", "z", "NX", *words)

@@ -274,7 +274,7 @@ def test_what_comes_out_behind_a_pop_keeps_the_deadline(cluster: OpenCluster) ->
     settled(cluster)
     assert call(cluster["b"], "ZPOPMIN", "dated1") == [b"x", b"1"]
     with RawClient(cluster["a"].gateway.port, PATIENCE) as client:
-        assert client.pipeline([("SPOP", "nothing"), ("HDEL", "dated2", "f")]) == [None, 1]
+        assert client.pipeline([("GETDEL", "nothing"), ("HDEL", "dated2", "f")]) == [None, 1]
     settled(cluster)
     for region in cluster:
         for key in ("dated1", "dated2"):

@@ -75,8 +75,10 @@ def test_wait_counts_the_other_regions_that_hold_the_write(pair: Gateways) -> No
 def test_wait_sees_what_only_the_server_can_decide(pair: Gateways) -> None:
     with pair.running["a"].client() as client:
         assert client.pipeline([("SADD", "s", "x"), ("WAIT", "1", FOREVER)]) == [1, 1]
-        assert client.pipeline([("SPOP", "s"), ("WAIT", "1", FOREVER)]) == [b"x", 1]
-        assert pair.call("b", "EXISTS", "s") == 0
+        assert client.pipeline([("SMOVE", "s", "t", "x"), ("WAIT", "1", FOREVER)]) == [1, 1]
+        assert pair.call("b", "EXISTS", "s", "t") == 1
+        assert client.pipeline([("SPOP", "t"), ("WAIT", "1", FOREVER)]) == [b"x", 1]
+        assert pair.call("b", "EXISTS", "t") == 0
 
 
 @pytest.mark.parametrize("appendfsync", ["always", "everysec"])
