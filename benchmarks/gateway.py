@@ -134,6 +134,13 @@ LOADS = {
         lambda n: _number(n % 2),
         turn=2,
     ),
+    "hset, hdel": Load(
+        lambda label, n: (b"HDEL", label, b"f") if n % 2 else (b"HSET", label, b"f", b"1"),
+        lambda n: _number(1),
+        lambda label: (b"HLEN", label),
+        lambda n: _number(n % 2),
+        turn=2,
+    ),
     "incr, get": Load(
         lambda label, n: (b"GET", label) if n % 2 else (b"INCR", label),
         lambda n: text(b"%d" % (n // 2 + 1)) if n % 2 else _number(n // 2 + 1),

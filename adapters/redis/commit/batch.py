@@ -336,11 +336,27 @@ class LocalBatch:
         """Remove slots. Returns the positions of the native commands whose replies count them."""
         if self.bounded:
             self._count(len(slots), _size(slots) + len(key))
+        keyspace, native = self.keyspace, TYPES[type_]
+        # One script keeps what all such removals of a message remove, if it finds the slots as they were before.
+        is_kept = (
+            keyspace.aside is not None
+            and native.move is None
+            and native.get_several is not None
+            and type(slots) is not ManySlots
+            and self._is_first(key)
+        )
         self._seal(key)
         place = len(self._effects)
         kept = slots if type(slots) is ManySlots else tuple(slots)
         self._effects.append(KillSlots(key, type_, kept))
-        return self.keyspace.kill_slots(key, type_, slots, self.tag, self.plan, place)
+        if not is_kept:
+            return keyspace.kill_slots(key, type_, slots, self.tag, self.plan, place)
+        if keyspace.holds(key, type_):
+            home = keyspace.place_of(key, type_)
+            if self._taken_place < 0:
+                self._taken_place = self.plan.hold()
+            self._taken.append(make_tuple(Taking, (place, native, home, dict.fromkeys(kept))))
+        return keyspace.kill_slots(key, type_, slots, self.tag, self.plan)
 
     def take_any(
         self, key: bytes, type_: RedisType, number: int

@@ -64,7 +64,7 @@ class Batch(LocalBatch):
         key = rng.choice(list(KEYS))
         native, slots = KEYS[key], rng.sample(SLOTS, rng.choice((1, 2)))
         match rng.choices(
-            ("write", "remove", "count", "kill", "assign", "close"), weights=(12, 2, 2, 1, 1, 2)
+            ("write", "remove", "count", "kill", "assign", "close"), weights=(10, 6, 2, 1, 1, 2)
         )[0]:
             case "write":
                 words = [word for slot in slots for word in (slot, b"%d" % rng.randrange(100))]
@@ -84,7 +84,7 @@ class Batch(LocalBatch):
 
 
 def overwritten(effects: list[Effect], at: dict[bytes, dict[bytes, bytes]]) -> Iterator[Any]:
-    """Of each effect that writes values: its place, and what it has overwritten. at: what keys hold; it is updated."""
+    """Of each effect that writes or removes slots: its place, and what it ended. at: what keys hold; it is updated."""
     for place, effect in enumerate(effects):
         match effect:
             case Reg(key, _, words):
@@ -92,6 +92,7 @@ def overwritten(effects: list[Effect], at: dict[bytes, dict[bytes, bytes]]) -> I
                 yield place, {slot: at[key][slot] for slot in values if slot in at[key]}
                 at[key] |= values
             case KillSlots(key, _, slots):
+                yield place, {slot: at[key][slot] for slot in slots if slot in at[key]}
                 at[key] = {slot: value for slot, value in at[key].items() if slot not in slots}
             case KillKey(key) | Assign(key):
                 at[key] = {}
