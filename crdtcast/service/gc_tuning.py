@@ -1,4 +1,6 @@
-"""Garbage collection in a process with very many objects: full collections, which look at all of them, become rare."""
+"""Garbage collection in a process with very many objects: collections become rarer, most of all full ones, which look
+at all of them.
+"""
 
 import gc
 import time
@@ -8,6 +10,12 @@ from contextlib import contextmanager
 SHARE = 0.001
 _NEVER = 1 << 30
 """More young collections than ever happen."""
+_YOUNG = 10_000, 3
+"""New objects for a young collection, and young collections for one of what these have left, which takes 2 ms then.
+What a message needs until it is stable is mostly gone by then, and no collection ever looks at it.
+"""
+_OFTEN = 2
+"""Collections of the second kind for a full one: about as many objects as with CPython's own thresholds."""
 
 
 @contextmanager
@@ -20,24 +28,29 @@ def rare_full_collections(
     has grown by a quarter. It takes time in proportion to the objects: two to three seconds with a million unstable
     messages, in which nothing else happens. With this the next one waits `1 / share` times as long as the last one
     took. Full collections also skip the objects that exist at the beginning, which mostly come from imports. Young
-    collections and everything freed without a collection stay as before; only long-lived cycles are kept for longer.
+    collections come after 10,000 new objects, not 700, unless the process has set more, or none. Everything freed
+    without a collection stays as before; only cycles are kept for longer.
     """
     usual = gc.get_threshold()
+    young, often = _YOUNG, _OFTEN
+    if not 0 < usual[0] < young[0]:
+        young, often = usual[:2], usual[2]
     begun = again_at = clock()
 
     def collected(phase: str, info: Mapping[str, int]) -> None:
         nonlocal begun, again_at
         if info["generation"] < 2:
             if phase == "stop" and clock() >= again_at:
-                gc.set_threshold(*usual)
+                gc.set_threshold(*young, often)
         elif phase == "start":
             begun = clock()
         else:
             now = clock()
             again_at = now + (now - begun) / share
-            gc.set_threshold(*usual[:2], _NEVER)
+            gc.set_threshold(*young, _NEVER)
 
     gc.freeze()
+    gc.set_threshold(*young, often)
     gc.callbacks.append(collected)
     try:
         yield

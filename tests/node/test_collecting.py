@@ -56,6 +56,26 @@ def test_longer_full_collections_run_less_often(clock: Clock) -> None:
         assert full_collections() == before + 2
 
 
+@pytest.mark.parametrize(
+    ("usual", "inside"),
+    [((700, 10, 10), (10_000, 3)), ((0, 10, 10), (0, 10)), ((50_000, 20, 10), (50_000, 20))],
+    ids=["of CPython", "none", "more"],
+)
+def test_young_collections_are_rarer_but_not_switched_on(
+    usual: tuple[int, int, int], inside: tuple[int, int]
+) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(*usual)
+    try:
+        with rare_full_collections():
+            assert gc.get_threshold()[:2] == inside
+            gc.collect()
+            assert gc.get_threshold()[:2] == inside
+        assert gc.get_threshold() == usual
+    finally:
+        gc.set_threshold(*before)
+
+
 def test_error_in_the_block_restores_the_gc_settings(clock: Clock) -> None:
     gc.callbacks.append(clock.collected)
     with pytest.raises(ValueError, match="mine"), rare_full_collections():
