@@ -90,7 +90,8 @@ class Recorder:
         self._vectors: dict[bytes, dict[str, int]] = {}
         self._touched: OrderedDict[bytes, float] = OrderedDict()
         """In order of the last touch; the oldest goes first. A plain dict would skip all removed ones each time."""
-        self._small: list[bytes] = []
+        self._small: dict[bytes, RedisType | None] = {}
+        """Keys to read as a whole, by the type that they show, if that is known."""
         self._recent: list[tuple[Sequence[Effect], Dot, float]] = []
         """Effects that are not in `_vectors` and `_touched` yet, with their message and the time: see `_catch_up`."""
         self._derived: Sequence[Tag] = ()
@@ -383,8 +384,8 @@ class Recorder:
         if self.log is None or not (self._touched or self._small):
             return []
         ripe = self._clock() - self._quiet
-        wanted: list[Read] = [read for key in self._small for read in self._all_of(key)]
-        self._small.clear()
+        small, self._small = self._small, {}
+        wanted = [read for key, type_ in small.items() for read in self._all_of(key, type_)]
         for key, touched in list(islice(self._touched.items(), _OBJECTS_PER_ROUND)):
             if touched > ripe:
                 break
@@ -412,30 +413,35 @@ class Recorder:
         elif known is NOTHING:
             self.tell(key, {})
         elif known is not None and known.type is not None:
-            home, size = home_of(key), TYPES[known.type].size
-            read: Read = ([size, home.key], lambda reply: self._sized(key, reply))
+            home, type_ = home_of(key), known.type
+            size = TYPES[type_].size
+            read: Read = ([size, home.key], lambda reply: self._sized(key, type_, reply))
             if not home.db:
                 return [read]
             return [([*select(home.db)], _ignore), read, ([*select(0)], _ignore)]
         return []
 
-    def _sized(self, key: bytes, size: object) -> None:
+    def _sized(self, key: bytes, type_: RedisType, size: object) -> None:
         if isinstance(size, int) and size <= _LARGEST:
-            self._small.append(key)
+            self._small[key] = type_
 
-    def _all_of(self, key: bytes) -> list[Read]:
+    def _all_of(self, key: bytes, visible: RedisType | None = None) -> list[Read]:
+        """The reads of all that a key holds. visible: the type that it shows, as far as is known."""
         hidden = frozenset(self.keyspace.hidden.get(key, ()))
-        read = KeyRead(key, hidden, self.keyspace.exact, self.metadata_db)
+        read = KeyRead(key, hidden, self.keyspace.exact, self.metadata_db, visible=visible)
         replies: list[object] = []
 
         def tell(reply: object) -> None:
             replies.append(reply)
             if hidden != frozenset(self.keyspace.hidden.get(key, ())):
                 self.touch_again(key)  # the commit with these reads has changed what it hides
-            elif len(replies) == len(read.commands) and read.is_told(replies):
-                contents = read.contents(replies)
-                if self._may_tell(contents, hidden):
-                    self.tell(key, contents)
+            elif len(replies) == len(read.commands):
+                if read.is_told(replies):
+                    contents = read.contents(replies)
+                    if self._may_tell(contents, hidden):
+                        self.tell(key, contents)
+                elif visible is not None:
+                    self._small[key] = None  # it has another type
 
         return [(command, tell) for command in read.commands]
 

@@ -42,9 +42,10 @@ class KeyRead:
     hidden: the types that the key hides.
     exact: the exact values at the instant of the reads.
     with_type: also ask for the visible type.
+    visible: the type of the visible value, if that is known; None: any.
     """
 
-    __slots__ = ("_exact", "_name", "_places", "_slots", "_with_type", "commands")
+    __slots__ = ("_exact", "_name", "_places", "_shown", "_slots", "_with_type", "commands")
 
     def __init__(
         self,
@@ -55,12 +56,16 @@ class KeyRead:
         slots: Slots | None = None,
         *,
         with_type: bool = False,
+        visible: RedisType | None = None,
     ) -> None:
         home = home_of(name)
         asked = [(home.db, [b"PEXPIRETIME", home.key])]
         if with_type:
             asked.append((home.db, [b"TYPE", home.key]))
-        shown = TYPES if slots is None else [type_ for type_ in slots if type_ not in hidden]
+        shown: Collection[RedisType] = TYPES if visible is None else (visible,)
+        if slots is not None:
+            shown = [type_ for type_ in slots if type_ not in hidden]
+        self._shown = len(shown)
         beside = hidden if slots is None else slots.keys() & hidden
         values = [(type_, home.db, home.key) for type_ in shown]
         values += [(type_, metadata_db, hidden_key(type_, name)) for type_ in sorted(beside)]
@@ -101,12 +106,12 @@ class KeyRead:
         return replies[self._places[1]]
 
     def is_told(self, replies: Sequence[object]) -> bool:
-        """Whether these replies give all that the key holds: none is an error, and the visible type is ours or the key
-        is gone.
+        """Whether these replies give all that the key holds: none is an error, and the visible type is the expected one
+        (or any of ours), or the key is gone.
         """
-        visible = zip(TYPES.values(), self._told(replies), strict=False)
+        visible = zip(self._slots[: self._shown], self._told(replies), strict=False)
         return not any(isinstance(reply, ServerError) for reply in replies) and any(
-            native.content(reply) is not None for native, reply in visible
+            native.content(reply) is not None for (native, _), reply in visible
         )
 
     def _told(self, replies: Sequence[object]) -> list[object]:
