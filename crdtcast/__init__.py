@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crdtcast.causality.tags import Dot, Tag
     from crdtcast.engine.membership import Standing
+    from crdtcast.engine.whispers import Whisper
     from crdtcast.exceptions import (
         ConfigurationError,
         CrdtcastError,
@@ -73,6 +74,7 @@ __all__ = [
     "TypeClashError",
     "UnusableInputError",
     "WhenFull",
+    "Whisper",
     "__version__",
     "open_host",
     "open_member",
@@ -86,6 +88,7 @@ _HOMES = {
         "Tag",
     ),
     "crdtcast.engine.membership": ("Standing",),
+    "crdtcast.engine.whispers": ("Whisper",),
     "crdtcast.exceptions": (
         "ConfigurationError",
         "CrdtcastError",

@@ -240,6 +240,11 @@ class StatusCollector:
         dropped = CounterMetricFamily(
             "crdtcast_link_dropped_frames", "Frames dropped, repaired later", labels=labels
         )
+        unheard = CounterMetricFamily(
+            "crdtcast_link_dropped_whispers",
+            "Whispers that made room for later ones",
+            labels=labels,
+        )
         reconnects = CounterMetricFamily(
             "crdtcast_link_reconnects", "Times the link was re-established", labels=labels
         )
@@ -259,12 +264,13 @@ class StatusCollector:
                 sent.add_metric(key, link.bytes_sent)
                 received.add_metric(key, link.bytes_received)
                 dropped.add_metric(key, link.dropped_frames)
+                unheard.add_metric(key, link.dropped_whispers)
                 reconnects.add_metric(key, link.reconnects)
             for suspect in each.suspects:
                 suspicion.add_metric([each.node, each.group, suspect.name], suspect.level)
             for holder in each.held_back_by:
                 holding.add_metric([each.node, each.group, holder.name], holder.since)
-        yield from (up, queued, sent, received, dropped, reconnects, suspicion, holding)
+        yield from (up, queued, sent, received, dropped, unheard, reconnects, suspicion, holding)
 
 
 class _Build:

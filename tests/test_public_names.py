@@ -11,7 +11,7 @@ PUBLIC = """
     ConfigurationError CrdtcastError Delivered Dot EndedError Evicted Handle HandshakeError Host
     InvalidOperationError Joined JournalError Limits LocalProtocolError Member NotReadyError
     RemoteProtocolError Replica RolledBackError ServerError Snapshot Stable Standing StateMachine
-    StoreFullError SupersededError Tag Token TypeClashError UnusableInputError WhenFull __version__
+    StoreFullError SupersededError Tag Token TypeClashError UnusableInputError WhenFull Whisper __version__
     open_host open_member open_replica run_until_signal
 """
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crdtcast.causality.messages import Digest, DigestKind, Ended, Message
 from crdtcast.causality.tags import MAX_COUNTER, Dot
 from crdtcast.engine import Span
+from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER, WhisperFrame
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.wire.decoder import FrameDecoder
 from crdtcast.wire.fields import Named, Section
@@ -80,6 +81,13 @@ in_group = st.one_of(
         spans,
     ),
     asking,
+    st.builds(
+        WhisperFrame,
+        counters,
+        st.text(min_size=1, max_size=MAX_TOPIC),
+        st.integers(1, 3_600_000),
+        st.binary(max_size=50),
+    ),
 )
 sections = st.builds(Section, numbers, st.binary(min_size=1, max_size=50))
 frames = st.one_of(
@@ -352,6 +360,34 @@ def test_tiny_sections_hold_no_more_than_their_bytes() -> None:
     finally:
         tracemalloc.stop()
     assert held < 4 * size
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [23, 1, "topic", 1000],
+        [23, 1, "topic", 1000, b"x", 1],
+        [23, 0, "topic", 1000, b"x"],
+        [23, True, "topic", 1000, b"x"],
+        [23, 1, "", 1000, b"x"],
+        [23, 1, "x" * (MAX_TOPIC + 1), 1000, b"x"],
+        [23, 1, b"topic", 1000, b"x"],
+        [23, 1, "topic", 0, b"x"],
+        [23, 1, "topic", 3_600_001, b"x"],
+        [23, 1, "topic", 1.5, b"x"],
+        [23, 1, "topic", 1000, "x"],
+        [23, 1, "topic", 1000, bytes(MAX_WHISPER + 1)],
+        [23, 1, "topic", 1000, [b"x"] * 3000],
+    ],
+    ids=range(13),
+)
+def test_whisper_frame_beyond_its_limits_is_refused(fields: list[object]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode(msgpack.packb([9, 1, *fields]))
+    longest = WhisperFrame(1, "\U0001f44b" * MAX_TOPIC, 3_600_000, bytes(MAX_WHISPER))
+    assert decode(encode(Grouped(1, longest))[4:]) == Grouped(1, longest)
+    with pytest.raises(RemoteProtocolError, match="unknown frame kind 23"):
+        decode(msgpack.packb([23, 1, "topic", 1000, b"x"]))
 
 
 FIELDS_OF_VIEWS = msgpack.unpackb(msgpack.packb(views_fields(FRAME)), strict_map_key=False)

@@ -1,14 +1,17 @@
 """A replica, as tasks of asyncio use it."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from crdtcast.aio.guest import Guest
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.engine import MemberInfo
+from crdtcast.engine.whispers import Listener, Whisper
 from crdtcast.replica import replica as trio_replica
 from crdtcast.replica.batch import Batch
 from crdtcast.replica.comparison import Comparison
@@ -16,9 +19,11 @@ from crdtcast.replica.handles import TypedObjects
 from crdtcast.replica.objects import Key, ObjectInfo, Objects
 from crdtcast.replica.replica import Snapshot
 from crdtcast.replica.session import Token
+from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed, tell_whispers
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
+_LOGGER = logging.getLogger("crdtcast.replica")
 _TURN = 0.001
 """Seconds for which operations do not let others run: a turn of both loops costs as much as many operations."""
 
@@ -187,6 +192,25 @@ class Replica(TypedObjects):
     async def verify(self, seconds: float = 30.0) -> Comparison:
         """See `crdtcast.Replica.verify`."""
         return await self._run.call(self._replica.verify, seconds)
+
+    # Whispers
+
+    def whisper(self, topic: str, payload: bytes, *, seconds: float = WHISPER_SECONDS) -> None:
+        """See `crdtcast.Replica.whisper`: it does not wait."""
+        self._run.check()
+        self._replica.whisper(topic, payload, seconds=seconds)
+
+    def whispers(self, *topics: str) -> WhisperFeed:
+        """See `crdtcast.Replica.whispers`."""
+        self._run.check()
+        return WhisperFeed(self._replica.listener(*topics), self._heard)
+
+    def on_whisper(self, callback: Callable[[Whisper], object], *topics: str) -> Callable[[], None]:
+        """See `crdtcast.Replica.on_whisper`."""
+        return self.spawn(partial(tell_whispers, self.whispers(*topics), callback, _LOGGER))
+
+    async def _heard(self, listener: Listener) -> None:
+        await self._run.call(self._replica.heard, listener)
 
     # Membership
 

@@ -6,9 +6,17 @@ send and store them. This file is for tasks that wait for them.
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -19,6 +27,7 @@ from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
 from crdtcast.datatypes.short_repr import shown
 from crdtcast.engine import Fate, GroupEngine
+from crdtcast.engine.whispers import Listener, Whisper
 from crdtcast.exceptions import (
     EndedError,
     InvalidOperationError,
@@ -42,6 +51,7 @@ from crdtcast.replica.objects import (
 )
 from crdtcast.replica.recent import Recent
 from crdtcast.replica.session import Token, token
+from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed, tell_whispers
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
@@ -97,6 +107,7 @@ class Replica(TypedObjects):
         )
         self.machine.comparing.on_news = self._answered
         self._answers = trio.lowlevel.ParkingLot()
+        self._heard = trio.lowlevel.ParkingLot()
         self._member: Member | None = None
         self._has_begun = False
 
@@ -383,6 +394,53 @@ class Replica(TypedObjects):
                 self._check_open()
         return comparing.end(number)
 
+    # Whispers
+
+    def whisper(self, topic: str, payload: bytes, *, seconds: float = WHISPER_SECONDS) -> None:
+        """Tell all linked replicas, now and once, without waiting: best effort, for what is worth nothing later, such
+        as where a cursor is.
+
+        Only the latest whisper of a replica on a topic counts. It is never stored, and has no part in causality.
+        Replicas that are linked later hear it, too, until it expires. An empty payload takes it back.
+
+        topic: 1 to 256 characters.
+        payload: at most 65,536 bytes. One replica has 1,024 topics and 1 MiB at a time; then the topics that it
+            whispered on longest ago make room.
+        seconds: when it expires, unless it is said again before; at most 3,600.
+
+        Raises LocalProtocolError if it is beyond these limits, EndedError if the replica has ended.
+        """
+        self._check_open()
+        self.member.channel.whisper(topic, payload, seconds)
+
+    def whispers(self, *topics: str) -> WhisperFeed:
+        """Tell what the other replicas whisper on these topics, on all if there are none: what is in force now, and
+        then each change, as (sender, topic, payload).
+
+        `async for sender, topic, payload in replica.whispers("cursors"): …`. An empty payload means that the sender's
+        whisper is over: it took it back, it has expired, or the link with the sender is down. A listener that is slow
+        misses all but the latest of each sender and topic. Raises EndedError when the replica ends.
+        """
+        return WhisperFeed(self.listener(*topics), self.heard)
+
+    def on_whisper(self, callback: Callable[[Whisper], object], *topics: str) -> Callable[[], None]:
+        """Call `callback` with what `whispers` tells, between two steps of the replica, until the returned function is
+        called or the replica ends. It must not wait. If it raises, that is logged, and it is told no more.
+        """
+        return self.spawn(partial(tell_whispers, self.whispers(*topics), callback, self._logger))
+
+    def listener(self, *topics: str) -> Listener:
+        """What `whispers` takes its words from."""
+        self._check_open()
+        return self.member.channel.whispers.listen(topics, self._heard.unpark_all)
+
+    async def heard(self, listener: Listener) -> None:
+        """Return when the listener has heard something."""
+        self._check_open()
+        while not listener.has_news:
+            await self._heard.park()
+            self._check_open()
+
     # Own operations
 
     async def issue(self, key: Key, operation: str, *args: Any) -> Tag:
@@ -452,6 +510,7 @@ class Replica(TypedObjects):
             lot.unpark_all()
         self._wake()
         self._answers.unpark_all()
+        self._heard.unpark_all()
 
     def _wake(self) -> None:
         self.news += 1

@@ -46,6 +46,8 @@ class Faults:
     """A copy of a process that ended long ago dials again."""
     upgrade: int = 0
     """A member gets a later program, or an older one again; an operator raises the format level."""
+    whisper: int = 0
+    """A member whispers. Whispers arrive in any order, and are lost and doubled as packets are."""
 
     @classmethod
     def named(cls, names: Iterable[str]) -> "Faults":
@@ -91,4 +93,5 @@ STRONG = Faults(
     force=2,
     ghost=20,
     upgrade=8,
+    whisper=40,
 )

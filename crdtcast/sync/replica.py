@@ -6,6 +6,7 @@ from typing import Any
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.engine import MemberInfo
+from crdtcast.engine.whispers import Listener, Whisper
 from crdtcast.replica import batch as trio_batch
 from crdtcast.replica import replica as trio_replica
 from crdtcast.replica.batch_handles import TypedBatch
@@ -14,6 +15,7 @@ from crdtcast.replica.handle import Handle
 from crdtcast.replica.objects import Key, ObjectInfo
 from crdtcast.replica.replica import Snapshot
 from crdtcast.replica.session import Token
+from crdtcast.replica.whispered import WHISPER_SECONDS
 from crdtcast.sync.handles import TypedSyncObjects
 from crdtcast.sync.trio_thread import TrioThread
 from crdtcast.transport.options import Address
@@ -175,6 +177,16 @@ class Replica(TypedSyncObjects):
         """See `crdtcast.Replica.verify`."""
         return self._thread.call(self._replica.verify, seconds)
 
+    # Whispers
+
+    def whisper(self, topic: str, payload: bytes, *, seconds: float = WHISPER_SECONDS) -> None:
+        """See `crdtcast.Replica.whisper`: it does not wait."""
+        self._thread.read(lambda: self._replica.whisper(topic, payload, seconds=seconds))
+
+    def whispers(self, *topics: str) -> "SyncWhispers":
+        """See `crdtcast.Replica.whispers`: `for sender, topic, payload in replica.whispers("cursors"): …`."""
+        return SyncWhispers(self._replica, self._thread, topics)
+
     # Membership
 
     def leave(self, *, timeout: float | None = None) -> None:
@@ -191,3 +203,29 @@ class Replica(TypedSyncObjects):
 
     def __repr__(self) -> str:
         return f"<sync replica {self.name!r}>"
+
+
+class SyncWhispers:
+    """What `Replica.whispers` tells, for one thread: an iterator that waits."""
+
+    def __init__(
+        self, replica: trio_replica.Replica, thread: TrioThread[Any], topics: tuple[str, ...]
+    ) -> None:
+        self._replica = replica
+        self._thread = thread
+        self._listener: Listener = thread.read(replica.listener, *topics)
+
+    def __iter__(self) -> "SyncWhispers":
+        return self
+
+    def __next__(self) -> Whisper:
+        return self.next()
+
+    def next(self, timeout: float | None = None) -> Whisper:
+        """The next one. Raises TimeoutError after so many seconds: ask again."""
+        return self._thread.call(self._next, seconds=timeout)
+
+    async def _next(self) -> Whisper:
+        while (whisper := self._listener.next()) is None:
+            await self._replica.heard(self._listener)
+        return whisper

@@ -4,6 +4,7 @@ stores nothing, applies nothing, and decides nothing about members.
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -16,6 +17,7 @@ from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.engine.founding import Announcement
 from crdtcast.engine.views import Views
+from crdtcast.engine.whispers import WhisperFrame, Whispers
 from crdtcast.exceptions import CrdtcastError, HandshakeError, RemoteProtocolError, RolledBackError
 from crdtcast.journal.spill import Spilled
 from crdtcast.transport.engine_driver import REPAIR_AT_ONCE, EngineDriver, runs
@@ -59,6 +61,7 @@ class Channel(EngineDriver):
         self.closed: bool = False
         self.here: dict[str, str] = {}
         """Name -> incarnation, of linked peers that have announced themselves in the group."""
+        self.whispers: Whispers = Whispers(self._whisper_waits)
         self._backlog = 0
         self._scope = trio.CancelScope()
         self.number: int = shared.open(self)
@@ -90,7 +93,12 @@ class Channel(EngineDriver):
 
     def status(self) -> dict[str, LinkStatus]:
         """State of the links with peers in the group."""
-        return {name: link for name, link in self.shared.status().items() if name in self.here}
+        dropped = self.whispers.dropped
+        return {
+            name: replace(link, dropped_whispers=dropped[name])
+            for name, link in self.shared.status().items()
+            if name in self.here
+        }
 
     def check_not_refused(self, purpose: str) -> None:
         """Raises HandshakeError if all dialled processes refuse this one: only an operator can change that.
@@ -113,6 +121,8 @@ class Channel(EngineDriver):
         engine.repair_at_once = REPAIR_AT_ONCE
         self._backlog = 0
         self.shared.announce(self)
+        for name in self.here:
+            self.whispers.unlinked(name)
         self.here.clear()
         for link, here in self.shared.present(self.group).items():
             self.heard_here(link, here)
@@ -201,6 +211,7 @@ class Channel(EngineDriver):
         else:
             self.here[link.name] = incarnation  # the engine decides by ids
             self.on_gone(link)
+            self.whispers.linked(link.name)
             engine.connected(incarnation)
             self.after()
 
@@ -221,8 +232,22 @@ class Channel(EngineDriver):
     def idle(self, link: Link) -> None:
         """Nothing is queued for that peer: send more repairs."""
         incarnation = self.here.get(link.name)
-        if incarnation is not None and self.engine is not None and not self.closed:
-            self.repair_on(incarnation)
+        if incarnation is None or self.engine is None or self.closed:
+            return
+        self.repair_on(incarnation)
+        if self.whispers.waits_for(link.name):
+            frames: list[InGroup] = [*self.whispers.take(link.name, trio.current_time())]
+            self._send([link.name], FrameKind.WHISPER, frames)
+
+    def whisper(self, topic: str, payload: bytes, seconds: float) -> None:
+        """See `Whispers.say`: it leaves when the links may write."""
+        self.whispers.say(topic, payload, seconds, trio.current_time())
+
+    def _whisper_waits(self, name: str) -> None:
+        """Let the peer's link take what waits, once nothing else is queued on it."""
+        link = self.shared.links().up.get(name)
+        if link is not None:
+            link.queue.expect()
 
     def link_down(self, link: Link) -> None:
         """The link is down, and its peer has left the group's links."""
@@ -234,6 +259,7 @@ class Channel(EngineDriver):
 
     def _leave(self, name: str) -> None:
         incarnation = self.here.pop(name, None)
+        self.whispers.unlinked(name)
         if incarnation is not None and self.engine is not None:
             self.engine.disconnected(incarnation)
             self.ticking.gone(incarnation)
@@ -264,6 +290,9 @@ class Channel(EngineDriver):
 
     def _received(self, link: Link, frame: InGroup) -> None:
         """Take a frame that is not a message."""
+        if type(frame) is WhisperFrame:
+            self.whispers.receive(link.name, frame, trio.current_time())
+            return
         if type(frame) is not Digest and type(frame) is not Views and type(frame) is not Ended:
             self._dialogue(link, frame)
             return
@@ -297,6 +326,10 @@ class Channel(EngineDriver):
         """See `EngineDriver.after`; does nothing without an engine."""
         if self.engine is not None:
             super().after()
+
+    def _tick(self) -> None:
+        super()._tick()
+        self.whispers.expire(trio.current_time())
 
     def congested(self) -> bool:
         """Whether too much waits for the application."""

@@ -94,7 +94,10 @@ class LinkLife(Lifecycle[LinkPhase, LinkEvent]):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One peer, for status output. `since` is the seconds in this state; `error` is the last problem, None when up."""
+    """One peer, for status output. `since` is the seconds in this state; `error` is the last problem, None when up.
+
+    dropped_whispers: those of a group's member to the peer, and the peer's, that made room for later ones.
+    """
 
     state: LinkPhase
     since: float
@@ -106,6 +109,7 @@ class LinkStatus:
     queued_bytes: int
     dropped_frames: int
     reconnects: int
+    dropped_whispers: int = 0
 
 
 class LinkPeer:

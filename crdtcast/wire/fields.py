@@ -22,8 +22,8 @@ MAX_IDENTIFIER = 160
 
 class FrameKind(enum.IntEnum):
     """First element of a frame's list. Numbers are permanent; a new kind needs a new protocol version. ENDED, COPY,
-    ADMIT and VIEWS come only inside GROUPED. ASK and the kinds from OFFER to PART come inside GROUPED, too, or alone if
-    the members are fixed.
+    ADMIT, VIEWS and WHISPER come only inside GROUPED. ASK and the kinds from OFFER to PART come inside GROUPED, too, or
+    alone if the members are fixed.
     """
 
     KEEPALIVE = 0
@@ -49,6 +49,7 @@ class FrameKind(enum.IntEnum):
     SECTION = 20
     VIEWS = 21
     FOUNDING = 22
+    WHISPER = 23
 
 
 Numbers: TypeAlias = Mapping[str, int]

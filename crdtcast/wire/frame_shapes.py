@@ -6,6 +6,7 @@ at most a small multiple of its bytes.
 
 from typing import Any, NamedTuple
 
+from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked, unpacked_within
 from crdtcast.wire.fields import MAX_IDENTIFIER, FrameKind
@@ -45,6 +46,7 @@ _INSIDE: dict[int, Shape] = {
     FrameKind.PART: _SHAPES[FrameKind.PART],
     FrameKind.VIEWS: Shape(None, None),
     FrameKind.ADMIT: Shape(MAX_REPLACED * (MAX_IDENTIFIER + 3) + _MARGIN, 3),
+    FrameKind.WHISPER: Shape(4 * MAX_TOPIC + MAX_WHISPER + _MARGIN, 1),
 }
 """Of frames inside a grouped frame."""
 _OTHER = Shape()

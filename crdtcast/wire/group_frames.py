@@ -17,6 +17,7 @@ from crdtcast.engine.founding import Announcement, Founder
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
 from crdtcast.engine.views import Views
+from crdtcast.engine.whispers import MAX_SECONDS, MAX_TOPIC, MAX_WHISPER, WhisperFrame
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.wire.fields import (
     FrameKind,
@@ -98,7 +99,7 @@ class Admit:
     reads: Span = PROGRAM
 
 
-InGroup: TypeAlias = Message | Digest | Views | Ended | Copy | Admit | Asking
+InGroup: TypeAlias = Message | Digest | Views | Ended | Copy | Admit | Asking | WhisperFrame
 
 
 class Grouped(NamedTuple):
@@ -148,6 +149,8 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
             return [int(FrameKind.COPY), serial, list(reads)]
         case Admit(serial, base, replaces, witness, reads):
             return [int(FrameKind.ADMIT), serial, base, list(replaces), witness, list(reads)]
+        case WhisperFrame(serial, topic, lifetime_ms, payload):
+            return [int(FrameKind.WHISPER), serial, topic, lifetime_ms, payload]
         case _ if isinstance(frame, Asking):
             return asking_fields(frame)
         case _:
@@ -245,6 +248,20 @@ def _read_admit(fields: list[Any]) -> Admit:
     return Admit(number, read_incarnation(base), replaces, witness, _span(reads))
 
 
+def _read_whisper(fields: list[Any]) -> WhisperFrame:
+    shaped(fields, 5, "a whisper")
+    _, serial, topic, lifetime_ms, payload = fields
+    if type(payload) is not bytes or len(payload) > MAX_WHISPER:
+        raise RemoteProtocolError(
+            f"a whisper frame without a payload of at most {MAX_WHISPER:,} bytes"
+        )
+    if not read_number(serial, "a serial") or not read_text(topic, "a topic", MAX_TOPIC):
+        raise RemoteProtocolError("a whisper frame without a serial or a topic")
+    if not 0 < read_number(lifetime_ms, "a lifetime") <= MAX_SECONDS * 1000:
+        raise RemoteProtocolError(f"a whisper frame that lasts {lifetime_ms:,} ms")
+    return WhisperFrame(serial, topic, lifetime_ms, payload)
+
+
 def _span(fields: object) -> Span:
     if type(fields) is not list or len(fields) != 2:
         raise RemoteProtocolError(f"not a span of format levels: {fields!r:.80}")
@@ -256,6 +273,7 @@ _INNER: dict[int, Callable[[list[Any]], InGroup]] = {
     int(FrameKind.VIEWS): read_views,
     int(FrameKind.COPY): _read_copy,
     int(FrameKind.ADMIT): _read_admit,
+    int(FrameKind.WHISPER): _read_whisper,
     **ASKING,
 }
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 import crdtcast
-from crdtcast import ConfigurationError, EndedError, LocalProtocolError, aio
+from crdtcast import ConfigurationError, EndedError, LocalProtocolError, Whisper, aio
 from crdtcast.datatypes import Added, AWSet, Element, PNCounter
 from crdtcast.ports import free_ports
 from crdtcast.replica.observed import Observed
@@ -318,3 +318,33 @@ def test_what_was_durable_is_there_after_a_signal(
             assert acknowledged <= a.object("n", PNCounter).value <= acknowledged + 1
 
     run(main)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_whispers_reach_the_tasks_of_another_replica(loop: str) -> None:
+    async def main() -> None:
+        async with (
+            aio.open_replica("a", found=True) as a,
+            aio.open_replica("b", join=a.address) as b,
+        ):
+            told: list[Whisper] = []
+            stop = b.on_whisper(told.append)
+            a.whisper("cursors", b"1")
+            a.whisper("names", b"ann", seconds=5)
+            ear = b.whispers("cursors")
+            assert await anext(ear) == ("a", "cursors", b"1")
+            a.whisper("cursors", b"")
+            assert await anext(ear) == ("a", "cursors", b"")
+            stop()
+            assert Whisper("a", "cursors", b"1") in told
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await anext(ear)
+            with pytest.raises(LocalProtocolError, match="cannot last"):
+                a.whisper("x", b"", seconds=0)
+        with pytest.raises(EndedError):
+            a.whisper("x", b"")
+        with pytest.raises(EndedError):
+            await anext(ear)
+
+    run(main, loop)

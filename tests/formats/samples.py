@@ -27,6 +27,7 @@ from crdtcast.engine.operations import (
     Sweep,
 )
 from crdtcast.engine.operations import encode as encode_operation
+from crdtcast.engine.whispers import WhisperFrame
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.journal import format as journal_format
 from crdtcast.journal.saved import JournalBatch, Life, Saved, pack_batch, pack_saved
@@ -104,6 +105,7 @@ FRAMES: Mapping[str, Frame] = {
     "grouped unable": Grouped(1, Unable(1, True, "not now")),
     "grouped fetch": Grouped(1, Fetch(1, 500)),
     "grouped part": Grouped(1, Part(1, 500, b"piece")),
+    "grouped whisper": Grouped(1, WhisperFrame(7, "cursors", 30_000, b"payload")),
 }
 
 CUT = Cut(5, How.LEFT)

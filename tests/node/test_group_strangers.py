@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crdtcast.causality.messages import Digest, DigestKind, Message
 from crdtcast.causality.tags import Dot
 from crdtcast.engine import Span
+from crdtcast.engine.whispers import WhisperFrame
 from crdtcast.testing import simulated
 from crdtcast.wire.frames import Frame, Hello, KeepAlive, Named, Refusal, Welcome, encode
 from crdtcast.wire.group_frames import (
@@ -52,6 +53,13 @@ def frames(me: str, founding: str) -> st.SearchStrategy[Frame]:
             Digest, st.sampled_from(DigestKind), st.dictionaries(ids | st.just(me), COUNTERS)
         ),
         st.builds(Ended, ids | st.just(me), st.none() | COUNTERS),
+        st.builds(
+            WhisperFrame,
+            COUNTERS.filter(bool),
+            st.text(min_size=1, max_size=5),
+            st.integers(1, 3_600_000),
+            st.binary(max_size=9),
+        ),
         st.builds(Copy, COUNTERS, SPANS),
         st.builds(
             Admit,

@@ -204,3 +204,21 @@ def test_program_that_forgets_to_close_loses_nothing(tmp_path: Path, how: str) -
         assert how == "is interrupted" or not done.stderr
     with sync.open_replica("a", journal=tmp_path / "journal") as a:
         assert a.object("n", PNCounter).value == 2
+
+
+def test_threads_hear_what_another_replica_whispers() -> None:
+    with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
+        ear = b.whispers("cursors")
+        with pytest.raises(TimeoutError):
+            ear.next(timeout=0.01)
+        a.whisper("other", b"0")
+        a.whisper("cursors", b"1")
+        assert ear.next(timeout=60) == ("a", "cursors", b"1")
+        a.whisper("cursors", b"2", seconds=5)
+        assert next(ear) == ("a", "cursors", b"2")
+        a.leave(timeout=60)
+        assert ear.next(timeout=60) == ("a", "cursors", b"")
+    with pytest.raises(EndedError):
+        b.whisper("cursors", b"")
+    with pytest.raises(EndedError):
+        next(ear)

@@ -4,7 +4,18 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, assert_type
 
-from crdtcast import Handle, Member, Replica, Tag, aio, open_host, open_member, open_replica, sync
+from crdtcast import (
+    Handle,
+    Member,
+    Replica,
+    Tag,
+    Whisper,
+    aio,
+    open_host,
+    open_member,
+    open_replica,
+    sync,
+)
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -154,6 +165,15 @@ def batches(replica: Replica) -> None:
     assert_type(batch.tag, Tag | None)
 
 
+async def whispers(replica: Replica) -> None:
+    replica.whisper("cursors", b"7", seconds=2.5)
+    async for whisper in replica.whispers("cursors", "names"):
+        assert_type(whisper, Whisper)
+        assert_type(whisper.payload, bytes)
+    stop = replica.on_whisper(lambda whisper: print(whisper.sender), "cursors")
+    stop()
+
+
 async def opened() -> None:
     async with open_replica("eu", found=True) as replica:
         assert_type(replica.object("cart", AWSet), AWSetHandle)
@@ -173,6 +193,8 @@ async def in_asyncio() -> None:
         assert_type(cart.value, frozenset[Element])
         assert_type(await cart.add("milk"), Tag)
         await replica.at_least(await replica.token())
+        replica.whisper("cursors", b"7")
+        assert_type(await anext(replica.whispers("cursors")), Whisper)
         await PollHandle(replica, "lunch", Poll).vote("ann", "soup")
 
 
@@ -189,3 +211,7 @@ def in_threads() -> None:
             assert_type(batch.object("cart", AWSet), AWSetBatchHandle)
             batch.object("cart", AWSet).add("tea")
         replica.at_least(replica.token(), timeout=1)
+        replica.whisper("cursors", b"7", seconds=5)
+        for sender, topic, payload in replica.whispers():
+            assert_type(f"{sender} {topic}".encode() + payload, bytes)
+        assert_type(replica.whispers("cursors").next(timeout=1), Whisper)

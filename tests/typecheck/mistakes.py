@@ -103,6 +103,15 @@ async def batches(replica: Replica) -> None:
         lunch.vote("ann", "tea")  # error: attr-defined, reportAttributeAccessIssue
 
 
+async def whispers(replica: Replica) -> None:
+    replica.whisper("cursors", "seven")  # error: arg-type, reportArgumentType
+    replica.whisper("cursors", b"7", 30)  # error: call-arg, reportCallIssue
+    await replica.whisper("cursors", b"7")  # error: func-returns-value, reportGeneralTypeIssues
+    replica.on_whisper(print, b"cursors")  # error: arg-type, reportArgumentType
+    for _ in replica.whispers():  # error: attr-defined, reportGeneralTypeIssues
+        pass
+
+
 async def opened(links: Host) -> None:
     open_replica("eu", journl="eu.journal")  # error: call-arg, reportCallIssue
     open_replica("eu", found="yes")  # error: arg-type, reportArgumentType

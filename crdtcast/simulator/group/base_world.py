@@ -18,6 +18,7 @@ from crdtcast.simulator.group.ledger import Formats, Ledger
 from crdtcast.simulator.group.machine import Machine
 from crdtcast.simulator.group.network import Wires
 from crdtcast.simulator.group.observer import RunObserver
+from crdtcast.simulator.group.whispers import WhisperLanes
 from crdtcast.simulator.oracle import Checker, OracleSnapshot
 from crdtcast.simulator.schedule import Action
 
@@ -55,6 +56,7 @@ class BaseWorld(ABC):
             name: Machine(name, name in witnesses) for name in founders
         }
         self.wires: Wires = Wires()
+        self.lanes: WhisperLanes = WhisperLanes()
         self.ledger: Ledger = Ledger()
         self.formats: Formats = Formats()
         self.counts: Counter[str] = Counter()
@@ -217,6 +219,7 @@ class BaseWorld(ABC):
         if self.wires.connected(a, b):
             return False
         self.wires.connect(a, b)
+        self.lanes.linked((a, first.number), (b, second.number))
         first.running.connected(second.me)
         self.after(first)
         second.running.connected(first.me)
@@ -233,6 +236,7 @@ class BaseWorld(ABC):
         """Take their link down; both notice. Returns False if they had none."""
         if not self.wires.disconnect(a, b):
             return False
+        self.lanes.unlinked(a, b)
         first, second = self.machines[a], self.machines[b]
         for machine, other in ((first, second), (second, first)):
             if machine.up:
@@ -270,6 +274,7 @@ class BaseWorld(ABC):
     def totals(self) -> Counter[str]:
         """The counters of the run and of all engines."""
         totals = Counter(self.counts)
+        totals.update(self.lanes.counts)
         for machine in self.machines.values():
             if machine.engine is not None:
                 totals.update(_totals(machine.engine))

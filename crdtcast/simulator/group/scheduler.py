@@ -12,6 +12,7 @@ from crdtcast.simulator.campaigns import NAMES, Campaign, RunLimits
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.group.machine import Machine, MachinePhase
 from crdtcast.simulator.group.upgrades import LATEST
+from crdtcast.simulator.group.whispers import TOPICS
 from crdtcast.simulator.group.world import GroupWorld
 from crdtcast.simulator.schedule import Action
 
@@ -128,6 +129,11 @@ class GroupScheduler:
         options["withdraw"] = faults.withdraw if wanted else 0
         if any(m.former for m in world.machines.values()):
             options["ghost"] = faults.ghost
+        if faults.whisper:
+            options["whisper"] = faults.whisper
+            if world.lanes.flights:
+                options |= {"hear": 2 * faults.whisper}
+                options |= {"rehear": faults.duplicate, "mishear": faults.loss}
         if options["leave"] and counts["left"] >= limits.leaves:
             options["leave"] = 0
         return options
@@ -155,6 +161,18 @@ class GroupScheduler:
         yield (verb, *pair, self.chance.randrange(length) if late else 0)
 
     _drop = _dup = _net
+
+    def _whisper(self, verb: str) -> Iterator[Action]:
+        living = self.world.living()
+        if living:
+            yield (verb, self.chance.choice(living).name, self.chance.randrange(TOPICS))
+
+    def _hear(self, verb: str) -> Iterator[Action]:
+        flights = self.world.lanes.flights
+        pair = self.chance.choice(list(flights))
+        yield (verb, *pair, self.chance.randrange(len(flights[pair])))
+
+    _rehear = _mishear = _hear
 
     def _pair(self, verb: str) -> Iterator[Action]:
         names = [m.name for m in self.world.machines.values() if m.up]

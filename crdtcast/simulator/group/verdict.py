@@ -1,5 +1,7 @@
 """What must hold after a group has settled, from the definitions. Raises Failure for the first violation."""
 
+from itertools import combinations
+
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine.membership import Standing
 from crdtcast.simulator.failure import Failure
@@ -20,6 +22,8 @@ def drain_and_judge(world: GroupWorld) -> None:
     drain = world.new_drain()
     drain.run()
     living = world.living()
+    names = [machine.name for machine in living]
+    world.lanes.settle(pair for pair in combinations(names, 2) if world.wires.connected(*pair))
     _no_two_groups(living)
     if not any(m.active and not m.witness for m in living):
         # A member that knows of its eviction comes back under another id, and no member has a link with this one.

@@ -18,6 +18,8 @@ Actions (machines by name; a new name is a machine outside of the group):
     surrender X  X's operator gives its side up        reissue X    X sends one operation of its former life again
     ghost X n    a copy of X's n-th former process starts, long after
     upgrade X n  X gets the program that reads the format levels up to n, an older or a later one
+    whisper X n  X whispers on topic n
+    hear S D n   whisper n in flight from S to D arrives            rehear S D n … and stays  mishear S D n  is lost
     raise X      X's operator raises the group's format level to the highest that all members read
     calm n       for n rounds everything works, and the operator lets in machines that are outside
 
@@ -89,6 +91,8 @@ class GroupWorld(BaseWorld):
         words = [str(argument) for argument in arguments]
         if verb in ("net", "dup", "drop"):
             return self._packet(verb, words[0], words[1], int(arguments[2]))
+        if verb in ("hear", "rehear", "mishear"):
+            return self.lanes.carry(verb, words[0], words[1], int(arguments[2]))
         if verb in ("link", "cut", "mute"):
             return self._wire(verb, words[0], words[1])
         if verb == "join":
@@ -108,6 +112,8 @@ class GroupWorld(BaseWorld):
             return crashes.revive(self, machine)
         if not machine.up:
             return False
+        if verb == "whisper":
+            return self.lanes.whisper(machine.name, machine.number, int(arguments[1]))
         if verb == "crash":
             return crashes.crash(self, machine)
         if verb == "torn":
@@ -134,6 +140,7 @@ class GroupWorld(BaseWorld):
                 return self._stable(machine)
             case "tick":
                 engine.tick()
+                self.lanes.tick(machine.name)
                 return True
             case "sync":
                 return self._sync(machine)
