@@ -1,0 +1,219 @@
+"""What of a document decides whether an update may be applied, beyond clocks: what no item may be in, and no edit cut.
+
+pycrdt 0.14 fails in the middle of an update whose items are in a part that is neither a type nor deleted. It loses
+clocks, without a word, when an edit cuts a character of two UTF-16 units; and parts that are nested too deep end the
+process when they are deleted or read. So such updates are refused. Checking costs time of the order of the update:
+what the document has is noted as it arrives. What may have been deleted since is looked up in the whole document, which
+happens only for updates that would be refused otherwise.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+from crdtcast.adapters.pycrdt.update import DELETED, GC, STRING, TYPE, Id, Struct, Update
+
+MAX_NESTING: Final = 100
+"""Most types inside of one another."""
+
+Parent: TypeAlias = str | Id
+"""The name of a root, or the id of the item that makes a type."""
+
+
+class Tree:
+    """Which part each struct of a whole document is in."""
+
+    def __init__(self, document: Update) -> None:
+        self.document = document
+        self._starts = {
+            client: [each.clock for each in structs] for client, structs in document.structs.items()
+        }
+        self._places: dict[Id, tuple[Parent | None, bool]] = {}
+
+    def find(self, wanted: Id) -> Struct | None:
+        """The struct with that id in it."""
+        starts = self._starts.get(wanted.client)
+        at = bisect_right(starts, wanted.clock) - 1 if starts else -1
+        if at < 0:
+            return None
+        found = self.document.structs[wanted.client][at]
+        return found if wanted.clock < found.end else None
+
+    def parent(self, client: int, each: Struct) -> Parent | None:
+        """What it is in; None if that is unknown, as for a hole."""
+        return self.place(client, each)[0]
+
+    def place(self, client: int, each: Struct) -> tuple[Parent | None, bool]:
+        """What it is in, and whether it stands there under a key of a map."""
+        way: list[Id] = []
+        here = Id(client, each.clock)
+        while True:
+            if here in self._places:
+                place = self._places[here]
+                break
+            way.append(here)
+            beside = each.origin or each.right_origin
+            if each.parent is not None or beside is None:
+                place = each.parent, each.key is not None
+                break
+            found = self.find(beside)
+            if found is None:
+                place = None, False
+                break
+            each, here = found, Id(beside.client, found.clock)
+        for passed in way:
+            self._places[passed] = place
+        return place
+
+    def is_gone(self, wanted: Id) -> bool:
+        """Whether it was deleted."""
+        found = self.find(wanted)
+        return found is not None and found.kind in (GC, DELETED)
+
+
+class Structure:
+    """What is noted of one document."""
+
+    def __init__(self) -> None:
+        self._depths: dict[Id, int] = {}
+        """The types within it, and how many are around each at most, with itself."""
+        self._pairs: dict[int, set[int]] = {}
+        """Of each client, the clocks of the second units of characters that have two."""
+        self._deepest: int = 0
+
+    @classmethod
+    def of(cls, document: Update) -> "Structure":
+        """That of a whole document."""
+        structure = cls()
+        structure._note_all(document)
+        return structure
+
+    def _note_all(self, document: Update) -> Tree:
+        """Start again from the whole document."""
+        self._depths, self._pairs, self._deepest = {}, {}, 0
+        return self.add(document, lambda client: 0)
+
+    def add(self, update: Update, known: Callable[[int], int]) -> Tree:
+        """The document gets this update. known: of a client, the clocks that it has without it."""
+        tree = Tree(update)
+        depths = self._depths_in(tree, known)
+        self._depths.update(depths)
+        self._deepest = max([self._deepest, *depths.values()])
+        for client, clocks in _pairs_in(update, known).items():
+            self._pairs.setdefault(client, set()).update(clocks)
+        return tree
+
+    def refusal(
+        self, update: Update, known: Callable[[int], int], document: Callable[[], Update]
+    ) -> str | None:
+        """Why the document cannot get the update; None if it can.
+
+        known: of a client, the clocks that it has.
+        document: makes the whole document.
+        """
+        if self._doubt(update, known, None) is None:
+            return None
+        return self._doubt(update, known, self._note_all(document()))
+
+    def _doubt(self, update: Update, known: Callable[[int], int], whole: Tree | None) -> str | None:
+        """Why the document may not get the update, or, with the whole document, does not."""
+        tree = Tree(update)
+        depths = self._depths_in(tree, known)
+        if depths and max(depths.values()) > MAX_NESTING:
+            return f"it nests types deeper than {MAX_NESTING} levels"
+        new = _pairs_in(update, known)
+
+        def cuts(client: int, clock: int) -> bool:
+            return clock in new.get(client, ()) or clock in self._pairs.get(client, ())
+
+        for client, each in _new_structs(update, known):
+            origin, right_origin, parent = each.origin, each.right_origin, each.parent
+            if (
+                (origin is not None and cuts(origin.client, origin.clock + 1))
+                or (right_origin is not None and cuts(*right_origin))
+                or (each.clock < known(client) and cuts(client, known(client)))
+            ):
+                return _CUTS
+            if (
+                isinstance(parent, Id)
+                and parent not in self._depths
+                and parent not in depths
+                and not tree.is_gone(parent)
+                and not (whole is not None and whole.is_gone(parent))
+            ):
+                return "it has an item inside of one that is not a type"
+        for client, ranges in update.deletions.items():
+            if any(cuts(client, begin) or cuts(client, end) for begin, end in ranges):
+                return _CUTS
+        return None
+
+    def _depths_in(self, tree: Tree, known: Callable[[int], int]) -> dict[Id, int]:
+        """The depths of the new types of an update, or more."""
+        found: dict[Id, int] = {}
+        for client, each in _new_structs(tree.document, known):
+            if each.kind == TYPE:
+                self._find_depth(client, each, tree, found)
+        return found
+
+    def _find_depth(self, client: int, each: Struct, tree: Tree, found: dict[Id, int]) -> None:
+        around: list[Id] = []
+        while True:
+            here = Id(client, each.clock)
+            if here in found:
+                depth = found[here]
+                break
+            around.append(here)
+            parent = tree.parent(client, each)
+            if parent is None:
+                depth = self._depth_beside(each)
+                break
+            if isinstance(parent, str):
+                depth = 0
+                break
+            outside = self._depths.get(parent)
+            inside = tree.find(parent)
+            if outside is not None or inside is None or len(around) > MAX_NESTING:
+                depth = outside or 0
+                break
+            client, each = parent.client, inside
+        for one in reversed(around):
+            depth += 1
+            found[one] = depth
+
+    def _depth_beside(self, each: Struct) -> int:
+        """How many types are around an item at most that only its neighbours place."""
+        for beside in (each.origin, each.right_origin):
+            if beside is not None and beside in self._depths:
+                return self._depths[beside] - 1
+        return self._deepest
+
+
+_CUTS: Final = "it cuts a character of two UTF-16 units, of which pycrdt would lose a part"
+
+
+def _new_structs(update: Update, known: Callable[[int], int]) -> Iterator[tuple[int, Struct]]:
+    """The structs that bring something, with their clients."""
+    for client, structs in update.structs.items():
+        has = known(client)
+        for each in structs:
+            if each.end > has:
+                yield client, each
+
+
+def _pairs_in(update: Update, known: Callable[[int], int]) -> dict[int, set[int]]:
+    """Of each client, the clocks of the second units of new characters that have two."""
+    pairs: dict[int, set[int]] = {}
+    for client, each in _new_structs(update, known):
+        if each.kind != STRING:
+            continue
+        text = update.text(each)
+        if len(text) == each.length:
+            continue
+        clock = each.clock
+        noted = pairs.setdefault(client, set())
+        for character in text:
+            clock += 1
+            if character > "\uffff":
+                noted.add(clock)
+                clock += 1
+    return pairs
