@@ -174,6 +174,14 @@ class PureOpCRDT(ABC, Generic[V]):
         """
         return list(operations)
 
+    def divide(self, operation: Sequence[Any], most: int) -> list[list[Any]]:
+        """Return operations to send in the place of one that is too large for a message, each in a message of its own,
+        one directly after the other. By default none: the operation is refused.
+
+        most: bytes that a message has room for, with the names of object and type.
+        """
+        return []
+
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
         """Return what to issue, after `theirs`, for an operation that was issued at `base` and that no other replica

@@ -18,13 +18,17 @@ from crdtcast.adapters.pycrdt.update import (
     EMBED,
     FORMAT,
     GC,
+    MAP,
     STRING,
+    SUBDOCUMENT,
     TYPE,
     Id,
     Struct,
     Update,
     encoded_deletions,
     parsed,
+    with_sorted_json,
+    with_sorted_maps,
 )
 from crdtcast.datatypes.canonical import canonical
 
@@ -84,7 +88,7 @@ def _plain(value: Any) -> Content:
     if isinstance(value, (Array, list)):
         return [_plain(item) for item in value]
     if isinstance(value, Map | dict):
-        return {key: _plain(value[key]) for key in sorted(value.keys())}
+        return {key: _plain(value.get(key)) for key in sorted(value.keys())}
     if isinstance(value, Doc):
         return {"guid": value.guid}
     plain: Content = bytes(value) if isinstance(value, bytes | bytearray) else value
@@ -180,11 +184,38 @@ def _place(each: Struct) -> list[Any]:
 
 
 def _own_content(update: Update, each: Struct) -> bytes:
-    """Its content, without the number of its parts."""
-    body = update.encoded[each.body]
+    """Its content in one form for equal ones, without the number of its parts."""
+    body = sorted_content(update, each)
     if each.kind not in (STRING, ANY):
         return body
     begin = 0
     while body[begin] > 0x7F:
         begin += 1
     return body[begin + 1 :]
+
+
+def sorted_document(encoded: bytes) -> bytes:
+    """The same document, with maps and deletions in one order: pycrdt writes them in any."""
+    update = parsed(encoded)
+    pieces: list[bytes] = []
+    at = 0
+    for structs in update.structs.values():
+        for each in structs:
+            if each.kind in _WITH_MAPS:
+                pieces += [encoded[at : each.body.start], sorted_content(update, each)]
+                at = each.body.stop
+    pieces += [encoded[at : update.deletions_at], encoded_deletions(update.deletions)]
+    return b"".join(pieces)
+
+
+_WITH_MAPS: Final = frozenset({ANY, EMBED, FORMAT, SUBDOCUMENT})
+
+
+def sorted_content(update: Update, each: Struct) -> bytes:
+    """The content of a struct, with the maps in it sorted."""
+    body = update.encoded[each.body]
+    if each.kind in (ANY, SUBDOCUMENT) and MAP in body:
+        return with_sorted_maps(body, each.kind)
+    if each.kind in (EMBED, FORMAT) and b"{" in body:
+        return with_sorted_json(body, each.kind)
+    return body

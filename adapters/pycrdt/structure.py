@@ -1,9 +1,8 @@
-"""What of a document decides whether an update may be applied, beyond clocks: what no item may be in, and no edit cut.
+"""What of a document decides whether it can get an update, beyond clocks.
 
-pycrdt 0.14 fails in the middle of an update whose items are in a part that is neither a type nor deleted. It loses
-clocks, without a word, when an edit cuts a character of two UTF-16 units; and parts that are nested too deep end the
-process when they are deleted or read. So such updates are refused. Checking costs time of the order of the update:
-what the document has is noted as it arrives. What may have been deleted since is looked up in the whole document, which
+pycrdt 0.14 loses clocks, without a word, when an edit cuts a character of two UTF-16 units; and types that are nested
+too deep end the process when they are deleted or read. So such updates are refused. That costs time of the order of the
+update: what the document has is noted as it arrives. What was deleted since is looked up in the whole document, which
 happens only for updates that would be refused otherwise.
 """
 
@@ -11,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from crdtcast.adapters.pycrdt.update import DELETED, GC, STRING, TYPE, Id, Struct, Update
+from crdtcast.adapters.pycrdt.update import STRING, TYPE, Id, Struct, Update
 
 MAX_NESTING: Final = 100
 """Most types inside of one another."""
@@ -65,11 +64,6 @@ class Tree:
             self._places[passed] = place
         return place
 
-    def is_gone(self, wanted: Id) -> bool:
-        """Whether it was deleted."""
-        found = self.find(wanted)
-        return found is not None and found.kind in (GC, DELETED)
-
 
 class Structure:
     """What is noted of one document."""
@@ -88,20 +82,18 @@ class Structure:
         structure._note_all(document)
         return structure
 
-    def _note_all(self, document: Update) -> Tree:
+    def _note_all(self, document: Update) -> None:
         """Start again from the whole document."""
         self._depths, self._pairs, self._deepest = {}, {}, 0
-        return self.add(document, lambda client: 0)
+        self.add(document, lambda client: 0)
 
-    def add(self, update: Update, known: Callable[[int], int]) -> Tree:
+    def add(self, update: Update, known: Callable[[int], int]) -> None:
         """The document gets this update. known: of a client, the clocks that it has without it."""
-        tree = Tree(update)
-        depths = self._depths_in(tree, known)
+        depths = self._depths_in(Tree(update), known)
         self._depths.update(depths)
         self._deepest = max([self._deepest, *depths.values()])
         for client, clocks in _pairs_in(update, known).items():
             self._pairs.setdefault(client, set()).update(clocks)
-        return tree
 
     def refusal(
         self, update: Update, known: Callable[[int], int], document: Callable[[], Update]
@@ -111,12 +103,13 @@ class Structure:
         known: of a client, the clocks that it has.
         document: makes the whole document.
         """
-        if self._doubt(update, known, None) is None:
+        if self._doubt(update, known) is None:
             return None
-        return self._doubt(update, known, self._note_all(document()))
+        self._note_all(document())
+        return self._doubt(update, known)
 
-    def _doubt(self, update: Update, known: Callable[[int], int], whole: Tree | None) -> str | None:
-        """Why the document may not get the update, or, with the whole document, does not."""
+    def _doubt(self, update: Update, known: Callable[[int], int]) -> str | None:
+        """Why the document may not get the update, by what is noted."""
         tree = Tree(update)
         depths = self._depths_in(tree, known)
         if depths and max(depths.values()) > MAX_NESTING:
@@ -127,21 +120,13 @@ class Structure:
             return clock in new.get(client, ()) or clock in self._pairs.get(client, ())
 
         for client, each in _new_structs(update, known):
-            origin, right_origin, parent = each.origin, each.right_origin, each.parent
+            origin, right_origin = each.origin, each.right_origin
             if (
                 (origin is not None and cuts(origin.client, origin.clock + 1))
                 or (right_origin is not None and cuts(*right_origin))
                 or (each.clock < known(client) and cuts(client, known(client)))
             ):
                 return _CUTS
-            if (
-                isinstance(parent, Id)
-                and parent not in self._depths
-                and parent not in depths
-                and not tree.is_gone(parent)
-                and not (whole is not None and whole.is_gone(parent))
-            ):
-                return "it has an item inside of one that is not a type"
         for client, ranges in update.deletions.items():
             if any(cuts(client, begin) or cuts(client, end) for begin, end in ranges):
                 return _CUTS

@@ -8,6 +8,7 @@ This file knows no document. It reads every byte, and refuses what is not exactl
 the end. It also refuses values in the form of before 2020 (ContentJSON), which pycrdt 0.14 reads wrongly.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -30,6 +31,9 @@ TYPE: Final = 7
 ANY: Final = 8
 SUBDOCUMENT: Final = 9
 SKIP: Final = 10
+
+MAP: Final = 118
+"""The first byte of a plain map."""
 
 XML_ELEMENT: Final = 3
 XML_HOOK: Final = 5
@@ -235,6 +239,25 @@ class _Reader:
     def id(self) -> Id:
         return Id(self.number(), self.number(MAX_CLOCK))
 
+    def sorted_plain(self) -> bytes:
+        """A plain value as it is encoded, but with the keys of maps in order."""
+        begin = self.at
+        kind = self.data[begin]
+        if kind not in (MAP, 117):
+            self.plain()
+            return self.data[begin : self.at]
+        self.at += 1
+        count = self.number()
+        if kind == MAP:
+            items: dict[bytes, bytes] = {}
+            for _ in range(count):
+                key = self.raw()
+                items[key] = self.sorted_plain()
+            parts = [number(len(key)) + key + item for key, item in sorted(items.items())]
+        else:
+            parts = [self.sorted_plain() for _ in range(count)]
+        return bytes([kind]) + number(len(parts)) + b"".join(parts)
+
     def plain(self, depth: int = 0) -> None:
         """Skip a plain value, as lib0 encodes any."""
         kind = self.data[self.at]
@@ -251,11 +274,11 @@ class _Reader:
             self.text()
         elif kind == 116:
             self.raw()
-        elif kind in (118, 117):
+        elif kind in (MAP, 117):
             if depth == MAX_DEPTH:
                 raise ValueError(f"a value is nested deeper than {MAX_DEPTH} levels")
             for _ in range(self.number()):
-                if kind == 118:
+                if kind == MAP:
                     self.text()
                 self.plain(depth + 1)
         else:
@@ -415,3 +438,24 @@ def number(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def with_sorted_maps(body: bytes, kind: int) -> bytes:
+    """The content of an item with plain values, with the keys of maps in order."""
+    read = _Reader(body)
+    if kind == SUBDOCUMENT:
+        read.text()
+        return body[: read.at] + read.sorted_plain()
+    count = read.number()
+    return number(count) + b"".join(read.sorted_plain() for _ in range(count))
+
+
+def with_sorted_json(body: bytes, kind: int) -> bytes:
+    """The content of an embedded object or a format, with the keys of its JSON in order."""
+    read = _Reader(body)
+    if kind == FORMAT:
+        read.text()
+    begin = read.at
+    value = json.loads(read.text())
+    ordered = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return body[:begin] + number(len(ordered)) + ordered

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 from weakref import WeakSet
 
-from pycrdt import Doc, get_state, merge_updates
+from pycrdt import Doc, merge_updates
 
 from crdtcast.adapters.pycrdt.causal_state import CausalState
 from crdtcast.adapters.pycrdt.content import (
@@ -23,9 +23,11 @@ from crdtcast.adapters.pycrdt.content import (
     content_of,
     digest_of_document,
     read_root,
+    sorted_document,
 )
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.follower import Applied, Follower
+from crdtcast.adapters.pycrdt.scratch import Scratch
 from crdtcast.adapters.pycrdt.structure import Structure
 from crdtcast.adapters.pycrdt.update import (
     Missing,
@@ -83,13 +85,17 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
     }
 
     def __init__(self, *, retain: int = 0) -> None:
-        self._doc: Doc[Any] = Doc()
+        self._documents = Scratch()
         self._seen = CausalState()
         self._structure = Structure()
         self._parts: dict[str, list[bytes]] = {}
         """Member -> the parts of its update that have arrived."""
         self._followers: WeakSet[Follower] = WeakSet()
         super().__init__(retain=retain)
+
+    @property
+    def _doc(self) -> "Doc[Any]":
+        return self._documents.doc
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -153,7 +159,7 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         update = parsed(self.update_since())
         items = sum(map(len, update.structs.values()))
         known = super().memory()
-        native = items * ITEM_BYTES + len(update.encoded)
+        native = 2 * (items * ITEM_BYTES + len(update.encoded))
         return Memory(known.stable + native, known.log, known.retained, known.entries)
 
     # ---- operations -----------------------------------------------------------------------------
@@ -190,7 +196,7 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         why = self._structure.refusal(update, self._seen.now, lambda: parsed(self.update_since()))
         if why is not None:
             raise ValueError(why)
-        get_state(update.encoded)  # raises ValueError if pycrdt cannot decode it
+        self._documents.try_out(update.encoded)
         return None
 
     def divide(self, operation: Sequence[Any], most: int) -> list[list[Any]]:
@@ -241,7 +247,7 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         except ValueError as error:
             raise self._refusal(operation, error, version) from error
         self._structure.add(update, self._seen.now)
-        self._doc.apply_update(encoded)
+        self._documents.apply(encoded)
         ends = [[client, end] for client, end in update.ends().items()]
         if ends:
             entry = Entry(tag, index, None, ends)
@@ -287,7 +293,7 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         deletions = {client: [(0, end)] for client, end in seen.items() if end}
         if deletions:
             update = _NO_STRUCTS + encoded_deletions(deletions)
-            self._doc.apply_update(update)
+            self._documents.apply(update)
             self._pass_on(update, tag)
         if self._followed:
             self._tell(["forget"], Change(Arrived("forget", (), tag, index), EVERYTHING))
@@ -343,16 +349,14 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
     def dump_stable(self) -> Any:
         """The clocks of the stable part, the whole document, and the parts of updates that are on their way."""
         stable = sorted([client, end] for client, end in self._seen.stable.items())
-        update = parsed(self.update_since())
-        document = update.encoded[: update.deletions_at] + encoded_deletions(update.deletions)
-        return [stable, document, dict(sorted(self._parts.items()))]
+        return [stable, sorted_document(self.update_since()), dict(sorted(self._parts.items()))]
 
     def load_stable(self, dumped: Any, version: int) -> None:
         stable, document, parts = dumped
         update = parsed(document)
         if update.missing(lambda client: 0) is not None:
             raise ValueError("the document is not whole")
-        self._doc.apply_update(document)
+        self._documents.apply(document)
         self._structure = Structure.of(update)
         self._seen = CausalState({natural(client): natural(end) for client, end in stable})
         self._parts = {

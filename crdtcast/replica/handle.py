@@ -49,6 +49,10 @@ class ObjectOwner(Protocol):
         """Rises with each message that takes effect."""
 
     @abstractmethod
+    async def ready(self) -> None:
+        """Return when operations can be issued. Raises EndedError when the replica has ended."""
+
+    @abstractmethod
     def remotely(self, key: Key, since: int) -> bool:
         """Whether another replica's operation on the object has taken effect after that revision, or may have."""
 

@@ -55,6 +55,9 @@ from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed, tell_whispe
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
+_LARGE = 2**12
+"""Bytes of an argument from which an operation may not fit in a message: the smallest frame is larger."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -455,7 +458,22 @@ class Replica(TypedObjects):
     def perform(self, key: Key, operation: str, *args: Any) -> Tag:
         """Prepare, tag, apply and send one operation, without waiting for anything."""
         prepared = self.held.prepare(key, operation, args)
-        return self.commit([self.held.entry(key, prepared)])
+        entry = self.held.entry(key, prepared)
+        if any(type(each) is bytes and len(each) > _LARGE for each in prepared):
+            return self._perform_large(key, prepared, entry)
+        return self.commit([entry])
+
+    def _perform_large(self, key: Key, prepared: list[Any], entry: list[Any]) -> Tag:
+        """The same for an operation that a type may divide: it goes in several messages if it does not fit in one. An
+        error at a later one leaves earlier parts behind, which the type gives up.
+        """
+        self._check_open()
+        most = self.member.channel.max_payload
+        if len(self.machine.packed([entry])) <= most:
+            return self.commit([entry])
+        room = most - len(self.machine.packed([self.held.entry(key, [])]))
+        parts = self.held.crdt(key).divide(prepared, room) or [prepared]
+        return [self.commit([self.held.entry(key, part)]) for part in parts][-1]
 
     def commit(self, entries: Sequence[list[Any]]) -> Tag:
         """Tag, apply and send prepared entries as one message."""

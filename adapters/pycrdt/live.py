@@ -1,0 +1,221 @@
+"""A user's own `Doc`, joined with a replicated document: edits of the one go to all replicas, and theirs come in.
+
+A callback of pycrdt runs in the middle of a transaction, where a document can be neither read nor changed. So the
+callback only puts the edit into a queue. It is the only one for each document and stays for good: pycrdt 0.14 keeps
+the memory of removed ones, and can crash when one is removed in a callback.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from pycrdt import Doc, TransactionEvent, merge_updates
+
+from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
+from crdtcast.adapters.pycrdt.handle import SyncYDocHandle, Updates, YDocHandle
+from crdtcast.adapters.pycrdt.update import encoded_deletions, parsed, parsed_vector
+from crdtcast.exceptions import CrdtcastError, EndedError
+
+_LOGGER = logging.getLogger("crdtcast.pycrdt")
+
+
+class _Edits:
+    """The edits of a user's document that were not sent yet."""
+
+    def __init__(self, doc: "Doc[Any]", on_edit: Callable[[], None]) -> None:
+        self._doc = doc
+        self._on_edit = on_edit
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._count: int = 0
+        self._is_receiving: bool = False
+        self._is_open: bool = True
+        doc.observe(self._edited)
+
+    def _edited(self, event: TransactionEvent) -> None:
+        if self._is_open and not self._is_receiving:
+            self.add(event.update)
+            self._on_edit()
+
+    def add(self, update: bytes) -> None:
+        """One more."""
+        self._count += 1
+        self._queue.append((self._count, update))
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def merged(self) -> tuple[int, bytes]:
+        """All of them as one update, and the number of the last one."""
+        updates = [update for _, update in self._queue]
+        return self._queue[-1][0], updates[0] if len(updates) == 1 else merge_updates(*updates)
+
+    def sent(self, until: int) -> None:
+        """Those up to that number were sent."""
+        while self._queue and self._queue[0][0] <= until:
+            self._queue.popleft()
+
+    def receive(self, *updates: bytes) -> None:
+        """Apply what others wrote, in one transaction."""
+        self._is_receiving = True
+        try:
+            with self._doc.transaction():
+                for update in updates:
+                    self._doc.apply_update(update)
+        finally:
+            self._is_receiving = False
+
+    def close(self) -> None:
+        """Note no more edits. The callback stays, and does nothing."""
+        self._is_open = False
+        self._queue.clear()
+
+
+def _beyond(doc: "Doc[Any]", whole: bytes, state_vector: bytes) -> bytes | None:
+    """What a document has beyond another one, which is `whole`; None if nothing."""
+    update = doc.get_update(state_vector)
+    mine, theirs = parsed_vector(doc.get_state()), parsed_vector(state_vector)
+    if all(theirs.get(client, 0) >= clock for client, clock in mine.items()):
+        deleted = encoded_deletions(parsed(update).deletions)
+        if deleted == encoded_deletions(parsed(whole).deletions):
+            return None
+    return update
+
+
+class LiveDocument:
+    """Joins a pycrdt `Doc` with a replicated document, in Trio or asyncio, until `close` or the end of the replica.
+
+    Edit `doc` as any other. The edits between two awaits of a task go out as one update; `await live.flush()` sends
+    them now, and raises what is wrong if they cannot be sent. What others write is applied to `doc` between two steps
+    of the program, and its observers tell of it. Do not keep a transaction open over an await.
+
+    `async with LiveDocument(handle, doc):` flushes and closes at the end. A `Doc` has one `LiveDocument` in its life.
+    """
+
+    def __init__(self, handle: YDocHandle, doc: "Doc[Any]") -> None:
+        """Both get what the other one has: `doc` at once, the replicas as with an edit."""
+        self.doc = doc
+        self._handle = handle
+        self._replica = handle._replica
+        self._updates: Updates = handle.updates()
+        self._is_waking: bool = False
+        self._edits = _Edits(doc, self._wake)
+        self._meet()
+        self._stop: Callable[[], None] = self._replica.spawn(self._listen)
+
+    def _meet(self) -> None:
+        """Each gets what it lacks of the other: at the start, and after a gap."""
+        handle = self._handle
+        self._edits.receive(handle.update_since(self.doc.get_state()))
+        beyond = _beyond(self.doc, handle.update_since(), handle.state_vector())
+        if beyond is not None:
+            self._edits.add(beyond)
+            self._wake()
+
+    def _wake(self) -> None:
+        """Send what is queued in the next step of the program."""
+        if not self._is_waking:
+            self._is_waking = True
+            self._replica.spawn(self._send_soon)
+
+    async def _send_soon(self) -> None:
+        self._is_waking = False
+        try:
+            try:
+                await self.flush()
+            except EndedError:  # it may be on its way back from an eviction
+                await self._replica.ready()
+                await self.flush()
+        except EndedError:
+            pass  # the replica has ended
+        except CrdtcastError as error:
+            _LOGGER.warning(
+                "edits of %r wait until the next one: they cannot be sent: %s",
+                self._handle.name,
+                error,
+            )
+
+    async def flush(self) -> None:
+        """Send the edits so far; return when they are applied at this replica. Errors are those of
+        `YDocHandle.apply`, and the edits are still queued then.
+        """
+        if not self._edits:
+            return
+        last, update = self._edits.merged()
+        try:
+            await self._handle.apply(update)
+        except MissingUpdatesError as error:
+            # The state has become another one, after an eviction; it is lacking what this document has.
+            await self._handle.apply(self.doc.get_update(error.state_vector))
+        self._edits.sent(last)
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                taken = self._updates.take()
+                if taken is None:
+                    self._meet()
+                elif taken:
+                    self._edits.receive(*(applied.update for applied in taken))
+                else:
+                    await self._updates.changed()
+                if self._edits:
+                    self._wake()
+        except EndedError:
+            pass
+        except Exception:
+            _LOGGER.exception("the live document of %r has ended", self._handle.name)
+
+    def close(self) -> None:
+        """Separate the two. Edits that were not sent are dropped: `flush` before."""
+        self._stop()
+        self._edits.close()
+
+    async def __aenter__(self) -> "LiveDocument":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            self.close()
+
+
+class SyncLiveDocument:
+    """Joins a pycrdt `Doc` with a replicated document, for a program without an event loop.
+
+    Nothing happens to `doc` in the background: `exchange` sends the edits since the last call, as one update, and gets
+    what others wrote. Call it in the thread that edits `doc`.
+    """
+
+    def __init__(self, handle: SyncYDocHandle, doc: "Doc[Any]") -> None:
+        """Both get what the other one has."""
+        self.doc = doc
+        self._handle = handle
+        self._edits = _Edits(doc, lambda: None)
+        beyond = _beyond(doc, handle.update_since(), handle.state_vector())
+        if beyond is not None:
+            self._edits.add(beyond)
+        self.exchange()
+
+    def exchange(self) -> None:
+        """Send and get. Errors are those of `YDocHandle.apply`: the edits are sent with the next call then."""
+        if self._edits:
+            last, update = self._edits.merged()
+            try:
+                self._handle.apply(update)
+            except MissingUpdatesError as error:
+                self._handle.apply(self.doc.get_update(error.state_vector))
+            self._edits.sent(last)
+        self._edits.receive(self._handle.update_since(self.doc.get_state()))
+
+    def close(self) -> None:
+        """Separate the two."""
+        self._edits.close()
