@@ -177,6 +177,11 @@ class Replica(TypedObjects):
         """See `crdtcast.Replica.wait_quiet`."""
         await self._run.call(self._replica.wait_quiet)
 
+    @property
+    def is_journaled(self) -> bool:
+        """See `crdtcast.Replica.is_journaled`."""
+        return self._replica.is_journaled
+
     async def wait_durable(self) -> None:
         """See `crdtcast.Replica.wait_durable`."""
         await self._run.call(self._replica.wait_durable)

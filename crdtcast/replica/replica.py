@@ -353,6 +353,11 @@ class Replica(TypedObjects):
         )
         return engine.quiet and not comes_back
 
+    @property
+    def is_journaled(self) -> bool:
+        """Whether what is applied becomes durable by a journal: see `wait_durable`."""
+        return self.member.is_journaled
+
     async def wait_durable(self) -> None:
         """Return when everything applied at this replica so far survives a power loss of this machine.
 

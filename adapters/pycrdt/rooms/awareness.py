@@ -1,0 +1,211 @@
+"""What the clients of one room say about themselves: names, cursors, selections. Pure: no clock, no connections.
+
+A client has a number, a clock that rises with each state that it announces, and a state: JSON, or nothing once it is
+gone. The clients of other nodes are known from those nodes' whispers, each of which has all clients of its node.
+
+    a client's announcement ──> Awareness.announce ──┐                       ┌──> every client of this node
+    a node's whisper ─────────> Awareness.hear ──────┴──> what has changed ──┴──> whispered: this node's clients
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from crdtcast.adapters.pycrdt.rooms.messages import Reader, joined, number, sized
+from crdtcast.exceptions import RemoteProtocolError
+
+MAX_STATE = 4096
+"""Most bytes of the state of one client."""
+MAX_CLIENTS_OF_ONE = 16
+"""Most clients that one connection announces: a browser's tabs tell each other's states, too."""
+MAX_CLIENTS = 1024
+"""Most clients of one node in one room, and of each other node."""
+_MOST_GONE = 1024
+_GONE = "null"
+
+
+class ClientState(NamedTuple):
+    """One client: its number, its clock, and its state as JSON; `null` if it is gone."""
+
+    client: int
+    clock: int
+    state: str
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client is gone."""
+        return self.state == _GONE
+
+
+def encode(states: Iterable[ClientState]) -> bytes:
+    """As clients send it to each other."""
+    return joined(
+        number(each.client) + number(each.clock) + sized(each.state.encode()) for each in states
+    )
+
+
+def decode(raw: bytes) -> list[ClientState]:
+    """The inverse of `encode`. Raises RemoteProtocolError, also if a state is not JSON, or is too long."""
+    reader = Reader(raw)
+    count = reader.number()
+    if count > MAX_CLIENTS:
+        raise RemoteProtocolError(f"the states of {count:,} clients, where {MAX_CLIENTS:,} fit in")
+    states = []
+    for _ in range(count):
+        client, clock, state = reader.number(), reader.number(), reader.text()
+        states.append(ClientState(client, clock, _checked(state)))
+    if not reader.is_at_end:
+        raise RemoteProtocolError("states of clients with more bytes than belong to them")
+    return states
+
+
+def _checked(state: str) -> str:
+    if len(state.encode()) > MAX_STATE:
+        raise RemoteProtocolError(
+            f"a client's state of {len(state):,} characters: at most {MAX_STATE:,} bytes fit in"
+        )
+    try:
+        value = json.loads(state, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError("a client's state that is not JSON") from error
+    return _GONE if value is None else state
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+class _Announced(NamedTuple):
+    """A client of this node: what it announced, through which connection, and when."""
+
+    client: ClientState
+    by: object
+    at: float
+
+
+class Awareness:
+    """The clients of one room, at one node.
+
+    All methods return the clients of which something else is known now, for the connections of this node.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[int, _Announced] = {}
+        self._remote: dict[str, dict[int, ClientState]] = {}
+        self._gone: dict[int, int] = {}
+        """The clock of clients that are gone, those that went first at the front."""
+
+    # What is known
+
+    def known(self) -> list[ClientState]:
+        """The present state of each client."""
+        clients = {*self._own}.union(*self._remote.values())
+        return [state for client in sorted(clients) if (state := self.state(client)) is not None]
+
+    def state(self, client: int) -> ClientState | None:
+        """The present state of one client: the one with the highest clock. None if nothing is known of it."""
+        found = [table[client] for table in self._remote.values() if client in table]
+        if (own := self._own.get(client)) is not None:
+            found.append(own.client)
+        if found:
+            return max(found, key=lambda each: each.clock)
+        clock = self._gone.get(client)
+        return None if clock is None else ClientState(client, clock, _GONE)
+
+    @property
+    def own(self) -> list[ClientState]:
+        """The clients of this node, for the others."""
+        return [each.client for each in self._own.values()]
+
+    # What happens
+
+    def announce(self, by: object, states: Iterable[ClientState], now: float) -> "Announcement":
+        """A connection announces clients: its own, or what it has heard of others. Only what is newer counts."""
+        changed: list[int] = []
+        late: list[ClientState] = []
+        for each in states:
+            known = self.state(each.client)
+            if known is not None and each.clock <= known.clock:
+                own = self._own.get(each.client)
+                if each == (*known[:2], _GONE) and own is not None and own.by is by:
+                    changed += self._remove(each.client)
+                elif known.is_gone and not each.is_gone:
+                    late.append(known)
+                continue
+            if each.is_gone:
+                if each.client in self._own:
+                    self._note_gone(each.client, each.clock)
+                    changed += self._remove(each.client)
+                continue
+            if each.client not in self._own and not self._has_room(by):
+                continue
+            self._own[each.client] = _Announced(each, by, now)
+            self._gone.pop(each.client, None)
+            changed.append(each.client)
+        return Announcement(changed, late)
+
+    def _has_room(self, by: object) -> bool:
+        of_one = sum(each.by is by for each in self._own.values())
+        return of_one < MAX_CLIENTS_OF_ONE and len(self._own) < MAX_CLIENTS
+
+    def left(self, by: object) -> list[int]:
+        """A connection has ended: the clients that it announced are gone."""
+        mine = [client for client, each in self._own.items() if each.by is by]
+        return [client for each in mine for client in self._remove(each)]
+
+    def expire(self, before: float) -> list[int]:
+        """Clients of this node that have announced nothing since that time are gone."""
+        old = [client for client, each in self._own.items() if each.at < before]
+        return [client for each in old for client in self._remove(each)]
+
+    def hear(self, node: str, states: Iterable[ClientState]) -> list[int]:
+        """All clients that another node has, none if it is silent. Those that it had before and has no more are
+        gone.
+        """
+        before = self._remote.pop(node, {})
+        now = {each.client: each for each in states if not each.is_gone}
+        if now:
+            self._remote[node] = now
+        changed = []
+        for client in now.keys() | before.keys():
+            old, new = before.get(client), now.get(client)
+            if old == new:
+                continue
+            if new is None and old is not None:
+                self._note_gone(client, old.clock)
+            changed.append(client)
+        return sorted(changed)
+
+    def _remove(self, client: int) -> list[int]:
+        self._note_gone(client, self._own.pop(client).client.clock)
+        return [client]
+
+    def _note_gone(self, client: int, clock: int) -> None:
+        gone = max(clock, self._gone.pop(client, 0))
+        self._gone[client] = gone
+        while len(self._gone) > _MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+
+
+class Announcement(NamedTuple):
+    """What an announcement has changed.
+
+    changed: the clients of which something else is known now.
+    late: clients that the connection takes for present, with a clock that is over: it must be told, so that a client
+        that is back chooses a higher one.
+    """
+
+    changed: list[int]
+    late: list[ClientState]
+
+
+def fitting(states: Iterable[ClientState], most: int) -> Mapping[int, ClientState]:
+    """As many of these as fit into so many bytes, encoded."""
+    found: dict[int, ClientState] = {}
+    left = most - 8
+    for each in states:
+        left -= len(each.state.encode()) + 24
+        if left < 0:
+            break
+        found[each.client] = each
+    return found

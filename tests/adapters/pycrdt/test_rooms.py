@@ -1,0 +1,404 @@
+"""Rooms: browsers at several nodes edit one document, and see each other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+import trio
+from pycrdt import Doc, Text
+
+from crdtcast import aio, open_replica
+from crdtcast.adapters.pycrdt.rooms import awareness, messages
+from crdtcast.adapters.pycrdt.rooms.awareness import MAX_STATE, ClientState
+from crdtcast.adapters.pycrdt.rooms.channels import Access, Visit, anyone
+from crdtcast.adapters.pycrdt.rooms.service import Rooms
+from crdtcast.adapters.pycrdt.rooms.session import RoomLimits
+from crdtcast.adapters.pycrdt.ydoc import YDoc
+from crdtcast.datatypes import AWSet
+from crdtcast.testing import Network, eventually, simulated
+from tests.adapters.pycrdt.browsers import Browser
+
+
+@asynccontextmanager
+async def nodes(
+    *names: str, opened: Any = open_replica, judge: Any = anyone, **options: Any
+) -> AsyncIterator[list[Rooms]]:
+    """Nodes of one group, with their rooms."""
+    async with AsyncExitStack() as stack:
+        replicas: list[Any] = []
+        for name in names:
+            how = {"join": replicas[0].address} if replicas else {"found": True}
+            replicas.append(await stack.enter_async_context(opened(name, **how)))
+        yield [Rooms(replica, judge, **options) for replica in replicas]
+
+
+def document(rooms: Rooms, name: str = "page") -> YDoc:
+    return rooms._replica.object(name, YDoc).crdt
+
+
+async def edit_at_two_nodes(opened: Any) -> None:
+    async with nodes("a", "b", opened=opened) as (a, b), anyio.create_task_group() as tasks:
+        ann, bob, cy = Browser(), Browser(), Browser()
+        tasks.start_soon(ann.run, a, "page")
+        tasks.start_soon(bob.run, b, "page")
+        ann.text += "Hello"
+        await bob.reads("Hello")
+        bob.text += ", Bob"
+        await ann.reads("Hello, Bob")
+        ann.announce({"name": "Ann"})
+        bob.announce({"name": "Bob"})
+        await ann.until(lambda: ann.state_of(bob) == {"name": "Bob"})
+        await bob.until(lambda: bob.state_of(ann) == {"name": "Ann"})
+        tasks.start_soon(cy.run, b, "page")
+        await cy.reads("Hello, Bob")
+        await cy.until(lambda: cy.state_of(ann) == {"name": "Ann"})
+        await cy.until(lambda: cy.state_of(bob) == {"name": "Bob"})
+        assert (a.open, b.open) == ({"page": 1}, {"page": 2})
+        bob.announce({"name": "Bob", "cursor": 5})
+        await ann.until(lambda: ann.state_of(bob) == {"name": "Bob", "cursor": 5})
+        ann.text += "!"
+        ann.leave()  # at once: what was typed counts
+        await bob.reads("Hello, Bob!")
+        await bob.until(lambda: bob.state_of(ann) is None)
+        await cy.until(lambda: cy.state_of(ann) is None)
+        for each in (bob, cy):
+            each.leave()
+    assert (a.open, b.open) == ({}, {})
+
+
+def test_browsers_at_two_nodes_edit_one_text_in_trio() -> None:
+    trio.run(edit_at_two_nodes, open_replica)
+
+
+def test_browsers_at_two_nodes_edit_one_text_in_asyncio() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            await edit_at_two_nodes(aio.open_replica)
+
+    asyncio.run(main())
+
+
+@simulated
+async def test_node_that_dies_takes_its_clients_names_along() -> None:
+    with Network() as network:
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(ann.run, a, "page")
+            tasks.start_soon(bob.run, b, "page")
+            ann.announce({"name": "Ann"})
+            await bob.until(lambda: bob.state_of(ann) == {"name": "Ann"})
+            network.disconnect("a")
+            await bob.until(lambda: bob.state_of(ann) is None)
+            # Ann's tab comes back at the other node, with the clock that it had: it is seen at once.
+            again = Browser(ann.doc)
+            again.clock = ann.clock
+            tasks.start_soon(again.run, b, "page")
+            again.announce({"name": "Ann"}, clock=ann.clock)
+            await bob.until(lambda: bob.state_of(ann) == {"back": True})
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_client_of_another_node_is_healed_by_state_vector() -> None:
+    with Network() as network:
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann = Browser()
+            async with anyio.create_task_group() as there:
+                there.start_soon(ann.run, a, "page")
+                network.cut("a")
+                ann.text += "only at a"
+                await eventually(lambda: document(a).text("text") == "only at a")
+                there.cancel_scope.cancel()
+            # It changes nodes, and its next update comes before it is asked what the new one lacks.
+            again = Browser(ann.doc)
+            again.text += ", and here"
+            tasks.start_soon(again.run, b, "page")
+            await eventually(lambda: document(b).text("text") == "only at a, and here")
+            assert again.line.closed is None
+            network.heal()
+            await eventually(lambda: document(a).text("text") == "only at a, and here")
+            tasks.cancel_scope.cancel()
+
+
+class Lost(Browser):
+    """A client whose document waits for something: what it has is always the same."""
+
+    def __init__(self, update: bytes) -> None:
+        super().__init__()
+        self.update = update
+
+    def take(self, message: messages.RoomMessage) -> None:
+        if isinstance(message, messages.Step1):
+            self.kinds.append("Step1")
+            self.say(messages.Changes(self.update, answers=True))
+        else:
+            super().take(message)
+
+
+@simulated
+async def test_client_that_lacks_something_is_not_asked_for_ever() -> None:
+    with Network():
+        async with nodes("a") as (a,), anyio.create_task_group() as tasks:
+            whole: Doc[Any] = Doc()
+            text = whole.get("text", type=Text)
+            text += "first"
+            first, before = whole.get_update(), whole.get_state()
+            text += "second"
+            second = whole.get_update(before)
+            lost = Lost(second)
+            tasks.start_soon(lost.run, a, "page")
+            lost.say(messages.Changes(second))
+            await trio.sleep(60)
+            assert 1 <= lost.kinds.count("Step1") <= 3
+            other = Browser()
+            tasks.start_soon(other.run, a, "page")
+            other.say(messages.Changes(first))
+            await eventually(lambda: document(a).text("text") == "firstsecond")
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (b"", "ends too early"),
+        (b"\x09", "an unknown kind of message: 9"),
+        (b"\x00\x05", "an unknown sync message: 5"),
+        (b"\x00\x02\x05abc", "ends too early"),
+        (b"\x00\x00\x01\x00\x00", "more bytes than belong"),
+        (b"\x00" + b"\xff" * 12, "no client can write"),
+        (b"text", "a message of text"),
+        (messages.encode(messages.Changes(b"no update")), "not an update"),
+        (messages.encode(messages.Step1(b"\xff\xff")), "not a state vector"),
+        (messages.encode(messages.Denied("you")), "cannot deny"),
+        (b"\x01\x06\x01\x01\x01\x02{]", "not JSON"),
+        (b"\x01\x07\x01\x01\x01\x03NaN", "not JSON"),
+        (b"\x01\x05\x01\x01\x01\x01\xff", "not UTF-8"),
+        (
+            messages.encode(
+                messages.Presence(
+                    awareness.encode([ClientState(1, 1, '"' + "x" * MAX_STATE + '"')])
+                )
+            ),
+            "bytes fit in",
+        ),
+    ],
+    ids=range(14),
+)
+def test_garbage_closes_only_its_client_with_a_reason(wrong: bytes, why: str) -> None:
+    @simulated
+    async def run() -> None:
+        with Network():
+            async with nodes("a") as (a,), anyio.create_task_group() as tasks:
+                good, bad = Browser(), Browser()
+                for each in (good, bad):
+                    tasks.start_soon(each.run, a, "page")
+                bad.text += "before"
+                await good.reads("before")
+                bad.line.give(wrong)
+                await bad.until(lambda: bad.line.closed)
+                assert bad.line.closed is not None
+                code, reason = bad.line.closed
+                assert code == 4400 and why in reason
+                good.text += ", after"
+                await eventually(lambda: document(a).text("text") == "before, after")
+                assert a.open == {"page": 1} and a.counts["bad_message"] == 1
+                good.leave()
+
+    run()
+
+
+@simulated
+async def test_judge_lets_read_write_or_not_enter(caplog: pytest.LogCaptureFixture) -> None:
+    async def judge(visit: Visit) -> Access:
+        await trio.lowlevel.checkpoint()
+        if visit.query == "broken":
+            raise RuntimeError("no database")
+        return {"ann": Access.WRITE, "bob": Access.READ}.get(visit.headers["user"], Access.NONE)
+
+    with Network():
+        async with nodes("a", judge=judge) as (a,), anyio.create_task_group() as tasks:
+            ann, bob, eve, mel = Browser(), Browser(), Browser(), Browser()
+            tasks.start_soon(lambda: ann.run(a, "page", headers={"user": "ann"}))
+            tasks.start_soon(lambda: bob.run(a, "page", headers={"user": "bob"}))
+            ann.text += "x"
+            await bob.reads("x")
+            bob.text += "y"
+            bob.text += "z"
+            await bob.until(lambda: bob.denied)
+            bob.announce({"name": "Bob"})
+            await ann.until(lambda: ann.state_of(bob) == {"name": "Bob"})
+            assert len(bob.denied) == 1 and "read-only" in bob.denied[0]
+            assert "Step1" not in bob.kinds, "it is not asked for what would not be taken"
+            assert document(a).text("text") == "x"
+            await eve.run(a, "page", headers={"user": "eve"})
+            await mel.run(a, "page", headers={"user": "ann"}, query="broken")
+            for each, why in ((eve, "may not enter"), (mel, "could not decide")):
+                assert each.denied and why in each.denied[0]
+                assert each.line.closed is not None and each.line.closed[0] == 4403
+            assert "no database" in caplog.text
+            await eve.run(a, "")
+            assert a.counts == {"write": 1, "read": 1, "denied": 3}
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_client_that_does_not_read_is_resynchronised_or_cut() -> None:
+    limits = RoomLimits(queue_bytes=2000, stall_seconds=20)
+    with Network():
+        async with nodes("a", limits=limits) as (a,), anyio.create_task_group() as tasks:
+            slow, dead, ann, bob = Browser(), Browser(), Browser(), Browser()
+            for each in (slow, dead):
+                each.greet()
+                tasks.start_soon(a.serve, each.line, Visit("page"))  # nobody reads its line
+            for each in (ann, bob):
+                tasks.start_soon(each.run, a, "page")
+            for number in range(200):
+                ann.text += f"line {number} of many\n"
+                ann.announce({"line": number})
+                await bob.until(lambda: str(bob.text) == str(ann.text))
+            room = a._rooms["page"]
+            assert all(session.queued_bytes <= 2000 + 100 for session in room.sessions)
+            assert len(slow.line.sent) == 8
+            tasks.start_soon(slow.read)
+            await slow.until(lambda: str(slow.text) == str(ann.text))
+            await slow.until(lambda: slow.state_of(ann) == {"line": 199})
+            assert slow.kinds.count("Changes") < 20
+            await trio.sleep(25)
+            assert dead.line.closed is not None and dead.line.closed[0] == 4508
+            assert slow.line.closed is None
+            assert a.counts["too_slow"] == 1 and a.counts["resyncs"] == 1
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_a_burst_of_one_client_is_one_operation() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(bob.run, b, "page")
+            for _ in range(100):
+                ann.text += "x"
+            tasks.start_soon(ann.run, a, "page")
+            await bob.reads("x" * 100)
+            engine = a._replica.member.engine  # type: ignore[union-attr]
+            assert engine.vector[engine.me] <= 5
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_fifty_clients_in_one_room_see_all() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            browsers = [Browser() for _ in range(50)]
+            for number, each in enumerate(browsers):
+                tasks.start_soon(each.run, (a, b)[number % 2], "page")
+                each.announce({"number": number})
+                each.text += f"{number},"
+            for each in browsers:
+                await each.until(lambda each=each: str(each.text).count(",") == 50)
+                await each.until(
+                    lambda each=each: all(
+                        each is other or each.state_of(other) == {"number": number}
+                        for number, other in enumerate(browsers)
+                    )
+                )
+            assert len({str(each.text) for each in browsers}) == 1
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_silent_clients_are_gone_after_a_while() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(ann.run, a, "page")
+            tasks.start_soon(bob.run, b, "page")
+            ann.announce({"name": "Ann"})
+            for _ in range(8):
+                await trio.sleep(15)
+                ann.announce({"name": "Ann"})  # as y-protocols does
+            await bob.until(lambda: bob.state_of(ann) == {"name": "Ann"})
+            await bob.until(lambda: bob.state_of(ann) is None, seconds=100)
+            # Something comes at least every 30 seconds: y-websocket reconnects otherwise.
+            came = ann.kinds.count("Presence")
+            await trio.sleep(120)
+            assert ann.kinds.count("Presence") - came >= 4
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_name_of_another_type_and_an_ended_replica_are_told() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, _b), anyio.create_task_group() as tasks:
+            await a._replica.object("cart", AWSet).add("milk")
+            ann, bob, cy = Browser(), Browser(), Browser()
+            await ann.run(a, "cart")
+            assert ann.line.closed is not None and ann.line.closed[0] == 4409
+            tasks.start_soon(bob.run, a, "page")
+            bob.text += "x"
+            await bob.until(lambda: document(a).text("text") == "x" and "Changes" in bob.kinds)
+            await a._replica.member.leave()  # type: ignore[union-attr]
+            await bob.until(lambda: bob.line.closed)
+            assert bob.line.closed is not None and bob.line.closed[0] == 4503
+            await cy.run(a, "page")
+            assert cy.line.closed is not None and cy.line.closed[0] == 4503
+
+
+@simulated
+async def test_deleted_document_is_taken_back_by_who_has_it() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(ann.run, a, "page")
+            tasks.start_soon(bob.run, b, "page")
+            ann.text += "gone soon"
+            await bob.reads("gone soon")
+            await b._replica.delete("page")
+            await ann.reads("")
+            await bob.reads("")
+            ann.text += "new"
+            await bob.reads("new")
+            assert document(a).text("text") == document(b).text("text") == "new"
+            tasks.cancel_scope.cancel()
+
+
+def test_nothing_is_told_before_it_is_durable(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with open_replica("a", found=True, journal=tmp_path / "a") as replica:
+            rooms = Rooms(replica, anyone)
+            ann, bob, cy = Browser(), Browser(), Browser()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ann.run, rooms, "page")
+                tasks.start_soon(bob.run, rooms, "page")
+                ann.text += "x"
+                await bob.reads("x")
+                reached = trio.Event()
+                go_on = trio.Event()
+                wait = replica.wait_durable
+
+                async def slow() -> None:
+                    reached.set()
+                    await go_on.wait()
+                    await wait()
+
+                monkeypatch.setattr(replica, "wait_durable", slow)
+                ann.text += "y"
+                await reached.wait()
+                await eventually(lambda: document(rooms).text("text") == "xy")
+                cy.greet()
+                tasks.start_soon(cy.run, rooms, "page")
+                with trio.move_on_after(0.2):
+                    await bob.reads("xy")
+                assert str(bob.text) == "x" and str(cy.text) == ""
+                go_on.set()
+                await bob.reads("xy")
+                await cy.reads("xy")
+                for each in (ann, bob, cy):
+                    each.leave()
+
+    trio.run(main)
