@@ -1,0 +1,48 @@
+"""A shared text in the browser, with several nodes: each process is a replica, serves the page, and has the rooms.
+
+    npm ci --prefix examples/web/editor && npm run build --prefix examples/web/editor
+    NAME=eu LISTEN=127.0.0.1:7001 FOUND=yes uvicorn --app-dir examples/web fastapi_editor:app --port 8001
+    NAME=us JOIN=127.0.0.1:7001 uvicorn --app-dir examples/web fastapi_editor:app --port 8002
+
+Open http://127.0.0.1:8001/?nodes=127.0.0.1:8001,127.0.0.1:8002 and, in another window, the same with port 8002. With
+JOURNAL=directory a node goes on after a crash with what it had.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from crdtcast import aio
+from crdtcast.adapters.pycrdt import Rooms, anyone
+
+PAGE = Path(__file__).parent / "editor" / "static"
+
+
+def place() -> dict[str, object]:
+    """Where this replica listens, whom it joins, and where it keeps what it has."""
+    told: dict[str, object] = {"listen": os.environ.get("LISTEN", "127.0.0.1:0")}
+    for variable, option in (("JOURNAL", "journal"), ("JOIN", "join")):
+        if variable in os.environ:
+            told[option] = os.environ[variable]
+    return told | {"found": "FOUND" in os.environ}
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async with aio.open_replica(os.environ["NAME"], **place()) as replica:  # type: ignore[arg-type]
+        app.state.rooms = Rooms(replica, anyone)  # your own function, where not everybody may write
+        yield
+
+
+async def rooms(scope: Scope, receive: Receive, send: Send) -> None:
+    await app.state.rooms.asgi(scope, receive, send)
+
+
+app = FastAPI(lifespan=lifespan)
+app.mount("/rooms", rooms)
+app.mount("/", StaticFiles(directory=PAGE, html=True))
