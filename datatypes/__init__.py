@@ -18,6 +18,7 @@ from crdtcast.datatypes.differences import (
     Removed,
     Spliced,
     Unassigned,
+    Within,
 )
 from crdtcast.datatypes.flags import DWFlag, EWFlag
 from crdtcast.datatypes.identities import Identity, Run
@@ -110,6 +111,7 @@ __all__ = [
     "Spliced",
     "TwoPhaseSet",
     "Unassigned",
+    "Within",
     "collection_of",
     "element",
     "exact",

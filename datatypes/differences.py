@@ -56,7 +56,15 @@ class Became:
     value: Any
 
 
-Difference: TypeAlias = Added | Removed | Assigned | Unassigned | Spliced | Became
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The value at a key of the map has changed by these steps."""
+
+    key: Any
+    changes: "tuple[Difference, ...]"
+
+
+Difference: TypeAlias = Added | Removed | Assigned | Unassigned | Spliced | Became | Within
 
 
 def differences(before: Any, after: Any) -> tuple[Difference, ...]:

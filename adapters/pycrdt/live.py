@@ -100,6 +100,7 @@ class LiveDocument:
         self._replica = handle._replica
         self._updates: Updates = handle.updates()
         self._is_waking: bool = False
+        self._sending: int = 0
         self._edits = _Edits(doc, self._wake)
         self._meet()
         self._stop: Callable[[], None] = self._replica.spawn(self._listen)
@@ -121,6 +122,8 @@ class LiveDocument:
 
     async def _send_soon(self) -> None:
         self._is_waking = False
+        if self._sending:
+            return  # that goes on until all is sent
         try:
             try:
                 await self.flush()
@@ -140,15 +143,18 @@ class LiveDocument:
         """Send the edits so far; return when they are applied at this replica. Errors are those of
         `YDocHandle.apply`, and the edits are still queued then.
         """
-        if not self._edits:
-            return
-        last, update = self._edits.merged()
+        self._sending += 1
         try:
-            await self._handle.apply(update)
-        except MissingUpdatesError as error:
-            # The state has become another one, after an eviction; it is lacking what this document has.
-            await self._handle.apply(self.doc.get_update(error.state_vector))
-        self._edits.sent(last)
+            while self._edits:
+                last, update = self._edits.merged()
+                try:
+                    await self._handle.apply(update)
+                except MissingUpdatesError as error:
+                    # The state has become another one, after an eviction; it is lacking what this document has.
+                    await self._handle.apply(self.doc.get_update(error.state_vector))
+                self._edits.sent(last)
+        finally:
+            self._sending -= 1
 
     async def _listen(self) -> None:
         try:

@@ -38,6 +38,7 @@ from crdtcast.adapters.pycrdt.update import (
 )
 from crdtcast.causality.member_id import name_of
 from crdtcast.causality.tags import Tag
+from crdtcast.datatypes.differences import Difference, Within, differences
 from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.operations import Operation, natural, positive, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
@@ -130,6 +131,18 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         follower = Follower(most_bytes)
         self._followers.add(follower)
         return follower
+
+    def differences(
+        self, before: dict[str, Content], after: dict[str, Content]
+    ) -> tuple[Difference, ...]:
+        """For each root that changes, the steps within it: positions of texts and arrays, keys of maps. XML is told as
+        its text.
+        """
+        return tuple(
+            Within(name, steps)
+            for name in sorted({*before, *after})
+            if (steps := _steps(before.get(name), after.get(name)))
+        )
 
     @property
     def untouched(self) -> bool:
@@ -363,6 +376,16 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
             text(member): [update_bytes(part) for part in pieces]
             for member, pieces in parts.items()
         }
+
+
+def _steps(before: Content, after: Content) -> tuple[Difference, ...]:
+    """What happened in a root; one that is empty is not in the value."""
+    present = before if after is None else after
+    empty = type(present)() if isinstance(present, str | list | dict) else None
+    return differences(
+        empty if before is None else before,
+        empty if after is None else after,
+    )
 
 
 def _member(tag: Tag) -> str:

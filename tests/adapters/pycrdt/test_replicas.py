@@ -1,0 +1,239 @@
+"""Documents in a group: they converge, survive, and reach whoever joins; live documents in tasks and threads."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+import trio
+from pycrdt import Doc, Text
+
+from crdtcast import Replica, aio, open_replica, sync
+from crdtcast.adapters.pycrdt import (
+    LiveDocument,
+    SyncLiveDocument,
+    SyncYDocHandle,
+    YDoc,
+    YDocBatchHandle,
+    YDocHandle,
+)
+from crdtcast.exceptions import InvalidOperationError
+from crdtcast.testing import Network, eventually, open_cluster, simulated
+from tests.adapters.pycrdt.editing import edit
+from tests.node.regions import agree, evict, regions
+
+
+def text_of(doc: "Doc[Any]") -> Text:
+    return doc.get("text", type=Text)
+
+
+def whole(replica: Replica) -> str:
+    return YDocHandle(replica, "notes").crdt.digest()
+
+
+@simulated
+async def test_live_documents_of_two_replicas_converge() -> None:
+    with Network():
+        async with (
+            open_replica("a", found=True) as a,
+            open_replica("b", join=a.address) as b,
+        ):
+            mine: Doc[Any] = Doc()
+            text_of(mine).insert(0, "before ")
+            async with (
+                LiveDocument(YDocHandle(a, "notes"), mine),
+                LiveDocument(YDocHandle(b, "notes"), theirs := Doc()) as other,
+            ):
+                await eventually(lambda: str(text_of(theirs)) == "before ")
+                text_of(mine).insert(7, "a")
+                text_of(theirs).insert(7, "b")
+                await other.flush()
+                await eventually(lambda: str(text_of(mine)) == str(text_of(theirs)))
+                assert sorted(str(text_of(mine))) == sorted("before ab")
+                assert YDocHandle(a, "notes").text("text") == str(text_of(mine))
+                for _ in range(30):
+                    edit(mine, random.Random(3))
+                    edit(theirs, random.Random(4))
+                await eventually(
+                    lambda: whole(a) == whole(b) and mine.get_state() == theirs.get_state()
+                )
+            text_of(mine).insert(0, "separate")
+            await trio.testing.wait_all_tasks_blocked()
+            assert "separate" not in YDocHandle(a, "notes").text("text")
+
+
+@simulated
+async def test_edits_of_one_turn_are_one_message() -> None:
+    with Network():
+        async with open_replica("a", found=True) as a:
+            handle = YDocHandle(a, "notes")
+            async with LiveDocument(handle, doc := Doc()) as live:
+                text_of(doc).insert(0, "first")
+                await live.flush()
+                updates = handle.updates()
+                for n in range(50):
+                    text_of(doc).insert(n, "x")
+                await live.flush()
+                assert len(updates.take() or ()) == 1
+            assert handle.text("text") == "x" * 50 + "first"
+
+
+@simulated
+async def test_quiet_document_has_no_log_and_a_joiner_gets_it() -> None:
+    with Network():
+        async with open_replica("a", found=True) as a, open_replica("b", join=a.address) as b:
+            async with LiveDocument(YDocHandle(a, "notes"), doc := Doc()):
+                rng = random.Random(1)
+                for _ in range(40):
+                    edit(doc, rng)
+                    await trio.lowlevel.checkpoint()
+            await a.wait_quiet()
+            await b.wait_quiet()
+            assert YDocHandle(a, "notes").crdt.log_size == 0
+            assert YDocHandle(b, "notes").crdt.log_size == 0
+            async with open_replica("c", join=b.address, types=[YDoc]) as c:
+                assert whole(a) == whole(b) == whole(c)
+                assert YDocHandle(c, "notes").value == YDocHandle(a, "notes").value
+                assert (await a.verify()).equal
+
+
+@simulated
+async def test_large_paste_is_whole_or_absent_everywhere() -> None:
+    with Network():
+        options = {"max_frame": 2**17}
+        async with (
+            open_replica("a", found=True, **options) as a,
+            open_replica("b", join=a.address, **options) as b,
+        ):
+            paste = "".join(random.Random(5).choices("abcdefgh ", k=400_000))
+            seen: set[int] = set()
+            other = YDocHandle(b, "notes")
+            other.on_change(lambda told: seen.add(len(told.value.get("text", ""))))
+            doc: Doc[Any] = Doc()
+            text_of(doc).insert(0, paste)
+            await YDocHandle(a, "notes").apply(doc.get_update())
+            assert YDocHandle(a, "notes").text("text") == paste
+            await eventually(lambda: other.text("text") == paste)
+            await trio.testing.wait_all_tasks_blocked()
+            assert seen == {0, len(paste)}
+            with pytest.raises(InvalidOperationError, match="too large"), a.batch() as batch:
+                YDocBatchHandle(batch, "more").apply(doc.get_update())
+            await a.wait_quiet()
+            assert YDocHandle(a, "notes").crdt.snapshot() == YDocHandle(b, "notes").crdt.snapshot()
+
+
+@simulated
+async def test_documents_survive_restarts_and_large_parts_too() -> None:
+    async with open_cluster(open_replica, "a", "b", "c", seed=3, max_frame=2**17) as cluster:
+        rng = random.Random(2)
+        docs = {name: Doc() for name in cluster.up}
+        for name, doc in docs.items():
+            for _ in range(10):
+                edit(doc, rng)
+            text_of(doc).insert(0, "y" * 200_000)
+            await YDocHandle(cluster.up[name], "notes").apply(doc.get_update())
+        for name in docs:
+            await cluster.up[name].wait_durable()
+            cluster.crash(name)
+            await cluster.start(name, types=[YDoc])
+        for replica in cluster.up.values():
+            await replica.wait_quiet()
+        assert len({whole(replica) for replica in cluster.up.values()}) == 1
+        assert YDocHandle(cluster.up["a"], "notes").text("text").count("y" * 200_000) == 3
+
+
+@simulated
+async def test_evicted_member_brings_its_edits_back() -> None:
+    async with regions("a", "b", "c", types=[YDoc], max_frame=2**17) as group:
+        docs: dict[str, Doc[Any]] = {name: Doc() for name in group.up}
+        lives = {
+            name: LiveDocument(YDocHandle(replica, "notes"), docs[name])
+            for name, replica in group.up.items()
+        }
+        rng = random.Random(8)
+        for name in docs:
+            text_of(docs[name]).insert(0, name * 100)
+            await lives[name].flush()
+        await agree(group)
+        group.network.cut("c")
+        for _ in range(20):
+            for doc in docs.values():
+                edit(doc, rng)
+                await trio.lowlevel.checkpoint()
+        text_of(docs["c"]).insert(0, "paste" * 50_000)
+        await lives["c"].flush()
+        await evict(group, "c")
+        text_of(docs["a"]).insert(0, "meanwhile")
+        group.network.heal()
+        text_of(docs["c"]).insert(0, "at any time")
+        values = await agree(group)
+        text = values["notes"]["text"]
+        assert all(each in text for each in ("paste" * 50_000, "meanwhile", "at any time"))
+        assert all(str(text_of(doc)) == text for doc in docs.values())
+        assert all(replica.unreadable == 0 for replica in group.up.values())
+
+
+@simulated
+async def test_deletion_keeps_what_it_has_not_seen() -> None:
+    async with regions("a", "b", "c", types=[YDoc]) as group:
+        seen: Doc[Any] = Doc()
+        text_of(seen).insert(0, "seen")
+        a, c = group.up["a"], group.up["c"]
+        await YDocHandle(a, "notes").apply(seen.get_update())
+        await agree(group)
+        group.network.cut("c")
+        old: Doc[Any] = Doc()
+        old.apply_update(YDocHandle(c, "notes").update_since())
+        before = old.get_state()
+        text_of(old).insert(2, " unseen ")
+        await YDocHandle(c, "notes").apply(old.get_update(before))
+        await a.delete("notes")
+        assert YDocHandle(a, "notes").value == {} and not YDocHandle(a, "notes").exists
+        group.network.heal()
+        assert await agree(group) == {"notes": {"text": " unseen "}}
+        # An old copy of the document does not bring back what was deleted.
+        await a.delete("notes")
+        assert await agree(group) == {}
+        await YDocHandle(a, "notes").apply(seen.get_update())
+        assert await agree(group) == {"notes": {}}
+
+
+def test_live_documents_in_asyncio() -> None:
+    async def main() -> None:
+        async with (
+            aio.open_replica("a", found=True) as a,
+            aio.open_replica("b", join=a.address) as b,
+        ):
+            mine: Doc[Any] = Doc()
+            theirs: Doc[Any] = Doc()
+            arrived = asyncio.Event()
+            text = text_of(theirs)  # observers end with the object that they were given to
+            text.observe(lambda event: arrived.set())
+            async with (
+                LiveDocument(YDocHandle(a, "notes"), mine),
+                LiveDocument(YDocHandle(b, "notes"), theirs),
+            ):
+                text_of(mine).insert(0, "hello")
+                async with asyncio.timeout(60):
+                    await arrived.wait()
+                assert str(text) == "hello"
+
+    asyncio.run(main())
+
+
+def test_live_documents_in_threads() -> None:
+    with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
+        mine: Doc[Any] = Doc()
+        text_of(mine).insert(0, "one ")
+        live = SyncLiveDocument(SyncYDocHandle(a, "notes"), mine)
+        text_of(mine).insert(4, "two")
+        live.exchange()
+        b.at_least(a.token(), timeout=60)
+        other = SyncLiveDocument(SyncYDocHandle(b, "notes"), theirs := Doc())
+        assert str(text_of(theirs)) == "one two"
+        text_of(theirs).insert(7, " three")
+        other.exchange()
+        a.at_least(b.token(), timeout=60)
+        live.exchange()
+        assert str(text_of(mine)) == "one two three"
+        assert SyncYDocHandle(a, "notes").value == {"text": "one two three"}
