@@ -36,6 +36,10 @@ share 115, option 27 (consistent)
 struck: {'tea': 1} and {'tea': 1}
 back: {'spam': 1, 'tea': 1}
 """,
+    "shared_document": """\
+ann, bob and cem have bread milk tea
+seen by {'ann': 5.0, 'bob': 4.0, 'cem': 6.0}
+""",
     "durable_crdt": """\
 after a restart: {'coffee': 2}
 """,

@@ -14,12 +14,12 @@ class NotAvailableError(Exception):
     """There is no Node.js here, or the packages cannot be had from the registry."""
 
 
-def installed(packages: Sequence[str] = PACKAGES) -> Path:
-    """The directory of their modules. Raises NotAvailableError."""
+def installed(packages: Sequence[str] = PACKAGES, purpose: str = "clients") -> Path:
+    """The directory of their modules, one for each purpose. Raises NotAvailableError."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             raise NotAvailableError(f"{program} is not installed")
-    cache = Path(os.environ.get("CRDTCAST_DEV_DIR") or ROOT / ".dev") / "node-clients"
+    cache = Path(os.environ.get("CRDTCAST_DEV_DIR") or ROOT / ".dev") / f"node-{purpose}"
     ready, wanted = cache / "ready", "\n".join(packages)
     if not (ready.exists() and ready.read_text() == wanted):
         shutil.rmtree(cache, ignore_errors=True)
