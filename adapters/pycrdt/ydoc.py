@@ -50,8 +50,8 @@ from crdtcast.exceptions import InvalidOperationError
 _NOTHING: Final = b"\x00"
 """The state vector of an empty document."""
 _NO_STRUCTS: Final = b"\x00"
-ITEM_BYTES: Final = 200
-"""Estimate of what yrs keeps for an item."""
+ITEM_BYTES: Final = 120
+"""What pycrdt keeps for an item, besides its content (`python -m benchmarks.documents`)."""
 _PART: Final = 2**20
 """Most bytes of a part of a large update."""
 _ROOM: Final = 1024

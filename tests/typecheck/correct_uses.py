@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, assert_type
 
+import pycrdt
+
 from crdtcast import (
     Handle,
     Member,
@@ -16,6 +18,14 @@ from crdtcast import (
     open_replica,
     sync,
 )
+from crdtcast.adapters.pycrdt import (
+    Applied,
+    LiveDocument,
+    SyncLiveDocument,
+    SyncYDocHandle,
+    YDocHandle,
+)
+from crdtcast.adapters.pycrdt.content import Content
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -215,3 +225,16 @@ def in_threads() -> None:
         for sender, topic, payload in replica.whispers():
             assert_type(f"{sender} {topic}".encode() + payload, bytes)
         assert_type(replica.whispers("cursors").next(timeout=1), Whisper)
+
+
+async def documents(replica: Replica, local: sync.Replica, doc: "pycrdt.Doc[Any]") -> None:
+    notes = YDocHandle(replica, "notes")
+    assert_type(await notes.apply(doc.get_update()), Tag)
+    assert_type(notes.text("text"), str)
+    assert_type(notes.value, dict[str, Content])
+    async with LiveDocument(notes, doc) as live:
+        await live.flush()
+    async for applied in notes.updates():
+        assert_type(applied, Applied | None)
+    assert_type(SyncYDocHandle(local, "notes").apply(b""), Tag)
+    SyncLiveDocument(SyncYDocHandle(local, "notes"), doc).exchange()

@@ -1,6 +1,7 @@
 """Mistakes in uses of handles and options: marked lines are errors for mypy and pyright, others none. Never run."""
 
 from crdtcast import Handle, Host, Replica, Tag, aio, open_host, open_member, open_replica, sync
+from crdtcast.adapters.pycrdt import LiveDocument, YDocHandle
 from crdtcast.datatypes import (
     AWMap,
     AWSet,
@@ -144,3 +145,9 @@ def in_threads(replica: sync.Replica) -> None:
     with sync.open_replica("a", timeout="soon"):  # error: arg-type, reportArgumentType
         pass
     print(n)
+
+
+async def documents(replica: Replica, handle: YDocHandle) -> None:
+    handle.apply(b"")  # error: unused-coroutine, reportUnusedCoroutine
+    await handle.apply("text")  # error: arg-type, reportArgumentType
+    LiveDocument(replica, handle)  # error: arg-type, reportArgumentType

@@ -1,5 +1,5 @@
 // Applies the edits of a file to a document of Yjs and one of Automerge, and prints what they cost: for
-// benchmarks/documents.py. Arguments: the edits, as JSON. Printed: name -> [bytes saved, bytes sent, microseconds].
+// benchmarks/yjs_automerge.py. Arguments: the edits, as JSON. Printed: name -> [bytes saved, bytes sent, microseconds].
 import { readFileSync } from "node:fs";
 import * as Y from "yjs";
 import * as A from "@automerge/automerge";
