@@ -1,5 +1,7 @@
 """The editor example: the published y-websocket client in real browsers, at different nodes, one of which dies."""
 
+import re
+import shlex
 import signal
 import time
 import urllib.request
@@ -10,8 +12,8 @@ from typing import Any
 import pytest
 
 from crdtcast.ports import free_ports
-from tests.clients.browsers import PATIENCE, browser, build_editor, need_browser
-from tests.clients.test_web_examples import WEB, served
+from tests.clients.browsers import PATIENCE, ROOT, browser, build_editor, need_browser
+from tests.clients.test_web_examples import served
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -53,21 +55,25 @@ class Tab:
 
 def test_two_browsers_at_two_nodes_lose_nothing_when_one_dies(tmp_path: Path) -> None:
     need_browser()
-    build_editor()
-    peer, eu, us = free_ports(3)
-    words = ["uvicorn", "--app-dir", str(WEB), "fastapi_editor:app", "--port"]
-    at_eu = {"NAME": "eu", "LISTEN": f"127.0.0.1:{peer}", "JOURNAL": str(tmp_path / "eu")}
-    at_us = {"NAME": "us", "JOIN": f"127.0.0.1:{peer}", "JOURNAL": str(tmp_path / "us")}
+    *builds, at_eu, at_us = commands_of_page()
+    build_editor(builds)
+    ports = dict(zip(("7001", "8001", "8002"), free_ports(3), strict=True))
+    eu, us = ports["8001"], ports["8002"]
 
-    def node(port: int, log: str, **places: str) -> Any:
-        return served([*words, str(port)], tmp_path / log, **places)
+    def node(command: str, log: str) -> Any:
+        for shown, port in ports.items():
+            command = command.replace(shown, str(port))
+        words = shlex.split(command)
+        places = dict(word.split("=") for word in words if "=" in word)
+        places["JOURNAL"] = str(tmp_path / places["NAME"])
+        return served([word for word in words if "=" not in word], tmp_path / log, **places)
 
     with (
-        node(us, "us.log", **at_us),
+        node(at_us, "us.log"),
         browser(tmp_path / "ann-profile") as ann_browser,
         browser(tmp_path / "bob-profile") as bob_browser,
     ):
-        with node(eu, "eu.log", FOUND="yes", **at_eu) as first_life:
+        with node(at_eu, "eu.log") as first_life:
             wait_for_page(eu)
             wait_for_page(us)
             ann, bob = Tab(ann_browser, "Ann", eu, us), Tab(bob_browser, "Bob", us, eu)
@@ -95,7 +101,7 @@ def test_two_browsers_at_two_nodes_lose_nothing_when_one_dies(tmp_path: Path) ->
             for tab, other in ((ann, "Bob"), (bob, "Ann")):
                 tab.until(lambda tab=tab, other=other: tab.shown("others") == other, "seen again")
         # The dead node starts again, from its journal; the other one dies.
-        with node(eu, "eu-again.log", **at_eu):
+        with node(at_eu, "eu-again.log"):
             wait_for_page(eu)
             eva = Tab(ann_browser, "Eva", eu)
             eva.until(lambda: has_all(eva.text, everything), "whole after a restart")
@@ -104,6 +110,14 @@ def test_two_browsers_at_two_nodes_lose_nothing_when_one_dies(tmp_path: Path) ->
             assert bob.text == eva.text
     for log in ("eu-again.log", "us.log"):
         assert "Traceback" not in (tmp_path / log).read_text()
+
+
+def commands_of_page() -> list[str]:
+    """Those of the quick start in docs/rooms.md, which run in the root of a checkout."""
+    page = (ROOT / "docs" / "rooms.md").read_text()
+    block = re.search(r"^```\n(npm.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    assert block is not None
+    return block[1].strip().splitlines()
 
 
 def has_all(text: str, typed: list[str]) -> bool:
