@@ -10,7 +10,7 @@ A link that is slow, or a listener, finds only the latest of each topic; neither
 for each member, so a member that whispers without end displaces its own whispers only.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -64,7 +64,7 @@ class _Latest:
     """The latest whisper of each topic of one member, the one said longest ago first. Limited."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, _Entry] = {}
+        self.entries: OrderedDict[str, _Entry] = OrderedDict()
         self.bytes = 0
         self._due = float("inf")
 
@@ -76,9 +76,9 @@ class _Latest:
         self._due = min(self._due, entry.until)
         displaced = []
         while len(self.entries) > MAX_TOPICS or self.bytes > MAX_BYTES:
-            oldest = next(iter(self.entries))
-            displaced.append((oldest, self.entries[oldest]))
-            self.remove(oldest)
+            oldest, gone = self.entries.popitem(last=False)
+            self.bytes -= _cost(oldest, gone)
+            displaced.append((oldest, gone))
         return displaced
 
     def remove(self, topic: str) -> None:
@@ -115,7 +115,7 @@ class Whispers:
         self._on_waiting = on_waiting
         self._own = _Latest()
         self._serial = 0
-        self._waiting: dict[str, dict[str, None]] = {}
+        self._waiting: dict[str, OrderedDict[str, None]] = {}
         """Topics to send, by peer, in the order in which they came to wait."""
         self._heard: dict[str, _Latest] = {}
         self._floor: dict[str, int] = {}
@@ -128,7 +128,7 @@ class Whispers:
         """There is a link with that member: it gets the latest of each topic."""
         self.unlinked(peer)
         self._heard[peer], self._floor[peer] = _Latest(), 0
-        self._waiting[peer] = dict.fromkeys(self._own.entries)
+        self._waiting[peer] = OrderedDict.fromkeys(self._own.entries)
         if self._own.entries:
             self._on_waiting(peer)
 
@@ -177,8 +177,7 @@ class Whispers:
         waiting = self._waiting.get(peer)
         frames: list[WhisperFrame] = []
         while waiting and most > 0:
-            topic = next(iter(waiting))
-            del waiting[topic]
+            topic, _ = waiting.popitem(last=False)
             entry = self._own.entries.get(topic)
             if entry is not None and entry.until > now:
                 self._serial += 1
@@ -267,9 +266,9 @@ class Listener:
         self._topics = topics
         self._on_news = on_news
         self._told: set[tuple[str, str]] = set()
-        self._changed: dict[tuple[str, str], None] = {
-            key: None for key in whispers.all_heard() if self._hears(key[1])
-        }
+        self._changed: OrderedDict[tuple[str, str], None] = OrderedDict.fromkeys(
+            key for key in whispers.all_heard() if self._hears(key[1])
+        )
 
     def _hears(self, topic: str) -> bool:
         return not self._topics or topic in self._topics
@@ -291,15 +290,15 @@ class Listener:
 
     def next(self) -> Whisper | None:
         """The next change, as of now; None if there is none."""
-        for key in self._changed:
-            del self._changed[key]
-            payload = self._whispers.latest(*key)
-            if payload:
-                self._told.add(key)
-            else:
-                self._told.discard(key)
-            return Whisper(*key, payload)
-        return None
+        if not self._changed:
+            return None
+        key, _ = self._changed.popitem(last=False)
+        payload = self._whispers.latest(*key)
+        if payload:
+            self._told.add(key)
+        else:
+            self._told.discard(key)
+        return Whisper(*key, payload)
 
 
 def check_whisper(topic: object, payload: object, seconds: object) -> None:

@@ -8,6 +8,7 @@ gone. The clients of other nodes are known from those nodes' whispers, each of w
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -92,7 +93,7 @@ class Awareness:
     def __init__(self) -> None:
         self._own: dict[int, _Announced] = {}
         self._remote: dict[str, dict[int, ClientState]] = {}
-        self._gone: dict[int, int] = {}
+        self._gone: OrderedDict[int, int] = OrderedDict()
         """The clock of clients that are gone, those that went first at the front."""
 
     # What is known
@@ -184,7 +185,7 @@ class Awareness:
         gone = max(clock, self._gone.pop(client, 0))
         self._gone[client] = gone
         while len(self._gone) > _MOST_GONE:
-            del self._gone[next(iter(self._gone))]
+            self._gone.popitem(last=False)
 
 
 class Announcement(NamedTuple):
