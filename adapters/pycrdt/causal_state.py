@@ -5,7 +5,7 @@ it. So what a deletion has seen, or what an update may refer to, is a number for
 whatever else has arrived there.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 from crdtcast.causality.tags import Tag
@@ -36,9 +36,7 @@ class CausalState:
             self.stable[client] = max(end, self.stable.get(client, 0))
             origins = self._ends[client]
             steps = origins[origin]
-            steps.pop(
-                bisect_right(steps, (counter, index)) if steps[0][:2] != (counter, index) else 0
-            )
+            steps.pop(bisect_left(steps, (counter, index)))
             if not steps:
                 del origins[origin]
                 if not origins:

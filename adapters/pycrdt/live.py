@@ -117,8 +117,11 @@ class LiveDocument:
     def _wake(self) -> None:
         """Send what is queued in the next step of the program."""
         if not self._is_waking:
+            try:
+                self._replica.spawn(self._send_soon)
+            except (EndedError, RuntimeError):
+                return  # the replica has ended, and its tasks with it; an edit of `doc` is no error
             self._is_waking = True
-            self._replica.spawn(self._send_soon)
 
     async def _send_soon(self) -> None:
         self._is_waking = False
@@ -138,6 +141,8 @@ class LiveDocument:
                 self._handle.name,
                 error,
             )
+        except Exception:  # it would end the replica
+            _LOGGER.exception("edits of %r cannot be sent", self._handle.name)
 
     async def flush(self) -> None:
         """Send the edits so far; return when they are applied at this replica. Errors are those of

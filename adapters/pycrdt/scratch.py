@@ -21,11 +21,14 @@ class Scratch:
         self._tried: bytes | None = None
         """What is in the copy, and not in the document."""
 
-    def try_out(self, update: bytes) -> None:
-        """See whether pycrdt can apply an update. The document does not change. Raises ValueError if it cannot."""
+    def try_out(self, update: bytes, *, goes_on: bool = False) -> None:
+        """See whether pycrdt can apply an update. The document does not change. Raises ValueError if it cannot.
+
+        goes_on: whether it contains the one that was tried last.
+        """
         if update == self._tried:
             return
-        if self._tried is not None:
+        if self._tried is not None and not goes_on:
             self._copy = self._tried = None  # that one was never applied
         if self._copy is None:
             self._copy = Doc()

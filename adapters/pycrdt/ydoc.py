@@ -165,6 +165,10 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
 
     __hash__: ClassVar[None] = None
 
+    def __repr__(self) -> str:
+        clients = sum(1 for _ in self._seen.clients)
+        return f"<{type(self).__name__}, {clients} clients, {self.log_size} unstable>"
+
     def memory(self) -> Memory:
         """Bytes that this object occupies, with the tombstones of what was deleted. Those of pycrdt are estimated: its
         items and their content.
@@ -187,7 +191,7 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
             update = parsed(merge_updates(*earlier, args[0]) if earlier else args[0])
             if earlier:
                 parsed(args[0])
-            missing = self._check(update, self._seen.now)
+            missing = self._check(update, self._seen.now, goes_on=bool(earlier))
         except ValueError as error:
             raise InvalidOperationError(
                 f"{self.TYPE}.apply: not an update to apply: {error}"
@@ -199,8 +203,13 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
                 state_vector=self.state_vector(),
             )
 
-    def _check(self, update: Update, known: Callable[[int], int]) -> Missing | None:
-        """What an update lacks. Raises ValueError if no document could get it."""
+    def _check(
+        self, update: Update, known: Callable[[int], int], *, goes_on: bool = False
+    ) -> Missing | None:
+        """What an update lacks. Raises ValueError if no document could get it.
+
+        goes_on: whether it contains the update that was checked last.
+        """
         missing = update.missing(known)
         if missing is not None:
             if missing.circular:
@@ -209,7 +218,7 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         why = self._structure.refusal(update, self._seen.now, lambda: parsed(self.update_since()))
         if why is not None:
             raise ValueError(why)
-        self._documents.try_out(update.encoded)
+        self._documents.try_out(update.encoded, goes_on=goes_on)
         return None
 
     def divide(self, operation: Sequence[Any], most: int) -> list[list[Any]]:
@@ -308,8 +317,6 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
             update = _NO_STRUCTS + encoded_deletions(deletions)
             self._documents.apply(update)
             self._pass_on(update, tag)
-        if self._followed:
-            self._tell(["forget"], Change(Arrived("forget", (), tag, index), EVERYTHING))
 
     def arrival(self, operation: Arrived) -> Arrival:
         """For observers only: `effect` does it."""

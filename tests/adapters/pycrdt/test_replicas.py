@@ -1,6 +1,7 @@
 """Documents in a group: they converge, survive, and reach whoever joins; live documents in tasks and threads."""
 
 import asyncio
+import contextlib
 import random
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import trio
 from pycrdt import Doc, Text
 
-from crdtcast import Replica, aio, open_replica, sync
+from crdtcast import EndedError, Replica, aio, open_replica, sync
 from crdtcast.adapters.pycrdt import (
     LiveDocument,
     SyncLiveDocument,
@@ -17,6 +18,7 @@ from crdtcast.adapters.pycrdt import (
     YDocBatchHandle,
     YDocHandle,
 )
+from crdtcast.adapters.pycrdt.content import content_of
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing import Network, eventually, open_cluster, simulated
 from tests.adapters.pycrdt.editing import edit
@@ -76,6 +78,70 @@ async def test_edits_of_one_turn_are_one_message() -> None:
                 await live.flush()
                 assert len(updates.take() or ()) == 1
             assert handle.text("text") == "x" * 50 + "first"
+
+
+@simulated
+async def test_edits_after_the_end_of_the_replica_stay_local() -> None:
+    with Network():
+        async with open_replica("a", found=True) as a:
+            live = LiveDocument(YDocHandle(a, "notes"), doc := Doc())
+            text_of(doc).insert(0, "sent")
+            await live.flush()
+        text_of(doc).insert(4, " not sent")
+        assert str(text_of(doc)) == "sent not sent"
+        with pytest.raises(EndedError):
+            await live.flush()
+        assert YDocHandle(a, "notes").text("text") == "sent"
+
+
+@simulated
+async def test_reader_gets_each_update_and_hears_of_gaps() -> None:
+    with Network():
+        async with open_replica("a", found=True) as a, open_replica("b", join=a.address) as b:
+            handle, other = YDocHandle(a, "notes"), YDocHandle(b, "notes")
+            copy: Doc[Any] = Doc()
+            updates = other.updates()
+            assert updates.take() == []
+            for n in range(3):
+                doc: Doc[Any] = Doc(client_id=n + 1)
+                text_of(doc).insert(0, str(n))
+                await handle.apply(doc.get_update())
+                tag = await other.apply(doc.get_update())
+                await eventually(lambda: other.text("text") == handle.text("text"))
+                taken = updates.take()
+                if n == 0:  # the object was made
+                    assert taken is None
+                    copy.apply_update(other.update_since(copy.get_state()))
+                else:
+                    assert taken is not None and tag in [applied.tag for applied in taken]
+                    for applied in taken:
+                        copy.apply_update(applied.update)
+            assert copy.get_state() == other.state_vector()
+            slow = other.updates(most_bytes=5)
+            await a.at_least(await b.token())
+            await a.delete("notes")
+            await eventually(lambda: not other.exists)
+            assert slow.take() is None and slow.take() == []
+            for applied in updates.take() or ():
+                copy.apply_update(applied.update)
+            assert str(text_of(copy)) == ""
+
+
+@simulated
+async def test_operations_wait_for_a_program_that_knows_the_type() -> None:
+    with Network():
+        async with open_replica("a", found=True) as a, open_replica("b", join=a.address) as b:
+            rng = random.Random(5)
+            async with LiveDocument(YDocHandle(a, "notes"), doc := Doc()) as live:
+                for n in range(20):
+                    edit(doc, rng)
+                    await live.flush()
+                    if n == 10:
+                        await a.delete("notes")
+            await b.at_least(await a.token())
+            assert [each.known for each in b.objects()] == [False]
+            b.upgrade(YDoc)
+            assert whole(a) == whole(b) and YDocHandle(b, "notes").unknown == 0
 
 
 @simulated
@@ -186,6 +252,52 @@ async def test_evicted_member_brings_its_edits_back() -> None:
         text = values["notes"]["text"]
         assert all(each in text for each in ("paste" * 50_000, "meanwhile", "at any time"))
         assert all(str(text_of(doc)) == text for doc in docs.values())
+        assert all(replica.unreadable == 0 for replica in group.up.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+@simulated
+async def test_random_faults_leave_one_document(seed: int) -> None:
+    """Five replicas edit on, while they are cut off, crash, are evicted, and delete the document."""
+    rng = random.Random(seed)
+    names = ("a", "b", "c", "d", "e")
+    async with regions(*names, seed=seed, types=[YDoc], max_frame=2**17) as group:
+        docs: dict[str, Doc[Any]] = {name: Doc(client_id=n + 1) for n, name in enumerate(names)}
+        lives = {n: LiveDocument(YDocHandle(group.up[n], "notes"), docs[n]) for n in names}
+        for _ in range(60):
+            name = rng.choice(names)
+            for _ in range(rng.randint(1, 5)):
+                edit(docs[name], rng)
+            match rng.randrange(12):
+                case 0:
+                    group.network.cut(*rng.sample(names, rng.randint(1, 2)))
+                case 1 | 2:
+                    group.network.heal()
+                case 3:
+                    text_of(docs[name]).insert(0, "paste" * rng.randint(1, 60_000))
+                case 4:
+                    with contextlib.suppress(EndedError):
+                        await group.up[name].delete("notes")
+                case 5:
+                    lives[name].close()
+                    group.crash(name)
+                    replica = await group.start(name)
+                    docs[name] = Doc(client_id=rng.randrange(2**32))
+                    lives[name] = LiveDocument(YDocHandle(replica, "notes"), docs[name])
+            await trio.sleep(rng.random())
+        cut = rng.choice(names)
+        group.network.heal()
+        group.network.cut(cut)
+        edit(docs[cut], rng)
+        await evict(group, cut)
+        group.network.heal()
+        await agree(group)
+        for live in lives.values():
+            await live.flush()
+        await agree(group)
+        for name, doc in docs.items():
+            assert content_of(doc.get_update()) == YDocHandle(group.up[name], "notes").value
         assert all(replica.unreadable == 0 for replica in group.up.values())
 
 
