@@ -34,6 +34,12 @@ SLIGHT: Final = 16
 """Most parts of a stable part that a map packs, and unpacks for each operation."""
 
 
+KEPT: Final = "_kept"
+"""How the TYPE of a type ends whose deleted objects still decide what later operations mean, as tombstones do. They are
+not `untouched` then. A program that does not know the type keeps them, too, which it sees by this.
+"""
+
+
 @dataclass(slots=True, eq=False)
 class Arrived:
     """A delivered operation: name and checked arguments, the tag of its message, its index in the message."""
@@ -79,7 +85,7 @@ class PureOpCRDT(ABC, Generic[V]):
     """
 
     TYPE: ClassVar[str]
-    """Name of the type in snapshots, logs and digests, as kind_semantics."""
+    """Name of the type in snapshots, logs and digests, as kind_semantics. See also `KEPT`."""
     VERSION: ClassVar[int] = 1
     """Version of the type. Raise it with a new operation (`Operation(since=…)`; a new argument makes a new operation)
     or a new form of the stable part. It distinguishes a newer program's operation, which is kept for later, from one

@@ -43,7 +43,7 @@ from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.operations import Operation, natural, positive, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.previous_life import Former
-from crdtcast.datatypes.pure import Arrival, Arrived, Change, PureOpCRDT
+from crdtcast.datatypes.pure import KEPT, Arrival, Arrived, Change, PureOpCRDT
 from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError
 
@@ -73,7 +73,7 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
     does not have. `part` is sent in the place of one that is too large for a message.
     """
 
-    TYPE: ClassVar[str] = "ydoc"
+    TYPE: ClassVar[str] = f"ydoc{KEPT}"
     OPERATIONS: ClassVar[Mapping[str, Operation]] = {
         "apply": Operation("Apply an update of Yjs (v1).", update=update_bytes, additive=True),
         "part": Operation(

@@ -18,6 +18,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.maps import CATALOGUE
 from crdtcast.datatypes.operations import MAX_INTEGER, natural, positive
+from crdtcast.datatypes.pure import KEPT
 from crdtcast.datatypes.short_repr import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
@@ -209,14 +210,14 @@ class HeldObject:
     @property
     def needed(self) -> bool:
         """Whether a message that may still arrive could need this state. Deleted parts may have to stay until their
-        deletion is
-        stable: for instance a list's dead positions, to which others may refer.
+        deletion is stable: for instance a list's dead positions, to which others may refer. Those of some types stay
+        for good, which their name tells.
         """
         if self.presence or self._waiting:
             return True
         crdt = None if self.behind else self.crdt
-        if crdt is None:
-            return False  # all of its operations have been deleted, whatever they were
+        if crdt is None:  # all of its operations have been deleted, whatever they were
+            return self.key[1].endswith(KEPT)
         return bool(crdt.log_size) or not crdt.untouched
 
     def _keep(self, step: Step) -> None:

@@ -68,7 +68,7 @@ def plain(updates: Sequence[bytes]) -> dict[str, Any]:
 class EditedDoc(YDoc):
     """`edit(seed)` issues the update of some edits, by a client of this replica's own."""
 
-    TYPE: ClassVar[str] = "ydoc_edited"
+    TYPE: ClassVar[str] = "ydoc_edited_kept"
     OPERATIONS: ClassVar[Any] = {
         **YDoc.OPERATIONS,
         "edit": Operation("Edit the document.", seed=integer, sent_as="apply"),

@@ -136,8 +136,12 @@ async def test_operations_wait_for_a_program_that_knows_the_type() -> None:
                 for n in range(20):
                     edit(doc, rng)
                     await live.flush()
-                    if n == 10:
+                    if (
+                        n == 10
+                    ):  # what was deleted is known for good, also where nobody knows the type
                         await a.delete("notes")
+                        await a.wait_quiet()
+                        await b.wait_quiet()
             await b.at_least(await a.token())
             assert [each.known for each in b.objects()] == [False]
             b.upgrade(YDoc)

@@ -98,11 +98,11 @@ GARBAGE = {
 def test_garbage_is_refused_and_changes_nothing(update: Any) -> None:
     crdt = applied(*FOUR)
     before = crdt.snapshot()
-    with pytest.raises(InvalidOperationError, match=r"ydoc\.apply: "):
+    with pytest.raises(InvalidOperationError, match=r"ydoc_kept\.apply: "):
         crdt.prepare("apply", update)
-    with pytest.raises(RemoteProtocolError, match="ydoc cannot apply"):
+    with pytest.raises(RemoteProtocolError, match="ydoc_kept cannot apply"):
         crdt.check_arriving(["apply", update])
-    with pytest.raises(RemoteProtocolError, match="ydoc cannot apply"):
+    with pytest.raises(RemoteProtocolError, match="ydoc_kept cannot apply"):
         crdt.effect(["apply", update], tag("b", 1, a=4))
     assert crdt.snapshot() == before and crdt.state_vector() == applied(*FOUR).state_vector()
 
