@@ -40,11 +40,11 @@ async def test_live_documents_of_two_replicas_converge() -> None:
             open_replica("a", found=True) as a,
             open_replica("b", join=a.address) as b,
         ):
-            mine: Doc[Any] = Doc()
+            mine: Doc[Any] = Doc(client_id=1)
             text_of(mine).insert(0, "before ")
             async with (
                 LiveDocument(YDocHandle(a, "notes"), mine),
-                LiveDocument(YDocHandle(b, "notes"), theirs := Doc()) as other,
+                LiveDocument(YDocHandle(b, "notes"), theirs := Doc(client_id=2)) as other,
             ):
                 await eventually(lambda: str(text_of(theirs)) == "before ")
                 text_of(mine).insert(7, "a")
@@ -69,7 +69,7 @@ async def test_edits_of_one_turn_are_one_message() -> None:
     with Network():
         async with open_replica("a", found=True) as a:
             handle = YDocHandle(a, "notes")
-            async with LiveDocument(handle, doc := Doc()) as live:
+            async with LiveDocument(handle, doc := Doc(client_id=3)) as live:
                 text_of(doc).insert(0, "first")
                 await live.flush()
                 updates = handle.updates()
@@ -84,7 +84,7 @@ async def test_edits_of_one_turn_are_one_message() -> None:
 async def test_edits_after_the_end_of_the_replica_stay_local() -> None:
     with Network():
         async with open_replica("a", found=True) as a:
-            live = LiveDocument(YDocHandle(a, "notes"), doc := Doc())
+            live = LiveDocument(YDocHandle(a, "notes"), doc := Doc(client_id=4))
             text_of(doc).insert(0, "sent")
             await live.flush()
         text_of(doc).insert(4, " not sent")
@@ -99,7 +99,7 @@ async def test_reader_gets_each_update_and_hears_of_gaps() -> None:
     with Network():
         async with open_replica("a", found=True) as a, open_replica("b", join=a.address) as b:
             handle, other = YDocHandle(a, "notes"), YDocHandle(b, "notes")
-            copy: Doc[Any] = Doc()
+            copy: Doc[Any] = Doc(client_id=5)
             updates = other.updates()
             assert updates.take() == []
             for n in range(3):
@@ -132,7 +132,7 @@ async def test_operations_wait_for_a_program_that_knows_the_type() -> None:
     with Network():
         async with open_replica("a", found=True) as a, open_replica("b", join=a.address) as b:
             rng = random.Random(5)
-            async with LiveDocument(YDocHandle(a, "notes"), doc := Doc()) as live:
+            async with LiveDocument(YDocHandle(a, "notes"), doc := Doc(client_id=6)) as live:
                 for n in range(20):
                     edit(doc, rng)
                     await live.flush()
@@ -152,7 +152,7 @@ async def test_operations_wait_for_a_program_that_knows_the_type() -> None:
 async def test_quiet_document_has_no_log_and_a_joiner_gets_it() -> None:
     with Network():
         async with open_replica("a", found=True) as a, open_replica("b", join=a.address) as b:
-            async with LiveDocument(YDocHandle(a, "notes"), doc := Doc()):
+            async with LiveDocument(YDocHandle(a, "notes"), doc := Doc(client_id=7)):
                 rng = random.Random(1)
                 for _ in range(40):
                     edit(doc, rng)
@@ -178,7 +178,7 @@ async def test_large_paste_is_whole_or_absent_everywhere() -> None:
             seen: set[int] = set()
             other = YDocHandle(b, "notes")
             other.on_change(lambda told: seen.add(len(told.value.get("text", ""))))
-            doc: Doc[Any] = Doc()
+            doc: Doc[Any] = Doc(client_id=8)
             text_of(doc).insert(0, paste)
             await YDocHandle(a, "notes").apply(doc.get_update())
             assert YDocHandle(a, "notes").text("text") == paste
@@ -196,7 +196,7 @@ def test_paste_of_20_mb_goes_through() -> None:
     """Over real sockets, with frames of the default size."""
     paste = "".join(random.Random(5).choices("abcdefgh ", k=20_000_000))
     with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
-        doc: Doc[Any] = Doc()
+        doc: Doc[Any] = Doc(client_id=9)
         live = SyncLiveDocument(SyncYDocHandle(a, "notes"), doc)
         text_of(doc).insert(0, paste)
         live.exchange()
@@ -212,7 +212,9 @@ def test_paste_of_20_mb_goes_through() -> None:
 async def test_documents_survive_restarts_and_large_parts_too() -> None:
     async with open_cluster(open_replica, "a", "b", "c", seed=3, max_frame=2**17) as cluster:
         rng = random.Random(2)
-        docs = {name: Doc() for name in cluster.up}
+        docs: dict[str, Doc[Any]] = {
+            name: Doc(client_id=n) for n, name in enumerate(cluster.up, start=1)
+        }
         for name, doc in docs.items():
             for _ in range(10):
                 edit(doc, rng)
@@ -231,7 +233,9 @@ async def test_documents_survive_restarts_and_large_parts_too() -> None:
 @simulated
 async def test_evicted_member_brings_its_edits_back() -> None:
     async with regions("a", "b", "c", types=[YDoc], max_frame=2**17) as group:
-        docs: dict[str, Doc[Any]] = {name: Doc() for name in group.up}
+        docs: dict[str, Doc[Any]] = {
+            name: Doc(client_id=n) for n, name in enumerate(group.up, start=1)
+        }
         lives = {
             name: LiveDocument(YDocHandle(replica, "notes"), docs[name])
             for name, replica in group.up.items()
@@ -308,13 +312,13 @@ async def test_random_faults_leave_one_document(seed: int) -> None:
 @simulated
 async def test_deletion_keeps_what_it_has_not_seen() -> None:
     async with regions("a", "b", "c", types=[YDoc]) as group:
-        seen: Doc[Any] = Doc()
+        seen: Doc[Any] = Doc(client_id=12)
         text_of(seen).insert(0, "seen")
         a, c = group.up["a"], group.up["c"]
         await YDocHandle(a, "notes").apply(seen.get_update())
         await agree(group)
         group.network.cut("c")
-        old: Doc[Any] = Doc()
+        old: Doc[Any] = Doc(client_id=13)
         old.apply_update(YDocHandle(c, "notes").update_since())
         before = old.get_state()
         text_of(old).insert(2, " unseen ")
@@ -336,8 +340,8 @@ def test_live_documents_in_asyncio() -> None:
             aio.open_replica("a", found=True) as a,
             aio.open_replica("b", join=a.address) as b,
         ):
-            mine: Doc[Any] = Doc()
-            theirs: Doc[Any] = Doc()
+            mine: Doc[Any] = Doc(client_id=14)
+            theirs: Doc[Any] = Doc(client_id=15)
             arrived = asyncio.Event()
             text = text_of(theirs)  # observers end with the object that they were given to
             text.observe(lambda event: arrived.set())
@@ -355,13 +359,13 @@ def test_live_documents_in_asyncio() -> None:
 
 def test_live_documents_in_threads() -> None:
     with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
-        mine: Doc[Any] = Doc()
+        mine: Doc[Any] = Doc(client_id=16)
         text_of(mine).insert(0, "one ")
         live = SyncLiveDocument(SyncYDocHandle(a, "notes"), mine)
         text_of(mine).insert(4, "two")
         live.exchange()
         b.at_least(a.token(), timeout=60)
-        other = SyncLiveDocument(SyncYDocHandle(b, "notes"), theirs := Doc())
+        other = SyncLiveDocument(SyncYDocHandle(b, "notes"), theirs := Doc(client_id=17))
         assert str(text_of(theirs)) == "one two"
         text_of(theirs).insert(7, " three")
         other.exchange()
