@@ -107,6 +107,10 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         """
         return content_of(self.update_since())
 
+    def __len__(self) -> int:
+        """The number of all characters and other elements that it has ever had; costs one step for each client."""
+        return sum(map(self._seen.now, self._seen.clients))
+
     def text(self, name: str) -> str:
         """The text in that root; empty if there is none."""
         return str(read_root(self._doc, name, RootKind.TEXT))

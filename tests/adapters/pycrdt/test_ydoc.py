@@ -243,7 +243,7 @@ def test_batch_sends_one_update() -> None:
         operations.append(crdt.prepare("apply", update, after=operations))
     (compressed,) = crdt.compressed(operations)
     crdt.effect(compressed, tag("a", 1))
-    assert crdt.value == {"t": "cadb"}
+    assert crdt.value == {"t": "cadb"} and len(crdt) == 4
 
 
 def test_issued_again_with_what_the_group_has_lost() -> None:
