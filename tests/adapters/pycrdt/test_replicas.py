@@ -231,6 +231,27 @@ async def test_documents_survive_restarts_and_large_parts_too() -> None:
 
 
 @simulated
+async def test_crash_in_a_large_paste_leaves_all_of_it_or_nothing() -> None:
+    outcomes: set[int] = set()
+    for seed in range(8):
+        async with regions("a", "b", seed=seed, types=[YDoc], max_frame=2**17) as group:
+            doc: Doc[Any] = Doc(client_id=1)
+            text_of(doc).insert(0, "y" * 300_000)
+            await YDocHandle(group.up["a"], "notes").apply(doc.get_update())
+            if seed % 2:
+                await trio.testing.wait_all_tasks_blocked()
+            group.crash("a")
+            await group.start("a")
+            values = await agree(group)
+            outcomes.add(len(values.get("notes", {}).get("text", "")))
+            handle = YDocHandle(group.up["a"], "notes")
+            await handle.apply(doc.get_update())
+            assert await agree(group) == {"notes": {"text": "y" * 300_000}}
+            assert handle.crdt.dump_stable()[2] == {}  # no parts are left
+    assert outcomes == {0, 300_000}
+
+
+@simulated
 async def test_evicted_member_brings_its_edits_back() -> None:
     async with regions("a", "b", "c", types=[YDoc], max_frame=2**17) as group:
         docs: dict[str, Doc[Any]] = {
