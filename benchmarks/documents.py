@@ -6,15 +6,18 @@ included.
 
 import argparse
 import gc
+import logging
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import trio
 from pycrdt import Doc, Text, merge_updates
 
-from crdtcast.adapters.pycrdt import YDoc
+from crdtcast import open_replica
+from crdtcast.adapters.pycrdt import LiveDocument, YDoc, YDocHandle
 from crdtcast.causality.tags import Dot, Tag
 
 
@@ -71,11 +74,36 @@ def seconds(function: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
+async def between_replicas(count: int, turn: int) -> None:
+    """Print what an edit costs from one live document to another one, until it is stable."""
+    async with (
+        open_replica("a", found=True) as a,
+        open_replica("b", join=a.address, types=[YDoc]) as b,
+    ):
+        doc: Doc[Any] = Doc(client_id=1)
+        async with (
+            LiveDocument(YDocHandle(a, "notes"), doc) as live,
+            LiveDocument(YDocHandle(b, "notes"), Doc(client_id=2)),
+        ):
+            text = doc.get("text", type=Text)
+            began = time.process_time()
+            for n in range(count):
+                text.insert(n // 2, "x")
+                if n % turn == turn - 1:
+                    await live.flush()
+            await a.wait_quiet()
+            cost = 1e6 * (time.process_time() - began) / count
+            print(
+                f"an edit between two replicas, {turn} in a turn: {cost:.0f} us, at both together"
+            )
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edits", type=int, default=20_000)
     count = parser.parse_args().edits
+    logging.disable(logging.WARNING)
     updates = edits(count)
     merged = [merge_updates(*updates[at : at + 100]) for at in range(0, count, 100)]
     for name, given in (("one at a time", updates), ("100 in one update", merged)):
@@ -89,6 +117,8 @@ def main() -> None:
         ("text", lambda: crdt.text("text")),
     ):
         print(f"{name} of {count:,} items: {1000 * seconds(call):.1f} ms")
+    for turn in (1, 100):
+        trio.run(between_replicas, count // 5, turn)
     whole = merge_updates(*updates)
     print(f"an item, plain pycrdt: {occupied(lambda: plain([whole]), 10) / count:.0f} bytes")
     print(f"an item, replicated: {occupied(lambda: issued([whole]), 10) / count:.0f} bytes")
