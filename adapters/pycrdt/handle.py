@@ -37,11 +37,9 @@ class Updates:
         self._revision = self._owner.revision
         crdt = self._crdt()
         if crdt is not self._document:
-            is_new = not self._document.untouched
-            earlier, self._document = self._follower, crdt
-            self._follower = crdt.follow(self._most_bytes)
-            del earlier
-            return None if is_new or not crdt.untouched else []
+            had_nothing = self._document.untouched
+            self._document, self._follower = crdt, crdt.follow(self._most_bytes)
+            return [] if had_nothing and crdt.untouched else None
         is_behind = self._follower.is_behind
         taken = self._follower.take()
         return None if is_behind else taken

@@ -28,6 +28,7 @@ class Tree:
             client: [each.clock for each in structs] for client, structs in document.structs.items()
         }
         self._places: dict[Id, tuple[Parent | None, bool]] = {}
+        self._outside: dict[Id, Id] = {}
 
     def find(self, wanted: Id) -> Struct | None:
         """The struct with that id in it."""
@@ -58,11 +59,20 @@ class Tree:
             found = self.find(beside)
             if found is None:
                 place = None, False
+                self._outside[here] = beside
                 break
             each, here = found, Id(beside.client, found.clock)
+        outside = self._outside.get(here)
         for passed in way:
             self._places[passed] = place
+            if outside is not None:
+                self._outside[passed] = outside
         return place
+
+    def outside(self, client: int, each: Struct) -> Id | None:
+        """The item outside of this update that is in the same part; None if it says itself what it is in."""
+        self.place(client, each)
+        return self._outside.get(Id(client, each.clock))
 
 
 class Structure:
@@ -89,7 +99,7 @@ class Structure:
 
     def add(self, update: Update, known: Callable[[int], int]) -> None:
         """The document gets this update. known: of a client, the clocks that it has without it."""
-        depths = self._depths_in(Tree(update), known)
+        depths = self._depths_in(Tree(update), known, None)
         self._depths.update(depths)
         self._deepest = max([self._deepest, *depths.values()])
         for client, clocks in _pairs_in(update, known).items():
@@ -103,15 +113,15 @@ class Structure:
         known: of a client, the clocks that it has.
         document: makes the whole document.
         """
-        if self._doubt(update, known) is None:
+        if self._doubt(update, known, None) is None:
             return None
-        self._note_all(document())
-        return self._doubt(update, known)
+        whole = document()
+        self._note_all(whole)
+        return self._doubt(update, known, Tree(whole))
 
-    def _doubt(self, update: Update, known: Callable[[int], int]) -> str | None:
-        """Why the document may not get the update, by what is noted."""
-        tree = Tree(update)
-        depths = self._depths_in(tree, known)
+    def _doubt(self, update: Update, known: Callable[[int], int], whole: Tree | None) -> str | None:
+        """Why the document may not get the update, by what is noted; with the whole document, why it cannot."""
+        depths = self._depths_in(Tree(update), known, whole)
         if depths and max(depths.values()) > MAX_NESTING:
             return f"it nests types deeper than {MAX_NESTING} levels"
         new = _pairs_in(update, known)
@@ -132,15 +142,19 @@ class Structure:
                 return _CUTS
         return None
 
-    def _depths_in(self, tree: Tree, known: Callable[[int], int]) -> dict[Id, int]:
-        """The depths of the new types of an update, or more."""
+    def _depths_in(
+        self, tree: Tree, known: Callable[[int], int], whole: Tree | None
+    ) -> dict[Id, int]:
+        """The depths of the new types of an update; without the whole document perhaps more."""
         found: dict[Id, int] = {}
         for client, each in _new_structs(tree.document, known):
             if each.kind == TYPE:
-                self._find_depth(client, each, tree, found)
+                self._find_depth(client, each, tree, whole, found)
         return found
 
-    def _find_depth(self, client: int, each: Struct, tree: Tree, found: dict[Id, int]) -> None:
+    def _find_depth(
+        self, client: int, each: Struct, tree: Tree, whole: Tree | None, found: dict[Id, int]
+    ) -> None:
         around: list[Id] = []
         while True:
             here = Id(client, each.clock)
@@ -150,7 +164,7 @@ class Structure:
             around.append(here)
             parent = tree.parent(client, each)
             if parent is None:
-                depth = self._depth_beside(each)
+                depth = self._depth_beside(tree.outside(client, each), whole)
                 break
             if isinstance(parent, str):
                 depth = 0
@@ -165,12 +179,17 @@ class Structure:
             depth += 1
             found[one] = depth
 
-    def _depth_beside(self, each: Struct) -> int:
-        """How many types are around an item at most that only its neighbours place."""
-        for beside in (each.origin, each.right_origin):
-            if beside is not None and beside in self._depths:
-                return self._depths[beside] - 1
-        return self._deepest
+    def _depth_beside(self, beside: Id | None, whole: Tree | None) -> int:
+        """How many types are around an item of the document, or more."""
+        if beside is None:
+            return 0
+        if beside in self._depths:
+            return self._depths[beside] - 1
+        if whole is None:
+            return self._deepest
+        found = whole.find(beside)
+        parent = None if found is None else whole.parent(beside.client, found)
+        return self._depths.get(parent, 0) if isinstance(parent, Id) else 0
 
 
 _CUTS: Final = "it cuts a character of two UTF-16 units, of which pycrdt would lose a part"

@@ -143,6 +143,26 @@ def test_types_nested_too_deep_are_refused() -> None:
         YDoc().prepare("apply", nested + b"\0")
 
 
+def test_types_beside_others_are_as_deep_as_those() -> None:
+    """However many there are, and however deep the document is elsewhere."""
+    deep = bytes([1, 100, 7, 0, 7, 1, 1, ord("d"), 0])
+    for n in range(99):
+        deep += bytes([7, 0, 7, n, 0])
+    crdt = applied(deep + b"\0")
+    doc: Doc[Any] = Doc(client_id=1)
+    array = doc.get("a", type=Array)
+    updates: list[bytes] = []
+    doc.observe(lambda event: updates.append(event.update))
+    for _ in range(150):
+        array.append(1)
+        array.append(Array([]))
+    for n, update in enumerate(updates, start=2):
+        crdt.effect(crdt.prepare("apply", update), tag("a", n, a=n - 1))
+    assert crdt.value["a"] == [1.0, []] * 150
+    with pytest.raises(InvalidOperationError, match="deeper than 100 levels"):
+        crdt.prepare("apply", bytes([1, 1, 8, 0, 7, 0, 7, 99, 0, 0]))
+
+
 def test_text_in_an_array_is_not_read() -> None:
     """pycrdt 0.14 does not return from reading it."""
     doc: Doc[Any] = Doc(client_id=7)
