@@ -10,7 +10,7 @@ import pytest
 import trio
 from pycrdt import Doc, Text
 
-from crdtcast import aio, open_replica
+from crdtcast import Member, aio, open_replica
 from crdtcast.adapters.pycrdt.rooms import awareness, messages
 from crdtcast.adapters.pycrdt.rooms.awareness import MAX_STATE, ClientState
 from crdtcast.adapters.pycrdt.rooms.channels import Access, Visit, anyone
@@ -402,3 +402,35 @@ def test_nothing_is_told_before_it_is_durable(
                     each.leave()
 
     trio.run(main)
+
+
+@simulated
+async def test_tab_at_an_evicted_node_comes_back_with_its_text() -> None:
+    with Network() as network:
+        async with nodes("a", "b", "c") as (a, b, c), anyio.create_task_group() as tasks:
+            member: Member = b._replica.member  # type: ignore[union-attr]
+            await member.wait_established()
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(ann.run, a, "page")
+            tasks.start_soon(bob.run, b, "page")
+            ann.text += "together"
+            await bob.reads("together")
+            await eventually(lambda: document(c).text("text") == "together")
+            network.cut("a")
+            ann.text += ", alone"
+            await eventually(lambda: document(a).text("text") == "together, alone")
+            member.evict("a")
+            await eventually(lambda: "a" not in member.members)
+            bob.text += ", without a"
+            network.heal()
+            line = ann.line
+            while str(bob.text).count("alone") == 0:
+                if line.closed is not None:  # as y-websocket, which dials again
+                    again = Browser(ann.doc)
+                    line = again.line
+                    tasks.start_soon(again.run, a, "page")
+                await trio.sleep(0.5)
+            await eventually(lambda: str(ann.text) == str(bob.text))
+            assert sorted(str(bob.text)) == sorted("together, alone, without a")
+            assert document(a).text("text") == document(c).text("text") == str(bob.text)
+            tasks.cancel_scope.cancel()
