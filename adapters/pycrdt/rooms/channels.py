@@ -35,6 +35,15 @@ class Visit:
     address: str = ""
 
 
+MAX_REASON = 123
+"""Most bytes of the reason for a close, as WebSockets limit it."""
+
+
+def reason_to_close(text: str) -> str:
+    """As much of a text as fits into the close of a WebSocket."""
+    return text.encode(errors="replace")[:MAX_REASON].decode(errors="ignore")
+
+
 class Access(enum.Enum):
     """What a visitor may do in a room."""
 

@@ -21,7 +21,14 @@ from crdtcast.adapters.pycrdt.handle import YDocHandle
 from crdtcast.adapters.pycrdt.rooms import awareness, messages
 from crdtcast.adapters.pycrdt.rooms.asgi import Receive, Scope, Send, serve_asgi
 from crdtcast.adapters.pycrdt.rooms.awareness import Awareness, ClientState
-from crdtcast.adapters.pycrdt.rooms.channels import Access, Channel, CloseCode, Judge, Visit
+from crdtcast.adapters.pycrdt.rooms.channels import (
+    Access,
+    Channel,
+    CloseCode,
+    Judge,
+    Visit,
+    reason_to_close,
+)
 from crdtcast.adapters.pycrdt.rooms.session import EMPTY, RoomLimits, Session
 from crdtcast.adapters.pycrdt.update import parsed
 from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER, Whisper
@@ -125,7 +132,7 @@ class Rooms:
         self.counts[code.name.lower()] += 1
         with anyio.move_on_after(self.limits.stall_seconds):
             await channel.send(messages.encode(messages.Denied(why)))
-            await channel.close(code, why[:100])
+            await channel.close(code, reason_to_close(why))
 
     # Other nodes' clients
 

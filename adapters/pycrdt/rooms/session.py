@@ -16,7 +16,7 @@ import anyio
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.rooms import awareness, messages
 from crdtcast.adapters.pycrdt.rooms.awareness import ClientState
-from crdtcast.adapters.pycrdt.rooms.channels import Channel, CloseCode
+from crdtcast.adapters.pycrdt.rooms.channels import Channel, CloseCode, reason_to_close
 from crdtcast.exceptions import (
     CrdtcastError,
     InvalidOperationError,
@@ -166,7 +166,7 @@ class Session:
         if self._end is not None:
             code, reason = self._end
             with anyio.move_on_after(1, shield=True):
-                await self._channel.close(code, reason[:100])
+                await self._channel.close(code, reason_to_close(reason))
 
     async def _read(self) -> None:
         limits, count = self._room.limits, 0
@@ -305,7 +305,9 @@ class Session:
             return messages.Denied(reason)
         if self._asks:
             self._asks = False
-            return messages.Step1(self._room.vector())
+            vector = self._room.vector()
+            await self._room.durable()  # a vector says what need not be sent again
+            return messages.Step1(vector)
         if self._asked is not None or self._is_behind:
             asked, self._asked = self._asked, None
             since = asked if asked is not None else self._base

@@ -14,6 +14,7 @@ from crdtcast.adapters.pycrdt.rooms.awareness import (
     ClientState,
     fitting,
 )
+from crdtcast.adapters.pycrdt.rooms.channels import reason_to_close
 from crdtcast.exceptions import RemoteProtocolError
 from tests.effort import examples
 
@@ -55,6 +56,13 @@ def test_any_bytes_are_a_message_or_refused(raw: bytes) -> None:
 def test_numbers_are_those_of_lib0(value: int, raw: bytes) -> None:
     assert messages.number(value) == raw
     assert messages.Reader(raw).number() == value
+
+
+@given(st.text(max_size=300))
+def test_any_reason_fits_into_a_close(text: str) -> None:
+    reason = reason_to_close(text)
+    assert len(reason.encode()) <= 123
+    assert len(text) > 30 or reason == text.encode(errors="replace").decode()
 
 
 def test_deep_state_of_a_client_is_refused_without_recursion() -> None:
