@@ -23,18 +23,15 @@ from crdtcast.adapters.pycrdt import Rooms, anyone
 PAGE = Path(__file__).parent / "editor" / "static"
 
 
-def place() -> dict[str, object]:
-    """Where this replica listens, whom it joins, and where it keeps what it has."""
-    told: dict[str, object] = {"listen": os.environ.get("LISTEN", "127.0.0.1:0")}
-    for variable, option in (("JOURNAL", "journal"), ("JOIN", "join")):
-        if variable in os.environ:
-            told[option] = os.environ[variable]
-    return told | {"found": "FOUND" in os.environ}
-
-
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with aio.open_replica(os.environ["NAME"], **place()) as replica:  # type: ignore[arg-type]
+    async with aio.open_replica(
+        os.environ["NAME"],
+        listen=os.environ.get("LISTEN", "127.0.0.1:0"),
+        journal=os.environ.get("JOURNAL"),
+        found="FOUND" in os.environ,
+        join=os.environ.get("JOIN", "").split(),
+    ) as replica:
         app.state.rooms = Rooms(replica, anyone)  # your own function, where not everybody may write
         yield
 
