@@ -17,9 +17,10 @@ from crdtcast.replica.batch import Batch
 from crdtcast.replica.comparison import Comparison
 from crdtcast.replica.handles import TypedObjects
 from crdtcast.replica.objects import Key, ObjectInfo, Objects
+from crdtcast.replica.observed import tell
 from crdtcast.replica.replica import Snapshot
 from crdtcast.replica.session import Token
-from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed, tell_whispers
+from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
@@ -212,7 +213,7 @@ class Replica(TypedObjects):
 
     def on_whisper(self, callback: Callable[[Whisper], object], *topics: str) -> Callable[[], None]:
         """See `crdtcast.Replica.on_whisper`."""
-        return self.spawn(partial(tell_whispers, self.whispers(*topics), callback, _LOGGER))
+        return self.spawn(partial(tell, self.whispers(*topics), callback, _LOGGER))
 
     async def _heard(self, listener: Listener) -> None:
         await self._run.call(self._replica.heard, listener)

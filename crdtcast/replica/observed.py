@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from crdtcast.datatypes.differences import Difference
 from crdtcast.exceptions import EndedError
 
-V = TypeVar("V")
+T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
 
@@ -72,9 +72,7 @@ class See(Protocol[V_co]):
 
 
 async def tell(
-    told: AsyncIterator[Observed[V]],
-    callback: Callable[[Observed[V]], object],
-    logger: logging.Logger,
+    told: AsyncIterator[T], callback: Callable[[T], object], logger: logging.Logger
 ) -> None:
     """Call it with each of them, until the replica ends. An error of the callback is logged, and ends this."""
     with suppress(EndedError):
@@ -82,7 +80,7 @@ async def tell(
             try:
                 callback(each)
             except Exception:
-                logger.exception("an observer has failed: it is told no more: %r", callback)
+                logger.exception("a callback has failed: it is told no more: %r", callback)
                 return
 
 

@@ -49,9 +49,10 @@ from crdtcast.replica.objects import (
     check_parts,
     checked_name,
 )
+from crdtcast.replica.observed import tell
 from crdtcast.replica.recent import Recent
 from crdtcast.replica.session import Token, token
-from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed, tell_whispers
+from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
@@ -435,7 +436,7 @@ class Replica(TypedObjects):
         """Call `callback` with what `whispers` tells, between two steps of the replica, until the returned function is
         called or the replica ends. It must not wait. If it raises, that is logged, and it is told no more.
         """
-        return self.spawn(partial(tell_whispers, self.whispers(*topics), callback, self._logger))
+        return self.spawn(partial(tell, self.whispers(*topics), callback, self._logger))
 
     def listener(self, *topics: str) -> Listener:
         """What `whispers` takes its words from."""

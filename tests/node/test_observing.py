@@ -172,4 +172,4 @@ async def test_callback_is_told_until_it_is_stopped_or_fails(
             await cart.add("tea")
             await a.wait_quiet()
             assert len(told) == 2 and len(failing) == 1
-            assert "an observer has failed" in caplog.text
+            assert "a callback has failed" in caplog.text

@@ -224,7 +224,7 @@ async def test_callback_that_fails_hears_no_more(caplog: pytest.LogCaptureFixtur
             b.on_whisper(callback)
             a.whisper("x", b"1")
             await hears(b, Whisper("a", "x", b"1"))
-            await eventually(lambda: "hears no more" in caplog.text)
+            await eventually(lambda: "told no more" in caplog.text)
             a.whisper("x", b"2")
             await hears(b, Whisper("a", "x", b"2"))
             assert len(heard) == 1
