@@ -382,14 +382,14 @@ def test_nothing_is_told_before_it_is_durable(
                 wait = replica.wait_durable
 
                 async def slow() -> None:
-                    reached.set()
-                    await go_on.wait()
+                    if document(rooms).text("text") == "xy":  # not that of "x"
+                        reached.set()
+                        await go_on.wait()
                     await wait()
 
                 monkeypatch.setattr(replica, "wait_durable", slow)
                 ann.text += "y"
                 await reached.wait()
-                await eventually(lambda: document(rooms).text("text") == "xy")
                 cy.greet()
                 tasks.start_soon(cy.run, rooms, "page")
                 with trio.move_on_after(0.2):
