@@ -97,7 +97,11 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
         text=True,
         timeout=120,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # A replica that ends while bytes are on their way to it breaks the link: the log of another one may tell.
+    said = [
+        line for line in done.stderr.splitlines() if " is down: the connection broke: " not in line
+    ]
+    assert (done.returncode, said) == (0, [])
     assert done.stdout
 
 
