@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast.adapters.pycrdt import Access, RoomLimits, Visit, YDoc
+from crdtcast.adapters.pycrdt import Access, RoomLimits, Visit
 from crdtcast.adapters.pycrdt.rooms.channels import CloseCode
 from crdtcast.ports import free_ports
 from tests.adapters.pycrdt.browsers import Browser
@@ -83,7 +83,6 @@ def test_tables_name_each_code_and_limit_with_its_default() -> None:
     for name, shown in limits.items():
         default = getattr(defaults, name)
         assert float(shown) == (default / 2**20 if name.endswith("bytes") else default), name
-    assert YDoc.TYPE == "ydoc"
 
 
 def test_commands_of_the_page_are_those_of_the_example() -> None:
