@@ -33,8 +33,8 @@ class Guest:
         self._stopping: trio.Event = trio.Event()
         trio.lowlevel.start_guest_run(
             self._run,
-            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
-            run_sync_soon_not_threadsafe=loop.call_soon,
+            run_sync_soon_threadsafe=lambda step: loop.call_soon_threadsafe(self._step, step),
+            run_sync_soon_not_threadsafe=lambda step: loop.call_soon(self._step, step),
             done_callback=self._done,
             host_uses_signal_set_wakeup_fd=True,
             restrict_keyboard_interrupt_to_checkpoints=True,
@@ -49,8 +49,19 @@ class Guest:
         finally:
             self._nursery = None
 
+    def _step(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except (
+            BaseException
+        ) as error:  # a second Ctrl-C is raised wherever it comes: Trio goes on no more
+            if not self.ended.done():
+                self._done(outcome.Error(error))
+            raise
+
     def _done(self, result: outcome.Outcome[None]) -> None:
         self.interrupted = isinstance(result, outcome.Error)
+        self._nursery = None
         for answer in [*self._answers]:  # of calls that the end of the run has cut short
             if not answer.done():
                 answer.set_exception(self._over())
@@ -60,7 +71,12 @@ class Guest:
 
     def stop(self) -> None:
         """Let the run end; `ended` is set then."""
-        self._stopping.set()
+        self.set(self._stopping)
+
+    def set(self, event: trio.Event) -> None:
+        """Wake who waits for it in Trio, if it still runs: it may have been interrupted."""
+        if not self.ended.done():
+            event.set()
 
     def check(self) -> None:
         """Raises EndedError if this run is over, and what `check_place` raises."""
@@ -84,13 +100,18 @@ class Guest:
     def _over() -> EndedError:
         return EndedError("this replica is closed: use it inside its `async with` block")
 
+    def _answered(self, answer: "asyncio.Future[Any]") -> None:
+        self._answers.discard(answer)
+        if not answer.cancelled():
+            answer.exception()  # a caller that is cancelled meanwhile does not ask: asyncio would log it
+
     async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Await a function of Trio from a task of asyncio. A cancellation reaches it, and has ended it on return."""
         self.check()
         assert self._nursery is not None
         answer: asyncio.Future[T] = self._loop.create_future()
         self._answers.add(answer)
-        answer.add_done_callback(self._answers.discard)
+        answer.add_done_callback(self._answered)
         scope = trio.CancelScope()
 
         async def run() -> None:
@@ -99,7 +120,8 @@ class Guest:
                     value = await function(*args)
                     answer.set_result(value)
             except Exception as error:
-                answer.set_exception(error)
+                if not answer.done():  # else Trio was interrupted, and Python clears its tasks away
+                    answer.set_exception(error)
             if scope.cancelled_caught:
                 answer.cancel()
 
@@ -133,7 +155,7 @@ class Guest:
 
         def over(held: asyncio.Task[None]) -> None:
             nonlocal failed
-            if inside and not held.cancelled() and held.exception() is not None:
+            if not held.cancelled() and held.exception() is not None and inside:
                 failed = True
                 task.cancel()
 
@@ -148,12 +170,15 @@ class Guest:
             try:
                 yield opened.result()
             except asyncio.CancelledError:
-                if not failed or task.uncancel():
+                if not failed or task.cancelling() > 1:
                     raise
+            finally:
+                if failed:  # also if the block has caught the cancellation
+                    task.uncancel()
         finally:
             inside = False
             if opened.done():
-                closing.set()
+                self.set(closing)
             else:
                 held.cancel()
             await settled(held)

@@ -51,9 +51,9 @@ class SyncHandle(Generic[C_co]):
         """Raises TypeClashError if the name has another type, LocalProtocolError if `crdt_type` is not a data type."""
         self._thread: TrioThread[Any] = replica.thread
         self._replica = replica
-        self._key: Key = (name, crdt_type.TYPE)
         self._seen: threading.local = threading.local()
         self._handle: trio_handle.Handle[C_co] = replica.handle(name, crdt_type)
+        self._key: Key = (name, crdt_type.TYPE)
 
     @property
     def name(self) -> str:

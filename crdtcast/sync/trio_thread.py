@@ -6,11 +6,12 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 import trio
 
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import EndedError, LocalProtocolError
 
 T = TypeVar("T")
@@ -36,10 +37,12 @@ class TrioThread(Generic[M]):
 
     def open(self, seconds: float | None) -> M:
         """Enter the context. Raises its error, or TimeoutError: nothing is left of it then."""
-        self._thread.start()
+        self._check_thread()
+        limit = _limit(seconds)
         atexit.register(self.close)
         try:
-            wait({self._opened}, seconds)
+            self._thread.start()
+            wait({self._opened}, limit)
             if not self._opened.done():
                 raise TimeoutError(
                     f"no member has admitted this one within {seconds} s: check the addresses, or give it longer"
@@ -61,15 +64,30 @@ class TrioThread(Generic[M]):
     ) -> T:
         """Await a function of Trio there. Raises TimeoutError after so many seconds: it is cancelled then."""
 
+        limit = _limit(seconds)
+        scope = trio.CancelScope()
+        ended = False
+
         async def limited() -> T:
-            with trio.fail_after(math.inf if seconds is None else seconds):
-                return await function(*args)
+            nonlocal ended
+            try:
+                with scope, trio.fail_after(math.inf if limit is None else limit):
+                    return await function(*args)
+                raise trio.TooSlowError  # cancelled by its caller, which does not see this
+            finally:
+                ended = True
 
         with self._reached():
             try:
                 return trio.from_thread.run(limited, trio_token=self._token)
             except trio.TooSlowError:
                 raise TimeoutError(f"not done within {seconds} s") from None
+            finally:
+                if (
+                    not ended and self._token is not None
+                ):  # interrupted: it would wait there for ever
+                    with suppress(trio.RunFinishedError):
+                        self._token.run_sync_soon(scope.cancel)
 
     def read(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function there, between two steps of all tasks."""
@@ -85,13 +103,23 @@ class TrioThread(Generic[M]):
             raise self._over() from None
 
     def check(self) -> None:
-        """Raises EndedError if it is closed, LocalProtocolError in a process that was forked from its own."""
+        """Raises EndedError if it is closed, LocalProtocolError in a task of Trio, which it would block, and in a
+        process that was forked from its own.
+        """
         if os.getpid() != self._process:
             raise LocalProtocolError(
                 "this replica belongs to the process that this one was forked from: open a replica after the fork"
             )
+        self._check_thread()
         if self._ended.done():
             raise self._over()
+
+    def _check_thread(self) -> None:
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.in_trio_task():
+            raise LocalProtocolError(
+                "a call of crdtcast.sync would block Trio, which runs in this thread: use crdtcast.open_replica, "
+                "or call it in another thread"
+            )
 
     def _over(self) -> EndedError:
         error = EndedError("this replica is closed: use it inside its `with` block")
@@ -100,14 +128,15 @@ class TrioThread(Generic[M]):
         return error
 
     def _stop(self, how: Callable[[], object]) -> None:
-        atexit.unregister(self.close)
-        self._entered.wait()
-        try:
-            if self._token is not None:
-                self._token.run_sync_soon(how)
-        except trio.RunFinishedError:
-            pass
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._entered.wait()
+            with suppress(trio.RunFinishedError):
+                if self._token is not None:
+                    self._token.run_sync_soon(how)
+            self._thread.join()
+        atexit.unregister(
+            self.close
+        )  # not before: Ctrl-C may have ended the wait, and then the exit waits
 
     def _work(self) -> None:
         try:
@@ -128,3 +157,14 @@ class TrioThread(Generic[M]):
             async with self._manager as value:
                 self._opened.set_result(value)
                 await self._closing.wait()
+
+
+def _limit(seconds: float | None) -> float | None:
+    """As long as a thread can wait. Raises LocalProtocolError if it is not a number of seconds."""
+    if seconds is None:
+        return None
+    if not isinstance(seconds, int | float) or not seconds >= 0:  # nan, too
+        raise LocalProtocolError(
+            f"cannot wait for {shown(seconds)} seconds: give 0 or more, or None"
+        )
+    return min(seconds, threading.TIMEOUT_MAX)

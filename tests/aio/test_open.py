@@ -1,6 +1,7 @@
 """A replica in an asyncio program: as in Trio, and nothing is left of it when its block ends."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -149,6 +150,28 @@ def test_cancelled_wait_ends_at_once_and_leaves_nothing() -> None:
     run(main)
 
 
+def test_error_of_a_cancelled_wait_is_not_logged_by_asyncio() -> None:
+    logged: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: logged.append(told))
+        async with aio.open_replica("a", found=True) as a:
+            errors = 0
+            for turns in range(40):
+                wait = asyncio.create_task(a.at_least("no token"))  # type: ignore[arg-type]
+                for _ in range(turns % 10):
+                    await asyncio.sleep(0)
+                wait.cancel()
+                told = (await asyncio.gather(wait, return_exceptions=True))[0]
+                errors += isinstance(told, LocalProtocolError)
+            assert errors < 40
+        gc.collect()
+
+    run(main)
+    gc.collect()
+    assert not logged
+
+
 def test_cancelled_operation_has_not_happened() -> None:
     async def main() -> None:
         async with aio.open_replica("a", found=True) as a:
@@ -197,6 +220,28 @@ def test_error_of_a_running_replica_takes_the_place_of_its_block() -> None:
         task = asyncio.current_task()
         assert task is not None and task.cancelling() == 0
         await asyncio.sleep(0)
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["swallows", "converts"])
+def test_block_that_catches_its_cancellation_is_not_cancelled(how: str) -> None:
+    a_port, b_port = free_ports(2)
+    founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
+
+    async def main() -> None:
+        with pytest.raises(ConfigurationError, match="founders"):
+            async with (
+                aio.open_replica("a", founders={**founders, "c": None}),
+                aio.open_replica("b", founders=founders),
+            ):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if how == "converts":
+                        raise ValueError("the request has failed") from None
+        task = asyncio.current_task()
+        assert task is not None and task.cancelling() == 0
 
     run(main)
 
@@ -348,3 +393,31 @@ def test_whispers_reach_the_tasks_of_another_replica(loop: str) -> None:
             await anext(ear)
 
     run(main, loop)
+
+
+INTERRUPTED = """
+import asyncio, sys
+from crdtcast import aio
+from crdtcast.datatypes import PNCounter
+
+def interrupt():
+    raise KeyboardInterrupt
+
+async def main():
+    async with aio.open_replica("a", found=True) as a, asyncio.TaskGroup() as tasks:
+        tasks.create_task(a.object("n", PNCounter).changed())
+        asyncio.get_running_loop().call_soon(a._run._step, interrupt)
+        await a.object("n", PNCounter).changed()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.process
+def test_interrupt_within_a_step_of_trio_hangs_nothing() -> None:
+    """A second Ctrl-C is raised wherever the program is."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode and "\nKeyboardInterrupt\n" in f"{done.stderr}\n", done.stderr
+    assert "InvalidStateError" not in done.stderr

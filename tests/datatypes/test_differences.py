@@ -1,5 +1,6 @@
 """What an observer is told leads from one value to the other, step by step."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import strategies as st
 from crdtcast.datatypes import (
     Added,
     Assigned,
+    AWMap,
     Became,
     BoundedCounter,
     Difference,
     LWWRegister,
     MVRegister,
     Removed,
+    SharedList,
     SortedMap,
     Spliced,
     Unassigned,
@@ -82,9 +85,20 @@ def test_two_edits_of_a_text_are_told_apart() -> None:
         (LWWRegister(), {"a": 1}, {"a": 2}, (Became({"a": 2}),)),
         (LWWRegister(), 1, True, (Became(True),)),
         (BoundedCounter(), {"total": 1, "rights": {}}, {"total": 2, "rights": {}}, None),
+        (LWWRegister(), 0.0, -0.0, (Became(-0.0),)),
+        (LWWRegister(), [True], [1], (Became([1]),)),
+        (MVRegister(), [{"a": [1]}], [{"a": [1.0]}], (Became([{"a": [1.0]}]),)),
+        (SharedList(), ["a", [True]], ["a", [1]], (Spliced(1, 1, [[1]]),)),
+        (AWMap(), {"a": {"b": 1}}, {"a": {"b": True}}, (Assigned("a", {"b": True}),)),
+        (LWWRegister(), [float("nan")], [1], (Became([1]),)),
         (SortedMap(), [("a", 1), ("b", 2)], [("b", 0), ("a", 1)], (Assigned("b", 0),)),
     ],
 )
 def test_a_type_says_what_its_value_is(crdt: Any, before: Any, after: Any, steps: Any) -> None:
     assert crdt.differences(before, after) == (steps or (Became(after),))
-    assert crdt.differences(after, after) == ()
+    assert crdt.differences(after, after) == crdt.differences(after, deepcopy(after)) == ()
+
+
+def test_nan_of_an_own_type_is_no_endless_change() -> None:
+    assert differences(float("nan"), float("nan")) == ()
+    assert differences({"a": [float("nan")]}, {"a": [float("nan")]}) == ()

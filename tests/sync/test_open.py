@@ -1,5 +1,7 @@
 """A replica in a program without an event loop: any thread may use it, and nothing is left when its block ends."""
 
+import atexit
+import math
 import os
 import signal
 import subprocess
@@ -7,8 +9,10 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
 from crdtcast import ConfigurationError, EndedError, LocalProtocolError, TypeClashError, sync
 from crdtcast.datatypes import Added, AWSet, PNCounter
@@ -85,6 +89,96 @@ def test_wait_ends_by_its_timeout_and_can_be_repeated() -> None:
             with pytest.raises(TimeoutError):
                 a.wait_delivered(tag, count=2, timeout=0.01)
         assert a._thread.read(lambda: a._replica.member.waiting) == 0
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, "1", b"", [0]])
+def test_wrong_timeout_is_refused_in_one_message(seconds: Any) -> None:
+    before = threading.active_count()
+    with pytest.raises(LocalProtocolError, match="give 0 or more, or None"):
+        sync.open_replica("a", found=True, timeout=seconds).__enter__()
+    assert threading.active_count() == before
+    with sync.open_replica("a", found=True, timeout=10**400) as a:
+        told = a.object("cart", AWSet).observe()
+        for call in (
+            lambda: a.ready(timeout=seconds),
+            lambda: a.object("cart", AWSet).changed(timeout=seconds),
+            lambda: told.next(seconds),
+            lambda: a.leave(timeout=seconds),
+        ):
+            with pytest.raises(LocalProtocolError, match="give 0 or more, or None"):
+                call()
+        a.ready(timeout=math.inf)
+        assert told.next(timeout=10**400).value == frozenset()
+
+
+def test_calls_that_would_block_trio_are_refused() -> None:
+    with sync.open_replica("a", found=True) as a:
+        count = a.object("n", PNCounter)
+
+        async def main() -> None:
+            for call in (
+                lambda: count.value,
+                count.increment,
+                a.wait_quiet,
+                sync.open_replica("b", found=True).__enter__,
+            ):
+                with pytest.raises(LocalProtocolError, match="would block Trio"):
+                    call()
+            await trio.to_thread.run_sync(count.increment)
+
+        trio.run(main)
+        with pytest.raises(LocalProtocolError, match="would block Trio"):
+            a.thread.read(lambda: count.value)
+        assert count.value == 1
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signals here")
+def test_interrupted_wait_leaves_nothing_behind() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    main = threading.get_ident()
+    try:
+        with sync.open_replica("a", found=True) as a:
+            with sync.open_replica("b", join=a.address):
+                a.wait_quiet(timeout=60)
+            tag = a.object("n", PNCounter).increment()
+
+            def waiting() -> int:
+                return a.thread.read(lambda: a._replica.member.waiting)
+
+            def interrupt() -> None:
+                while not waiting():
+                    pass
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+            with ThreadPoolExecutor(1) as pool:
+                interrupted = pool.submit(interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    a.wait_stable(tag)
+                interrupted.result(60)
+            left = [waiting() for _ in range(20)]
+            assert left[-1] == 0
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_close_that_is_interrupted_is_repeated_at_the_exit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(self: threading.Thread, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    forgotten: list[object] = []
+    unregister = atexit.unregister
+    monkeypatch.setattr(
+        atexit, "unregister", lambda close: (forgotten.append(close), unregister(close))
+    )
+    with pytest.raises(KeyboardInterrupt), sync.open_replica("a", found=True) as a:
+        join = threading.Thread.join
+        monkeypatch.setattr(threading.Thread, "join", interrupted)
+    monkeypatch.setattr(threading.Thread, "join", join)
+    assert not forgotten
+    a.thread.close()  # what the exit calls
+    assert forgotten == [a.thread.close]
 
 
 def test_change_at_another_replica_wakes_a_thread() -> None:
