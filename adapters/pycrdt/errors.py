@@ -6,7 +6,7 @@ from crdtcast.exceptions import InvalidOperationError
 class MissingUpdatesError(InvalidOperationError):
     """An update needs what this replica does not have. Nothing was applied or sent.
 
-    state_vector: what this replica has, as Yjs encodes it: whoever made the update answers it with all that is missing
+    state_vector: what this replica has, as Yjs encodes it. The author of the update answers it with all that is missing
     (`doc.get_update(error.state_vector)` of pycrdt; a sync step 1 of the y-protocols). Apply the answer instead.
     """
 

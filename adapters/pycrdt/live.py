@@ -120,7 +120,7 @@ class LiveDocument:
             try:
                 self._replica.spawn(self._send_soon)
             except (EndedError, RuntimeError):
-                return  # the replica has ended, and its tasks with it; an edit of `doc` is no error
+                return  # the replica has ended, with its tasks; editing `doc` is still allowed
             self._is_waking = True
 
     async def _send_soon(self) -> None:

@@ -33,8 +33,8 @@ _OVERHEAD = 64
 
 
 class Whisper(NamedTuple):
-    """What a listener is told. sender: the name of the member. payload: empty if there is nothing on that topic any
-    more: it was taken back, has expired, or the sender is no longer linked.
+    """What a listener is told. sender: the name of the member. payload: empty if the whisper on that topic has
+    ended: the sender took it back, it has expired, or the link is down.
     """
 
     sender: str
@@ -133,7 +133,7 @@ class Whispers:
             self._on_waiting(peer)
 
     def unlinked(self, peer: str) -> None:
-        """There is no link any more: nothing that was heard of it counts."""
+        """The link is down: forget that member's whispers."""
         self._waiting.pop(peer, None)
         heard = self._heard.pop(peer, None)
         self._floor.pop(peer, None)

@@ -1,4 +1,4 @@
-"""What a room needs of a connection, and of whoever makes it. WebSockets of ASGI are in `asgi`."""
+"""The interface between a room and the connection of a client. `asgi` implements it for WebSockets."""
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping

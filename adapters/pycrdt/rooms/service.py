@@ -249,7 +249,7 @@ class _Room:
             await self._replica.wait_durable()
 
     async def _tell_updates(self) -> None:
-        """Tell the clients what is applied, once it is durable, whoever has made it."""
+        """Send each applied update to all clients, its author included, once it is durable."""
         while True:
             before, update = self._vector, self._take()
             if update == EMPTY:
