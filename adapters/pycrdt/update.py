@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 MAX_CLIENT: Final = 2**53 - 1
 MAX_CLOCK: Final = 2**32 - 1
 MAX_DEPTH: Final = 64
-"""Most levels of plain lists and maps inside of one value: whoever reads them does so recursively."""
+"""Most levels of nested lists and maps in one value: readers are recursive."""
 
 StateVector: TypeAlias = Mapping[int, int]
 """Client -> the number of its clocks that are known, from 0 on."""

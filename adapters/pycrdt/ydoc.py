@@ -192,9 +192,9 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
             )
         earlier = [operation[1] for operation in after if operation[0] == "apply"]
         try:
-            update = parsed(merge_updates(*earlier, args[0]) if earlier else args[0])
+            update = parsed(args[0])
             if earlier:
-                parsed(args[0])
+                update = parsed(merge_updates(*earlier, args[0]))
             missing = self._check(update, self._seen.now, goes_on=bool(earlier))
         except ValueError as error:
             raise InvalidOperationError(
@@ -242,36 +242,31 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
     ) -> None:
         name, args = self._checked(operation, version)
-        if name == "apply":
-            self._apply(operation, args[0], tag, index, version)
         member = _member(tag)
+        parts: list[bytes] = []
+        update: bytes | None
         if name == "part":
             number, count, data = args
-            parts = self._parts.get(member, []) if number else []
-            if number != len(parts) or number >= count:
-                raise self._refusal(operation, f"part {len(parts)} was to come", version)
-            if number == count - 1:
-                self._apply(operation, b"".join([*parts, data]), tag, index, version)
-                self._parts.pop(member, None)
-            else:
-                self._parts[member] = [*parts, data]
+            parts = [*self._parts.get(member, ()), data] if number else [data]
+            if number != len(parts) - 1 or number >= count:
+                raise self._refusal(operation, f"part {len(parts) - 1} was to come", version)
+            update = b"".join(parts) if len(parts) == count else None
+        else:  # a member sends the parts of an update together: those that have come are given up
+            (update,) = args
+        if update is None:
+            self._parts[member] = parts
         else:
-            self._parts.pop(
-                member, None
-            )  # given up: a member sends the parts of an update together
+            self._apply(operation, update, tag, index, version)
+            self._parts.pop(member, None)
         if self._followed:
             self._tell(operation, Change(Arrived(name, args, tag, index), EVERYTHING))
 
     def _apply(
         self, operation: Sequence[Any], encoded: bytes, tag: Tag, index: int, version: int | None
     ) -> None:
-        try:
-            update = parsed(encoded)
-            missing = self._check(update, lambda client: self._seen.before(client, tag, index))
-            if missing is not None:
-                raise ValueError(f"it needs {_named(missing)}, which its sender did not have")
-        except ValueError as error:
-            raise self._refusal(operation, error, version) from error
+        update = self._arriving(
+            operation, encoded, lambda client: self._seen.before(client, tag, index), version
+        )
         self._structure.add(update, self._seen.now)
         self._documents.apply(encoded)
         ends = [[client, end] for client, end in update.ends().items()]
@@ -284,14 +279,25 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
     def check_arriving(self, operation: Sequence[Any], version: int | None = None) -> None:
         """Raises what `effect` would raise, for an operation that comes after all that has arrived."""
         name, args = self._checked(operation, version)
-        if name != "apply":
-            return
+        if name == "apply":
+            self._arriving(operation, args[0], self._seen.now, version)
+
+    def _arriving(
+        self,
+        operation: Sequence[Any],
+        encoded: bytes,
+        known: Callable[[int], int],
+        version: int | None,
+    ) -> Update:
+        """The update of an operation that arrives, checked. known: of a client, the clocks that its sender had."""
         try:
-            missing = self._check(parsed(args[0]), self._seen.now)
+            update = parsed(encoded)
+            missing = self._check(update, known)
             if missing is not None:
                 raise ValueError(f"it needs {_named(missing)}, which its sender did not have")
         except ValueError as error:
             raise self._refusal(operation, error, version) from error
+        return update
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         """The updates become one."""

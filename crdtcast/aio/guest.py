@@ -52,9 +52,8 @@ class Guest:
     def _step(self, step: Callable[[], object]) -> None:
         try:
             step()
-        except (
-            BaseException
-        ) as error:  # a second Ctrl-C is raised wherever it comes: Trio goes on no more
+        except BaseException as error:
+            # A second Ctrl-C is raised wherever it comes; Trio does not continue.
             if not self.ended.done():
                 self._done(outcome.Error(error))
             raise

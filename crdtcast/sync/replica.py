@@ -6,7 +6,7 @@ from typing import Any
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.engine import MemberInfo
-from crdtcast.engine.whispers import Listener, Whisper
+from crdtcast.engine.whispers import Whisper
 from crdtcast.replica import batch as trio_batch
 from crdtcast.replica import replica as trio_replica
 from crdtcast.replica.batch_handles import TypedBatch
@@ -15,7 +15,7 @@ from crdtcast.replica.handle import Handle
 from crdtcast.replica.objects import Key, ObjectInfo
 from crdtcast.replica.replica import Snapshot
 from crdtcast.replica.session import Token
-from crdtcast.replica.whispered import WHISPER_SECONDS
+from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed
 from crdtcast.sync.handles import TypedSyncObjects
 from crdtcast.sync.trio_thread import TrioThread
 from crdtcast.transport.options import Address
@@ -185,7 +185,7 @@ class Replica(TypedSyncObjects):
 
     def whispers(self, *topics: str) -> "SyncWhispers":
         """See `crdtcast.Replica.whispers`: `for sender, topic, payload in replica.whispers("cursors"): …`."""
-        return SyncWhispers(self._replica, self._thread, topics)
+        return SyncWhispers(self._thread, self._thread.read(self._replica.whispers, *topics))
 
     # Membership
 
@@ -208,12 +208,9 @@ class Replica(TypedSyncObjects):
 class SyncWhispers:
     """What `Replica.whispers` tells, for one thread: an iterator that waits."""
 
-    def __init__(
-        self, replica: trio_replica.Replica, thread: TrioThread[Any], topics: tuple[str, ...]
-    ) -> None:
-        self._replica = replica
+    def __init__(self, thread: TrioThread[Any], feed: WhisperFeed) -> None:
         self._thread = thread
-        self._listener: Listener = thread.read(replica.listener, *topics)
+        self._feed = feed
 
     def __iter__(self) -> "SyncWhispers":
         return self
@@ -223,9 +220,4 @@ class SyncWhispers:
 
     def next(self, timeout: float | None = None) -> Whisper:
         """The next one. Raises TimeoutError after so many seconds: ask again."""
-        return self._thread.call(self._next, seconds=timeout)
-
-    async def _next(self) -> Whisper:
-        while (whisper := self._listener.next()) is None:
-            await self._replica.heard(self._listener)
-        return whisper
+        return self._thread.call(self._feed.__anext__, seconds=timeout)

@@ -1,7 +1,6 @@
 """A thread in which Trio runs for one context manager, and calls into it from other threads."""
 
 import atexit
-import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -70,10 +69,12 @@ class TrioThread(Generic[M]):
 
         async def limited() -> T:
             nonlocal ended
+            if limit is not None:
+                scope.deadline = trio.current_time() + limit
             try:
-                with scope, trio.fail_after(math.inf if limit is None else limit):
+                with scope:
                     return await function(*args)
-                raise trio.TooSlowError  # cancelled by its caller, which does not see this
+                raise trio.TooSlowError  # or its caller was interrupted, and does not see this
             finally:
                 ended = True
 
@@ -83,9 +84,8 @@ class TrioThread(Generic[M]):
             except trio.TooSlowError:
                 raise TimeoutError(f"not done within {seconds} s") from None
             finally:
-                if (
-                    not ended and self._token is not None
-                ):  # interrupted: it would wait there for ever
+                if not ended and self._token is not None:
+                    # This thread was interrupted: the wait would go on there forever.
                     with suppress(trio.RunFinishedError):
                         self._token.run_sync_soon(scope.cancel)
 
@@ -134,9 +134,8 @@ class TrioThread(Generic[M]):
                 if self._token is not None:
                     self._token.run_sync_soon(how)
             self._thread.join()
-        atexit.unregister(
-            self.close
-        )  # not before: Ctrl-C may have ended the wait, and then the exit waits
+        # Not before: if Ctrl-C has ended the wait, the exit waits.
+        atexit.unregister(self.close)
 
     def _work(self) -> None:
         try:

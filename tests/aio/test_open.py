@@ -191,9 +191,13 @@ def test_cancelled_operation_has_not_happened() -> None:
     run(main)
 
 
+def two_founders() -> dict[str, str]:
+    """Names and addresses."""
+    return {name: f"127.0.0.1:{port}" for name, port in zip("ab", free_ports(2), strict=True)}
+
+
 def test_founders_wait_for_each_other_and_writes_with_them() -> None:
-    a_port, b_port = free_ports(2)
-    founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
+    founders = two_founders()
 
     async def main() -> None:
         async with aio.open_replica("a", founders=founders) as a:
@@ -207,8 +211,7 @@ def test_founders_wait_for_each_other_and_writes_with_them() -> None:
 
 
 def test_error_of_a_running_replica_takes_the_place_of_its_block() -> None:
-    a_port, b_port = free_ports(2)
-    founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
+    founders = two_founders()
 
     async def main() -> None:
         with pytest.raises(ConfigurationError, match="founders"):
@@ -226,8 +229,7 @@ def test_error_of_a_running_replica_takes_the_place_of_its_block() -> None:
 
 @pytest.mark.parametrize("how", ["swallows", "converts"])
 def test_block_that_catches_its_cancellation_is_not_cancelled(how: str) -> None:
-    a_port, b_port = free_ports(2)
-    founders = {"a": f"127.0.0.1:{a_port}", "b": f"127.0.0.1:{b_port}"}
+    founders = two_founders()
 
     async def main() -> None:
         with pytest.raises(ConfigurationError, match="founders"):

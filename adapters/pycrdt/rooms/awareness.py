@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from crdtcast.adapters.pycrdt.rooms.messages import Reader, joined, number, sized
+from crdtcast.adapters.pycrdt.rooms.messages import Reader, joined, sized
+from crdtcast.adapters.pycrdt.update import number
 from crdtcast.exceptions import RemoteProtocolError
 
 MAX_STATE = 4096

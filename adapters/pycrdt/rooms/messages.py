@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from crdtcast.adapters.pycrdt.update import number
 from crdtcast.exceptions import RemoteProtocolError
 
 SYNC, AWARENESS, AUTH, QUERY_AWARENESS = range(4)
@@ -100,16 +101,6 @@ def _decode(reader: "Reader") -> RoomMessage:
             return AskPresence()
         case kind:
             raise RemoteProtocolError(f"an unknown kind of message: {kind}")
-
-
-def number(value: int) -> bytes:
-    """A number, seven bits a byte."""
-    made = bytearray()
-    while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
-        value >>= 7
-    made.append(value)
-    return bytes(made)
 
 
 def sized(content: bytes) -> bytes:

@@ -25,8 +25,7 @@ from crdtcast.adapters.redis.store.effects import (
 from crdtcast.causality.messages import Delivery
 from crdtcast.causality.tags import Dot, Tag
 from tests.adapters.redis.gateways import RunningGateway, gateway, regions, until
-from tests.adapters.redis.proxy import Proxy
-from tests.adapters.redis.test_next_commits import Held
+from tests.adapters.redis.test_next_commits import Held, holding
 from tests.effort import first_seed, size
 
 SLOTS = [b"%d" % number for number in range(6)]
@@ -295,15 +294,8 @@ def test_concurrent_pops_of_two_regions_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[Held]:
-    with start_server(tmp_path / "server") as server, Proxy(server.port) as proxy:
-        each = Held(tmp_path, server, proxy)
-        try:
-            yield each
-        finally:
-            each.go_on()
-            for client in each.clients:
-                client.close()
-            each.running.stop()
+    with holding(tmp_path) as each:
+        yield each
 
 
 def begin(held: Held, *words: str) -> None:

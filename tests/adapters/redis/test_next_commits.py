@@ -103,10 +103,11 @@ class Held:
             return client.call(*words)
 
 
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[Held]:
-    with start_server(tmp_path / "server") as server, Proxy(server.port) as proxy:
-        each = Held(tmp_path, server, proxy)
+@contextmanager
+def holding(folder: Path) -> Iterator[Held]:
+    """Such a gateway, until the block ends."""
+    with start_server(folder / "server") as server, Proxy(server.port) as proxy:
+        each = Held(folder, server, proxy)
         try:
             yield each
         finally:
@@ -114,6 +115,12 @@ def held(tmp_path: Path) -> Iterator[Held]:
             for client in each.clients:
                 client.close()
             each.running.stop()
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    with holding(tmp_path) as each:
+        yield each
 
 
 def members(held: Held, key: str) -> set[bytes]:
