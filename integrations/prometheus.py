@@ -11,11 +11,15 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
+from crdtcast.extras import lacks
 from crdtcast.group.status import Status
 from crdtcast.transport.peers import LinkPhase
+
+try:
+    from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+except ModuleNotFoundError as missing:
+    raise lacks("prometheus", missing) from None
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -19,7 +19,7 @@ import pytest
 import crdtcast
 
 LAYERS = (
-    "exceptions phases backoff msgpack_limits quantities option_checks private_files ports child_processes",
+    "exceptions extras phases backoff msgpack_limits quantities option_checks private_files ports child_processes",
     "causality",
     "engine",
     "wire",

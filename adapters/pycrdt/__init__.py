@@ -1,5 +1,12 @@
 """Yjs documents of pycrdt, replicated: `YDoc` is a type like any other (docs/pycrdt.md)."""
 
+from crdtcast.extras import lacks
+
+try:
+    import pycrdt  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise lacks("pycrdt", missing) from None
+
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.follower import Applied
 from crdtcast.adapters.pycrdt.handle import SyncYDocHandle, Updates, YDocBatchHandle, YDocHandle

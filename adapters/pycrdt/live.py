@@ -16,7 +16,8 @@ from pycrdt import Doc, TransactionEvent, merge_updates
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.handle import SyncYDocHandle, Updates, YDocHandle
 from crdtcast.adapters.pycrdt.update import encoded_deletions, parsed, parsed_vector
-from crdtcast.exceptions import CrdtcastError, EndedError
+from crdtcast.datatypes.short_repr import shown
+from crdtcast.exceptions import CrdtcastError, EndedError, LocalProtocolError
 
 _LOGGER = logging.getLogger("crdtcast.pycrdt")
 
@@ -83,6 +84,15 @@ def _beyond(doc: "Doc[Any]", whole: bytes, state_vector: bytes) -> bytes | None:
     return update
 
 
+def _check(live: object, handle: object, kind: type, doc: object) -> None:
+    for given, wanted in ((handle, kind), (doc, Doc)):
+        if not isinstance(given, wanted):
+            raise LocalProtocolError(
+                f"{type(live).__name__} joins a {kind.__name__} with a Doc of pycrdt: {shown(given)} is no "
+                f"{wanted.__name__}"
+            )
+
+
 class LiveDocument:
     """Joins a pycrdt `Doc` with a replicated document, in Trio or asyncio, until `close` or the end of the replica.
 
@@ -95,6 +105,7 @@ class LiveDocument:
 
     def __init__(self, handle: YDocHandle, doc: "Doc[Any]") -> None:
         """Both get what the other one has: `doc` at once, the replicas as with an edit."""
+        _check(self, handle, YDocHandle, doc)
         self.doc = doc
         self._handle = handle
         self._replica = handle._replica
@@ -204,10 +215,13 @@ class SyncLiveDocument:
 
     Nothing happens to `doc` in the background: `exchange` sends the edits since the last call, as one update, and gets
     what others wrote. Call it in the thread that edits `doc`.
+
+    `with SyncLiveDocument(handle, doc) as live:` exchanges and closes at the end. A `Doc` has one in its life.
     """
 
     def __init__(self, handle: SyncYDocHandle, doc: "Doc[Any]") -> None:
         """Both get what the other one has."""
+        _check(self, handle, SyncYDocHandle, doc)
         self.doc = doc
         self._handle = handle
         self._edits = _Edits(doc, lambda: None)
@@ -228,5 +242,20 @@ class SyncLiveDocument:
         self._edits.receive(self._handle.update_since(self.doc.get_state()))
 
     def close(self) -> None:
-        """Separate the two."""
+        """Separate the two. Edits that were not sent are dropped: `exchange` before."""
         self._edits.close()
+
+    def __enter__(self) -> "SyncLiveDocument":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.exchange()
+        finally:
+            self.close()

@@ -287,7 +287,8 @@ class MemberJournal:
                     self._dirty = trio.Event()
                     await self._commit()
             except trio.Cancelled:
-                if not self._snapshot_due:  # the application may have failed: do not ask it
+                # If the application has failed, its state is not asked for.
+                if not self._snapshot_due or self._channel.shared.failure is None:
                     with trio.CancelScope(shield=True):
                         await self._commit()
                 raise

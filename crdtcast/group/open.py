@@ -5,6 +5,7 @@ groups they have in common.
 """
 
 import logging
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ import trio
 from crdtcast.causality.member_id import check_name
 from crdtcast.eventlog.durable_log import DurableLog, Logged
 from crdtcast.eventlog.writer import ROTATION, Rotation
-from crdtcast.exceptions import ConfigurationError, EndedError, LocalProtocolError
+from crdtcast.exceptions import ConfigurationError, EndedError, HandshakeError, LocalProtocolError
 from crdtcast.group.journaling import COMPACT_BYTES
 from crdtcast.group.lifecycle import MemberLife
 from crdtcast.group.limits import Limits
@@ -43,6 +44,8 @@ from crdtcast.wire.offers import Progress
 
 _OF_FOUNDERS = "founders", "machine", "witness", "progress"
 _OF_JOINERS = "machine", "witness", "replace", "replaces", "progress"
+_NO_LIMIT = 1e9
+"""Seconds that are as good as for ever: a clock cannot add any number."""
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
 
@@ -87,6 +90,8 @@ class MemberOptions(HostOptions, KeptOptions, total=False):
     join: where a member can be dialled, any one, as "host:port" or its `address`; several to be safe. The own address
         among them is ignored, so all members may get the same list.
     found: be the first member of a new group, alone.
+    join_timeout: most seconds to wait for a member that admits this one; HandshakeError then, which says what was in
+        the way. By default it waits, and logs that.
     group: the group's name.
     replace, replaces, progress: see `Host.join`.
     """
@@ -94,6 +99,7 @@ class MemberOptions(HostOptions, KeptOptions, total=False):
     founders: Mapping[str, str | Address | None] | None
     join: str | Address | Sequence[str | Address]
     found: bool
+    join_timeout: float | None
     group: str
     replace: bool
     replaces: Iterable[str]
@@ -281,7 +287,8 @@ async def open_member(
     returns before the group has started; wait for `ready`.
 
     Raises ConfigurationError for invalid options, and, inside the block, if the founders' lists differ; HandshakeError,
-    with the reason, if no member admits this one. While no process answers at these addresses it waits, and logs that.
+    with the reason, if no member admits this one. While no process answers at these addresses it waits, and logs that,
+    for `join_timeout` at most.
     """
     check_options(f"node {name!r}", options, MemberOptions, "machine", "witness")
     founders, found = options.pop("founders", None), options.pop("found", False)
@@ -290,6 +297,7 @@ async def open_member(
     group = options.pop("group", "default")
     replace, replaces = options.pop("replace", False), options.pop("replaces", ())
     progress = options.pop("progress", None)
+    limit = _join_limit(options.pop("join_timeout", None))
     kept = KeptOptions()
     for option in KeptOptions.__annotations__:
         if option in options:
@@ -333,16 +341,38 @@ async def open_member(
             if founders is None:
                 await member.ready()
         else:
-            member = await opened.join(
-                group,
-                machine=machine,
-                replace=replace,
-                replaces=replaces,
-                witness=witness,
-                progress=progress,
-                **kept,
-            )
+            with trio.move_on_after(limit) as waits:
+                member = await opened.join(
+                    group,
+                    machine=machine,
+                    replace=replace,
+                    replaces=replaces,
+                    witness=witness,
+                    progress=progress,
+                    **kept,
+                )
+            if waits.cancelled_caught:
+                raise _too_late(opened, group, limit)
         yield member
+
+
+def _join_limit(seconds: float | None) -> float:
+    if seconds is None:
+        return math.inf
+    if not seconds >= 0:  # nan, too
+        raise ConfigurationError(f"join_timeout must be 0 seconds or more, or None, not {seconds}")
+    return seconds if seconds < _NO_LIMIT else math.inf
+
+
+def _too_late(host: Host, group: str, seconds: float) -> HandshakeError:
+    links = host.links().values()
+    why = [link.error for link in links if link.error] or [
+        f"no answer from {', '.join(link.address for link in links) or 'anyone'}"
+    ]
+    return HandshakeError(
+        f"node {host.name!r} was not admitted to group {group!r} within {seconds:g} s: {'; '.join(why)}: correct the "
+        "address, start a member there, or give it longer (join_timeout=)"
+    )
 
 
 def _names(founders: Iterable[str]) -> list[str]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import Difference, PureOpCRDT
+from crdtcast.datatypes.short_repr import shown
+from crdtcast.exceptions import LocalProtocolError
 from crdtcast.replica.objects import Key, Objects, checked_name
 from crdtcast.replica.observed import Observed, Observer, See, tell
 
@@ -82,6 +84,7 @@ class Handle(Generic[C_co]):
 
     def __init__(self, replica: ObjectOwner, name: str, crdt_type: type[C_co]) -> None:
         """Raises TypeClashError if the name has another type, LocalProtocolError if `crdt_type` is not a data type."""
+        check_door(self, replica, "held", "a replica of crdtcast.open_replica or crdtcast.aio")
         replica.require(crdt_type)
         self._key = (checked_name(name), crdt_type.TYPE)
         replica.held.check_type(self._key)
@@ -201,6 +204,7 @@ class BatchHandle:
     """
 
     def __init__(self, batch: BatchOwner, name: str, crdt_type: type[PureOpCRDT[Any]]) -> None:
+        check_door(self, batch, "append", "the batch of a replica")
         batch.require(crdt_type)
         self._batch = batch
         self._key = (checked_name(name), crdt_type.TYPE)
@@ -213,6 +217,12 @@ class BatchHandle:
 
         def __getattr__(self, name: str) -> Any:
             raise no_method(self, name)
+
+
+def check_door(user: object, given: object, method: str, what: str) -> None:
+    """Raises LocalProtocolError if `given` is no such thing, or that of another door: it lacks the method."""
+    if not hasattr(type(given), method):
+        raise LocalProtocolError(f"{type(user).__name__} is for {what}, not for {shown(given)}")
 
 
 def no_method(handle: object, name: str) -> AttributeError:

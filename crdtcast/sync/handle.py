@@ -49,6 +49,7 @@ class SyncHandle(Generic[C_co]):
 
     def __init__(self, replica: HandleOwner, name: str, crdt_type: type[C_co]) -> None:
         """Raises TypeClashError if the name has another type, LocalProtocolError if `crdt_type` is not a data type."""
+        trio_handle.check_door(self, replica, "handle", "a replica of crdtcast.sync")
         self._thread: TrioThread[Any] = replica.thread
         self._replica = replica
         self._seen: threading.local = threading.local()

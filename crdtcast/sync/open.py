@@ -18,18 +18,15 @@ def open_replica(
     *,
     types: Iterable[type[PureOpCRDT[Any]]] = (),
     clock_us: Callable[[], int] = wall_clock_us,
-    timeout: float | None = None,
     **options: Unpack[MemberOptions],
 ) -> Iterator[Replica]:
     """A replica that runs while the `with` block runs, in a thread of its own. Any thread may use it.
 
-    timeout: seconds to wait for the member that admits this one; TimeoutError then.
-
-    Other options and errors are those of `crdtcast.open_replica`. An error of the running replica ends it: calls raise
+    Options and errors are those of `crdtcast.open_replica`. An error of the running replica ends it: calls raise
     EndedError, caused by it, and the block's end raises it. Open it after a fork, in each worker process.
     """
     thread = TrioThread(open_in_trio(name, types=types, clock_us=clock_us, **options), name)
-    replica = thread.open(timeout)
+    replica = thread.open()
     try:
         yield Replica(replica, thread)
     finally:

@@ -4,7 +4,7 @@ import atexit
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
@@ -34,18 +34,12 @@ class TrioThread(Generic[M]):
             target=self._work, name=f"crdtcast {name}", daemon=True
         )
 
-    def open(self, seconds: float | None) -> M:
-        """Enter the context. Raises its error, or TimeoutError: nothing is left of it then."""
+    def open(self) -> M:
+        """Enter the context. Raises its error: nothing is left of it then."""
         self._check_thread()
-        limit = _limit(seconds)
         atexit.register(self.close)
         try:
             self._thread.start()
-            wait({self._opened}, limit)
-            if not self._opened.done():
-                raise TimeoutError(
-                    f"no member has admitted this one within {seconds} s: check the addresses, or give it longer"
-                )
             return self._opened.result()
         except BaseException:
             self._stop(self._scope.cancel)

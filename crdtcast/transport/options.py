@@ -174,18 +174,30 @@ class NodeOptions:
 def parse_address(text: str) -> Address:
     """Parses `host:port` or `[v6 host]:port`. Raises ConfigurationError if it is neither."""
     host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    if host and colon and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536:
-        return host.removeprefix("[").removesuffix("]"), int(port)
-    raise ConfigurationError(
-        f"invalid address {text!r:.300}: write host:port, for example 127.0.0.1:7001"
+    if colon and port.isascii() and port.isdigit() and len(port) < 6:
+        address = host.removeprefix("[").removesuffix("]"), int(port)
+        if _is_address(*address):
+            return address
+    raise _invalid(text)
+
+
+def _is_address(host: str, port: int) -> bool:
+    return bool(host) and host.isprintable() and not set(host) & set("/@, ") and 0 <= port < 65536
+
+
+def _invalid(given: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"invalid address {given!r:.300}: write host:port, for example 127.0.0.1:7001"
     )
 
 
 def address_of(given: str | Address) -> Address:
     """The address that is given as a text or as host and port. Raises ConfigurationError if it is neither."""
     match given:
-        case (str(), int()):
-            return given
+        case (str(host), int(port)):
+            if not _is_address(host, port):
+                raise _invalid(given)
+            return host, port
         case _:
             return parse_address(given)
 

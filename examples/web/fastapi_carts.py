@@ -1,6 +1,6 @@
 """Shopping carts in several regions, with FastAPI: each process is a replica, and answers without the others.
 
-    NAME=eu LISTEN=127.0.0.1:7001 FOUND=yes uvicorn --app-dir examples/web fastapi_carts:app --port 8001
+    NAME=eu LISTEN=127.0.0.1:7001 FOUND=1 uvicorn --app-dir examples/web fastapi_carts:app --port 8001
     NAME=us JOIN=127.0.0.1:7001 uvicorn --app-dir examples/web fastapi_carts:app --port 8002
 
 A client that changes the region finds what it has written and seen: it sends the `session` header that it was given
@@ -9,6 +9,7 @@ last.
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -18,6 +19,9 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Response
 from crdtcast import Token, UnusableInputError, aio
 from crdtcast.datatypes import AWSet
 
+NAME = os.environ.get("NAME") or sys.exit(
+    "set NAME: the commands are at the top of fastapi_carts.py"
+)
 PATIENCE = 5.0
 """Seconds that a request waits for what its client has seen elsewhere."""
 
@@ -25,11 +29,12 @@ PATIENCE = 5.0
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with aio.open_replica(
-        os.environ["NAME"],
+        NAME,
         listen=os.environ.get("LISTEN", "127.0.0.1:0"),
         journal=os.environ.get("JOURNAL"),
         found="FOUND" in os.environ,
         join=os.environ.get("JOIN", "").split(),
+        join_timeout=30,
     ) as app.state.replica:
         yield
 

@@ -5,8 +5,13 @@ import time
 from collections.abc import Callable
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from crdtcast.extras import lacks
+
+try:
+    from pyspark.sql import DataFrame, SparkSession, Window
+    from pyspark.sql import functions as F
+except ModuleNotFoundError as missing:
+    raise lacks("spark", missing) from None
 
 from crdtcast.eventlog.format import EventKind
 from crdtcast.exceptions import UnusableInputError

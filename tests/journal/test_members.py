@@ -15,6 +15,8 @@ from crdtcast import (
     HandshakeError,
     LocalProtocolError,
     Member,
+    StateMachine,
+    Tag,
     open_host,
     open_member,
 )
@@ -177,6 +179,38 @@ async def test_all_restart_at_once() -> None:
             await start_member(group, name)
         assert {name: group.up[name].member.incarnation for name in "abc"} == ids
         await calm(group, b"a", b"b", b"c")
+
+
+@simulated
+async def test_orderly_end_at_once_keeps_what_was_sent() -> None:
+    """The member ends before the first snapshot of its journal is written."""
+    with Network():
+        journal = MemoryJournal()
+        async with open_member("a", found=True, journal=journal) as a:
+            sent = a.tcbroadcast(b"one").dot.counter
+        async with open_member("a", journal=journal) as a:
+            assert a.tcbroadcast(b"two").dot.counter == sent + 1
+
+
+@simulated
+async def test_failed_application_is_not_asked_for_a_snapshot_at_the_end() -> None:
+    class Failing(StateMachine):
+        def get_state(self) -> bytes:
+            raise AssertionError("its state is wrong")
+
+        def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+            raise ZeroDivisionError
+
+    with Network():
+        journal = MemoryJournal()
+        with pytest.raises(ZeroDivisionError):
+            async with open_member("a", found=True, journal=journal, machine=Failing()) as a:
+                with suppress(ZeroDivisionError):
+                    a.tcbroadcast(b"one")
+                await trio.sleep_forever()
+        with pytest.raises(ConfigurationError, match="is empty"):
+            async with open_member("a", journal=journal):
+                pass
 
 
 @simulated

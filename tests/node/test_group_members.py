@@ -1,7 +1,9 @@
 """Members that come and go, over real sockets: join, leave, evict, and the way back."""
 
 import logging
+import math
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,18 +170,51 @@ def test_event_iteration_ends_when_the_member_has_left() -> None:
     trio.run(main)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "why"),
+    [(0, "no answer from 127.0.0.1:1"), (0.1, "cannot reach 127.0.0.1:1: Connection refused")],
+)
+def test_join_is_given_up_after_its_time_out(tmp_path: Path, seconds: float, why: str) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            with pytest.raises(HandshakeError, match=f"group 'default' within {seconds} s: {why}:"):
+                async with open_member(
+                    "a", join="127.0.0.1:1", join_timeout=seconds, journal=tmp_path
+                ):
+                    raise AssertionError("nobody is there")
+            async with open_member("a", found=True, journal=tmp_path) as a:
+                await members_are(a, "a")
+            for wrong in (-1, math.nan):
+                with pytest.raises(ConfigurationError, match="join_timeout must be 0 seconds or"):
+                    async with open_member("b", join=a.address, join_timeout=wrong):
+                        pass
+            async with (
+                open_member("a", journal=tmp_path) as a,
+                open_member("b", join=a.address, join_timeout=10**400) as b,
+            ):
+                await members_are(b, "a", "b")
+
+    trio.run(main)
+
+
 def test_invalid_use_is_refused_with_one_clear_line() -> None:
     async def main() -> None:
         with trio.fail_after(60):
             with pytest.raises(ConfigurationError, match="set founders="):
                 async with open_member("a"):
                     pass
-            for listen in (7001, ("127.0.0.1", 0), None):
-                with pytest.raises(
-                    ConfigurationError, match=r"invalid address .*: write host:port"
-                ):
-                    async with open_member("a", found=True, listen=listen):  # type: ignore[arg-type]
-                        pass
+            addresses: dict[str, list[Any]] = {
+                "listen": [7001, ("127.0.0.1", 0), None, "http://127.0.0.1:7001"],
+                "join": ["http://127.0.0.1:7001", ("a/b", 1), ("a", 65536), "a:1,b:1", "a@b:1"],
+            }
+            for option, wrong in addresses.items():
+                for address in wrong:
+                    given: Any = {"found": option == "listen", option: address}
+                    with pytest.raises(
+                        ConfigurationError, match=r"invalid address .*: write host:port"
+                    ):
+                        async with open_member("a", **given):
+                            pass
             async with open_member("a", found=True, group="orders", machine=Ledger()) as a:
                 where = format_address(a.address)
                 with pytest.raises(HandshakeError, match="is in group 'chat'"):

@@ -262,5 +262,21 @@ def test_command_without_its_extra_says_what_to_install(core: Path, tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("adapters.pycrdt", "pycrdt"),
+        ("integrations.prometheus", "prometheus"),
+        ("integrations.spark.audit", "spark"),
+    ],
+)
+def test_import_without_its_extra_says_what_to_install(
+    core: Path, tmp_path: Path, module: str, extra: str
+) -> None:
+    command = [core, "-c", f"import crdtcast.{module}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.endswith(f"is not installed: pip install 'crdtcast[{extra}]'\n")
+
+
 def test_the_command_runs_from_the_wheel(full: Path, tmp_path: Path) -> None:
     assert "redis" in run([full.parent / "crdtcast", "--help"], tmp_path)

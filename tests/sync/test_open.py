@@ -14,10 +14,20 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, EndedError, LocalProtocolError, TypeClashError, sync
+from crdtcast import (
+    ConfigurationError,
+    EndedError,
+    HandshakeError,
+    LocalProtocolError,
+    TypeClashError,
+    sync,
+)
 from crdtcast.datatypes import Added, AWSet, PNCounter
 from crdtcast.ports import free_ports
+from crdtcast.replica.batch_handles import AWSetBatchHandle
+from crdtcast.replica.handles import AWSetHandle
 from crdtcast.replica.observed import Observed
+from crdtcast.sync.handles import AWSetSyncHandle
 
 
 def test_replicas_in_threads_converge() -> None:
@@ -93,11 +103,7 @@ def test_wait_ends_by_its_timeout_and_can_be_repeated() -> None:
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, "1", b"", [0]])
 def test_wrong_timeout_is_refused_in_one_message(seconds: Any) -> None:
-    before = threading.active_count()
-    with pytest.raises(LocalProtocolError, match="give 0 or more, or None"):
-        sync.open_replica("a", found=True, timeout=seconds).__enter__()
-    assert threading.active_count() == before
-    with sync.open_replica("a", found=True, timeout=10**400) as a:
+    with sync.open_replica("a", found=True) as a:
         told = a.object("cart", AWSet).observe()
         for call in (
             lambda: a.ready(timeout=seconds),
@@ -220,17 +226,34 @@ def test_observers_are_told_each_change_in_its_terms() -> None:
         next(told)
 
 
-@pytest.mark.parametrize("timeout", [0, 0.1])
-def test_member_that_nobody_admits_is_given_up(timeout: float) -> None:
+@pytest.mark.parametrize("seconds", [0, 0.1])
+def test_member_that_nobody_admits_is_given_up(seconds: float) -> None:
     before = threading.active_count()
     with (
-        pytest.raises(TimeoutError, match="no member has admitted"),
-        sync.open_replica("a", join="127.0.0.1:1", timeout=timeout),
+        pytest.raises(HandshakeError, match="was not admitted to group"),
+        sync.open_replica("a", join="127.0.0.1:1", join_timeout=seconds),
     ):
         raise AssertionError("nobody is there")
     with pytest.raises(ConfigurationError, match="set founders="), sync.open_replica("a"):
         raise AssertionError("it founds no group")
     assert threading.active_count() == before
+
+
+def test_handles_of_another_door_are_refused() -> None:
+    a: Any
+    with sync.open_replica("a", found=True) as a, a.batch() as batch:
+        for wrong in (a, batch, None):
+            with pytest.raises(
+                LocalProtocolError, match=r"of crdtcast\.open_replica or crdtcast\.aio"
+            ):
+                AWSetHandle(wrong, "cart", AWSet)
+        for wrong in (batch, {}, AWSet):
+            with pytest.raises(LocalProtocolError, match=r"a replica of crdtcast\.sync, not for"):
+                AWSetSyncHandle(wrong, "cart", AWSet)
+        for wrong in (a, None):
+            with pytest.raises(LocalProtocolError, match="is for the batch of a replica, not for"):
+                AWSetBatchHandle(wrong, "cart", AWSet)
+        AWSetBatchHandle(batch, "cart", AWSet).add("milk")
 
 
 def test_error_of_a_running_replica_is_told_by_calls_too() -> None:

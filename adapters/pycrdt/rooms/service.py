@@ -31,8 +31,16 @@ from crdtcast.adapters.pycrdt.rooms.channels import (
 )
 from crdtcast.adapters.pycrdt.rooms.session import EMPTY, RoomLimits, Session
 from crdtcast.adapters.pycrdt.update import parsed
+from crdtcast.datatypes.short_repr import shown
 from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER, Whisper
-from crdtcast.exceptions import CrdtcastError, EndedError, RemoteProtocolError, TypeClashError
+from crdtcast.exceptions import (
+    CrdtcastError,
+    EndedError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TypeClashError,
+)
+from crdtcast.replica.handle import check_door
 from crdtcast.replica.replica import Replica
 
 MAX_NAME = 1000
@@ -61,6 +69,9 @@ class Rooms:
         limits: RoomLimits | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
+        check_door(self, replica, "held", "a replica of crdtcast.open_replica or crdtcast.aio")
+        if not callable(judge):
+            raise LocalProtocolError(f"the judge of Rooms is a function, not {shown(judge)}")
         self.limits: RoomLimits = limits or RoomLimits()
         self.counts: Counter[str] = Counter()
         """How many clients have entered, by `Access`; and were refused, cut off or left, by the name of the code."""

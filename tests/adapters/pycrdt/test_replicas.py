@@ -19,7 +19,7 @@ from crdtcast.adapters.pycrdt import (
     YDocHandle,
 )
 from crdtcast.adapters.pycrdt.content import content_of
-from crdtcast.exceptions import InvalidOperationError
+from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.testing import Network, eventually, open_cluster, simulated
 from tests.adapters.pycrdt.editing import edit
 from tests.node.regions import agree, evict, regions
@@ -382,15 +382,40 @@ def test_live_documents_in_threads() -> None:
     with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
         mine: Doc[Any] = Doc(client_id=16)
         text_of(mine).insert(0, "one ")
+        with pytest.raises(LocalProtocolError, match="is no SyncYDocHandle"):
+            SyncLiveDocument(YDocHandle, mine)  # type: ignore[arg-type]
         live = SyncLiveDocument(SyncYDocHandle(a, "notes"), mine)
         text_of(mine).insert(4, "two")
         live.exchange()
         b.at_least(a.token(), timeout=60)
-        other = SyncLiveDocument(SyncYDocHandle(b, "notes"), theirs := Doc(client_id=17))
-        assert str(text_of(theirs)) == "one two"
-        text_of(theirs).insert(7, " three")
-        other.exchange()
+        with SyncLiveDocument(SyncYDocHandle(b, "notes"), theirs := Doc(client_id=17)):
+            assert str(text_of(theirs)) == "one two"
+            text_of(theirs).insert(7, " three")
+        text_of(theirs).insert(0, "apart ")
         a.at_least(b.token(), timeout=60)
         live.exchange()
         assert str(text_of(mine)) == "one two three"
         assert SyncYDocHandle(a, "notes").value == {"text": "one two three"}
+        with pytest.raises(ZeroDivisionError), live:
+            text_of(mine).insert(0, "not sent ")
+            raise ZeroDivisionError
+        assert SyncYDocHandle(a, "notes").value == {"text": "one two three"}
+        assert not live._edits
+
+
+def test_live_documents_refuse_what_belongs_to_another_door() -> None:
+    doc: Any = Doc()
+
+    async def main() -> None:
+        async with aio.open_replica("a", found=True) as a:
+            handle: Any = YDocHandle(a, "notes")
+            with pytest.raises(LocalProtocolError, match="joins a SyncYDocHandle with a Doc"):
+                SyncLiveDocument(handle, doc)
+            with pytest.raises(LocalProtocolError, match="is no Doc"):
+                LiveDocument(handle, a)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+    with sync.open_replica("a", found=True) as a:
+        handle: Any = SyncYDocHandle(a, "notes")
+        with pytest.raises(LocalProtocolError, match="joins a YDocHandle with a Doc"):
+            LiveDocument(handle, doc)
