@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import socket
 
 import pytest
 
@@ -44,3 +45,5 @@ def test_cause_of_a_wrapped_connection_error_is_shown() -> None:
     assert cause_of(dialled(refused, away, refused)) == "Connection refused, No route to host"
     assert cause_of(OSError("said already")) == "said already"
     assert cause_of(EOFError()) == "EOFError"
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert cause_of(unknown) == "cannot resolve the host: Name or service not known"

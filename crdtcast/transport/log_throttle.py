@@ -4,6 +4,7 @@ the caller's.
 
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable, Hashable, Sequence
 
@@ -82,6 +83,8 @@ def ahead(logger: logging.Logger, clock: Callable[[], float]) -> Callable[[str, 
 
 def cause_of(error: BaseException) -> str:
     """Why a connection failed, in a few words."""
+    if isinstance(error, socket.gaierror):
+        return f"cannot resolve the host: {error.strerror}"
     below = error.__cause__  # a failed dial has one for each address of the host
     tried = below.exceptions if isinstance(below, ExceptionGroup) else [below or error]
     # Errors of TLS use other numbers.
