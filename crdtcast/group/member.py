@@ -381,6 +381,10 @@ class Member:
         """The number of waits that have not returned yet."""
         return len(self._life.waits)
 
+    def settle(self) -> None:
+        """Give the state machine at once the notices of stability that wait for its turn."""
+        self._application.settle()
+
     async def run(self, machine: StateMachine) -> None:
         """Let `machine` take all events of this member, until cancelled.
 

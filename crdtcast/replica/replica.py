@@ -335,9 +335,12 @@ class Replica(TypedObjects):
         return token(self.group, self._engine.context)
 
     async def wait_quiet(self) -> None:
-        """Return when everything that this replica knows is stable: every replica has delivered it."""
+        """Return when everything that this replica knows is stable: every replica has delivered it, and no object of
+        this one has a log of it.
+        """
         await self.begun()
         await self.member.wait_until(self._is_quiet)
+        self.member.settle()
 
     def _is_quiet(self) -> bool:
         member = self.member

@@ -15,6 +15,7 @@ from crdtcast import (
     open_replica,
 )
 from crdtcast.datatypes import AWSet, MVRegister, ResettableCounter
+from crdtcast.testing import Network, simulated
 
 from .replica_support import NAMES, replicas, settle
 
@@ -185,6 +186,19 @@ def test_ended_replica_is_readable_and_refuses_writes() -> None:
         assert alone.snapshot().values == {"cart": {"milk"}}
 
     trio.run(main)
+
+
+@simulated
+@pytest.mark.parametrize("count", [1, 100, 150, 300])
+async def test_quiet_replica_has_no_log(count: int) -> None:
+    """Notices of stability come in slices: the engine may be quiet before the objects have heard of the last ones."""
+    with Network():
+        async with open_replica("a", found=True) as a, open_replica("b", join=a.address):
+            cart = a.object("cart", AWSet)
+            for number in range(count):
+                await cart.add(number)
+            await a.wait_quiet()
+            assert cart.crdt.log_size == 0
 
 
 def test_open_replica_raises_errors_unchanged() -> None:
