@@ -36,6 +36,13 @@ const nextNode = () => {
 }
 provider.on('connection-close', nextNode)
 
+// The provider keeps the clocks of the others: it would not show them again before they say something new.
+provider.on('status', ({ status }) => {
+  if (status === 'disconnected') {
+    for (const client of awareness.meta.keys()) if (client !== doc.clientID) awareness.meta.delete(client)
+  }
+})
+
 const show = (id, content) => { document.getElementById(id).textContent = content }
 provider.on('status', ({ status }) => show('status', `${status}: ${new URL(provider.url).host}`))
 provider.on('closed', ({ reason }) => show('status', `refused: ${reason}`))
