@@ -309,6 +309,7 @@ class Member:
 
     # Causal broadcast
 
+    @trio.lowlevel.enable_ki_protection
     def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
         """Send `payload` to all; never waits. It counts as delivered at this member when this returns.
 

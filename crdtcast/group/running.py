@@ -19,11 +19,12 @@ async def running(
 ) -> AsyncIterator["Endpoint"]:
     """Run `node` (and other tasks) in the background of a `with` block; it listens when the block begins.
 
-    Errors are raised unchanged, not in an ExceptionGroup: the block's own, or the one that ended the node (the block is
-    cancelled then).
+    Errors are raised unchanged, not in an ExceptionGroup: the block's own, also KeyboardInterrupt and SystemExit, or
+    the one that ended the node (the block is cancelled then). Ctrl-C comes to the program's tasks only.
     """
-    failure: Exception | None = None
+    failure: BaseException | None = None
 
+    @trio.lowlevel.enable_ki_protection
     async def run(scope: trio.CancelScope, *, task_status: trio.TaskStatus[Address]) -> None:
         nonlocal failure
         try:
@@ -34,6 +35,7 @@ async def running(
             if not node.listening:
                 task_status.started(node.options.listen)
 
+    @trio.lowlevel.enable_ki_protection
     async def guard(other: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
         nonlocal failure
         try:
@@ -49,7 +51,7 @@ async def running(
                 nursery.start_soon(guard, other, nursery.cancel_scope)
             try:
                 yield node
-            except Exception as error:
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
                 failure = failure or node.failure or error
         nursery.cancel_scope.cancel()
     if failure is not None:

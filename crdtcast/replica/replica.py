@@ -457,6 +457,7 @@ class Replica(TypedObjects):
         await trio.lowlevel.cancel_shielded_checkpoint()
         return tag
 
+    @trio.lowlevel.enable_ki_protection
     def perform(self, key: Key, operation: str, *args: Any) -> Tag:
         """Prepare, tag, apply and send one operation, without waiting for anything."""
         prepared = self.held.prepare(key, operation, args)
@@ -477,6 +478,7 @@ class Replica(TypedObjects):
         parts = self.held.crdt(key).divide(prepared, room) or [prepared]
         return [self.commit([self.held.entry(key, part)]) for part in parts][-1]
 
+    @trio.lowlevel.enable_ki_protection
     def commit(self, entries: Sequence[list[Any]]) -> Tag:
         """Tag, apply and send prepared entries as one message."""
         self._check_open()

@@ -201,6 +201,7 @@ class Endpoint(LinkHost):
                 peer=link.name,
             )
 
+    @trio.lowlevel.enable_ki_protection
     async def _watch(self) -> None:
         while True:
             self.watching()
@@ -282,6 +283,7 @@ def _large_name(frame: Frame) -> tuple[int, Dot] | None:
     return None
 
 
+@trio.lowlevel.enable_ki_protection
 async def _serve(
     handler: Callable[[trio.abc.Stream], Awaitable[None]],
     listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],

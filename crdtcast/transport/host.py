@@ -202,6 +202,7 @@ class SharedLinks(Endpoint):
         else:
             self._nursery.start_soon(self._guarded, work)
 
+    @trio.lowlevel.enable_ki_protection
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()

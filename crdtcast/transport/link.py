@@ -187,6 +187,7 @@ class Link:
                 nursery.start_soon(self._guarded, self._write)
                 await self._guarded(lambda: self._read(received, gate))
 
+    @trio.lowlevel.enable_ki_protection
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()

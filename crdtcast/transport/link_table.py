@@ -78,6 +78,7 @@ class Links(Greeting):
 
     # Tasks
 
+    @trio.lowlevel.enable_ki_protection
     async def maintain(self) -> None:
         """Send keep-alives, and end links whose peer sends none."""
         interval = self._options.keepalive_interval
@@ -88,6 +89,7 @@ class Links(Greeting):
             for link in list(self.up.values()):
                 link.watch(now, interval)
 
+    @trio.lowlevel.enable_ki_protection
     async def keep_linked(self, peer: LinkPeer) -> None:
         """Dial `peer` whenever there is no link with it, until it is forgotten."""
         while peer in self.dialled:
@@ -102,6 +104,7 @@ class Links(Greeting):
             with trio.move_on_after(delay):
                 await nudged.wait()
 
+    @trio.lowlevel.enable_ki_protection
     async def accept(self, stream: trio.abc.Stream) -> None:
         """Serve one incoming connection to its end. Never raises."""
         host = host_of(stream)
