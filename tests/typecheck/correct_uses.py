@@ -209,7 +209,7 @@ async def in_asyncio() -> None:
 
 
 def in_threads() -> None:
-    with sync.open_replica("a", join="10.0.0.1:7001", timeout=5) as replica:
+    with sync.open_replica("a", join="10.0.0.1:7001", join_timeout=5) as replica:
         assert_type(replica, sync.Replica)
         cart = replica.object("cart", AWSet)
         assert_type(cart, AWSetSyncHandle)

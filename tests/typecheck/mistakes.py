@@ -142,7 +142,7 @@ def in_threads(replica: sync.Replica) -> None:
     cart.add(3.5)  # error: arg-type, reportArgumentType
     n: int = cart.value  # error: assignment, reportAssignmentType
     cart.changed(5)  # error: call-arg, reportCallIssue
-    with sync.open_replica("a", timeout="soon"):  # error: arg-type, reportArgumentType
+    with sync.open_replica("a", join_timeout="soon"):  # error: arg-type, reportArgumentType
         pass
     print(n)
 
