@@ -18,8 +18,8 @@ from crdtcast.transport.peers import LinkPhase
 try:
     from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-except ModuleNotFoundError as missing:
-    raise lacks("prometheus", missing) from None
+except ModuleNotFoundError as _missing:
+    raise lacks("prometheus", _missing) from None
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

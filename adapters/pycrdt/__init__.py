@@ -4,8 +4,8 @@ from crdtcast.extras import lacks
 
 try:
     import pycrdt  # noqa: F401
-except ModuleNotFoundError as missing:
-    raise lacks("pycrdt", missing) from None
+except ModuleNotFoundError as _missing:
+    raise lacks("pycrdt", _missing) from None
 
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.follower import Applied

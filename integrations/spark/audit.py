@@ -10,8 +10,8 @@ from crdtcast.extras import lacks
 try:
     from pyspark.sql import DataFrame, SparkSession, Window
     from pyspark.sql import functions as F
-except ModuleNotFoundError as missing:
-    raise lacks("spark", missing) from None
+except ModuleNotFoundError as _missing:
+    raise lacks("spark", _missing) from None
 
 from crdtcast.eventlog.format import EventKind
 from crdtcast.exceptions import UnusableInputError
