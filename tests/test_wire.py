@@ -230,9 +230,10 @@ def test_a_lying_length_is_refused_before_anything_is_kept(claimed: int) -> None
         decoder.feed(KEEPALIVE_FRAME)
 
 
-def test_http_request_is_reported_as_not_a_peer() -> None:
-    with pytest.raises(RemoteProtocolError, match="not a crdtcast peer"):
-        FrameDecoder().feed(b"GET / HTTP/1.1\r\n\r\n")
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_http_is_reported_as_not_a_peer(said: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="HTTP instead of frames: not a crdtcast peer"):
+        FrameDecoder(limit=4096).feed(said)
 
 
 def test_header_with_too_many_elements_is_refused() -> None:

@@ -33,7 +33,7 @@ _STARTING = 3.0
 _STOPPED = "this node has stopped"
 _REPLACED = "replaced by a newer connection"
 _ASKS_FOR_PORT = (
-    ": is this the port where the other member listens for members (--listen)? What listens there "
+    ": is this the port where the other member listens for members (listen=, --listen)? What listens there "
     "does not answer as one"
 )
 _ORDINARY = {_STOPPED, _REPLACED}

@@ -13,6 +13,8 @@ from crdtcast.wire.sections import Gathering
 _length = struct.Struct(">I").unpack_from
 _OURS = frozenset({Named, Section})
 """Frames that the decoder does not pass on."""
+_HTTP = frozenset({b"HTTP", b"GET ", b"HEAD", b"POST"})
+"""How a server of the Web answers, and its clients begin."""
 
 
 class FrameDecoder:
@@ -108,6 +110,8 @@ class FrameDecoder:
             return None
         (length,) = _length(chunk, self._at)
         if not 0 < length <= self.limit:
+            if chunk[self._at : start] in _HTTP:
+                raise self._fail("HTTP instead of frames: not a crdtcast peer")
             raise self._fail(
                 f"a frame that claims {length:,} bytes, where 1 to {self.limit:,} are allowed: "
                 "not a crdtcast peer, or one with another max_frame"
