@@ -3,6 +3,11 @@
 A client has a number, a clock that rises with each state that it announces, and a state: JSON, or nothing once it is
 gone. The clients of other nodes are known from those nodes' whispers, each of which has all clients of its node.
 
+Browsers ignore a state whose clock they know. So a client that was told to be gone, as when its tab has changed nodes
+or dialled again, or a link was down, is not seen again before it says something with a higher clock. A node that sees
+that *objects*: its whisper names the client as gone. The client's own node passes that on to the client only, and
+y-protocols answers at once with a higher clock.
+
     a client's announcement ──> Awareness.announce ──┐                       ┌──> every client of this node
     a node's whisper ─────────> Awareness.hear ──────┴──> what has changed ──┴──> whispered: this node's clients
 """
@@ -12,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from crdtcast.adapters.pycrdt.rooms.messages import Reader, joined, sized
+from crdtcast.adapters.pycrdt.rooms.messages import MOST, Reader, joined, sized
 from crdtcast.adapters.pycrdt.update import number
 from crdtcast.exceptions import RemoteProtocolError
 
@@ -22,6 +27,8 @@ MAX_CLIENTS_OF_ONE = 16
 """Most clients that one connection announces: a browser's tabs tell each other's states, too."""
 MAX_CLIENTS = 1024
 """Most clients of one node in one room, and of each other node."""
+MAX_CLOCK = 2**32
+"""States with a higher clock are ignored: who answers to one could not write its own any more."""
 _MOST_GONE = 1024
 _GONE = "null"
 
@@ -47,15 +54,19 @@ def encode(states: Iterable[ClientState]) -> bytes:
 
 
 def decode(raw: bytes) -> list[ClientState]:
-    """The inverse of `encode`. Raises RemoteProtocolError, also if a state is not JSON, or is too long."""
+    """The inverse of `encode`, without states beyond `MAX_CLOCK`. Raises RemoteProtocolError, also if a state is not
+    JSON, or is too long.
+    """
     reader = Reader(raw)
     count = reader.number()
     if count > MAX_CLIENTS:
         raise RemoteProtocolError(f"the states of {count:,} clients, where {MAX_CLIENTS:,} fit in")
     states = []
     for _ in range(count):
-        client, clock, state = reader.number(), reader.number(), reader.text()
-        states.append(ClientState(client, clock, _checked(state)))
+        client, clock, state = reader.number(), reader.number(MOST + 1), reader.text()
+        checked = ClientState(client, clock, _checked(state))
+        if clock <= MAX_CLOCK:
+            states.append(checked)
     if not reader.is_at_end:
         raise RemoteProtocolError("states of clients with more bytes than belong to them")
     return states
@@ -96,6 +107,8 @@ class Awareness:
         self._remote: dict[str, dict[int, ClientState]] = {}
         self._gone: OrderedDict[int, int] = OrderedDict()
         """The clock of clients that are gone, those that went first at the front."""
+        self._objections: dict[str, dict[int, int]] = {}
+        """Node -> client -> the clock up to which the node's clients do not see it."""
 
     # What is known
 
@@ -106,18 +119,33 @@ class Awareness:
 
     def state(self, client: int) -> ClientState | None:
         """The present state of one client: the one with the highest clock. None if nothing is known of it."""
+        found = self._newest(client)
+        clock = self._gone.get(client)
+        if clock is None or (found is not None and found.clock >= clock):
+            return found
+        return ClientState(client, clock, _GONE)
+
+    def _newest(self, client: int) -> ClientState | None:
+        """Of what this node and the others have of the client, what is newest."""
         found = [table[client] for table in self._remote.values() if client in table]
         if (own := self._own.get(client)) is not None:
             found.append(own.client)
-        if found:
-            return max(found, key=lambda each: each.clock)
-        clock = self._gone.get(client)
-        return None if clock is None else ClientState(client, clock, _GONE)
+        return max(found, key=lambda each: each.clock, default=None)
 
     @property
     def own(self) -> list[ClientState]:
         """The clients of this node, for the others."""
         return [each.client for each in self._own.values()]
+
+    def objections(self) -> list[ClientState]:
+        """Clients of other nodes that those of this one do not see before they have a higher clock."""
+        found = {}
+        for table in self._remote.values():
+            for client, each in table.items():
+                clock = self._gone.get(client)
+                if clock is not None and clock >= each.clock:
+                    found[client] = ClientState(client, clock, _GONE)
+        return [each for client, each in sorted(found.items()) if client not in self._own]
 
     # What happens
 
@@ -141,10 +169,17 @@ class Awareness:
                 continue
             if each.client not in self._own and not self._has_room(by):
                 continue
+            late += self._objected(each)
             self._own[each.client] = _Announced(each, by, now)
             self._gone.pop(each.client, None)
             changed.append(each.client)
         return Announcement(changed, late)
+
+    def _objected(self, state: ClientState) -> list[ClientState]:
+        """What to tell a client that others do not see with the clock that it has."""
+        clocks = [table.get(state.client, -1) for table in self._objections.values()]
+        highest = max(clocks, default=-1)
+        return [ClientState(state.client, highest, _GONE)] if highest >= state.clock else []
 
     def _has_room(self, by: object) -> bool:
         of_one = sum(each.by is by for each in self._own.values())
@@ -162,25 +197,44 @@ class Awareness:
 
     def hear(self, node: str, states: Iterable[ClientState]) -> list[int]:
         """All clients that another node has, none if it is silent. Those that it had before and has no more are
-        gone.
+        gone. Those that it names as gone are its objections.
         """
+        told = list(states)
         before = self._remote.pop(node, {})
-        now = {each.client: each for each in states if not each.is_gone}
+        now = {each.client: each for each in told if not each.is_gone}
         if now:
             self._remote[node] = now
+        self._objections.pop(node, None)
+        if objections := {each.client: each.clock for each in told if each.is_gone}:
+            self._objections[node] = objections
         changed = []
         for client in now.keys() | before.keys():
             old, new = before.get(client), now.get(client)
             if old == new:
                 continue
             if new is None and old is not None:
-                self._note_gone(client, old.clock)
+                self._lost(client, old.clock)
             changed.append(client)
         return sorted(changed)
 
+    def objected(self) -> list[tuple[Any, ClientState]]:
+        """Connections with a client that another node's do not see, and what to tell them."""
+        return [
+            (own.by, state)
+            for client in {client for table in self._objections.values() for client in table}
+            if (own := self._own.get(client)) is not None
+            for state in self._objected(own.client)
+        ]
+
     def _remove(self, client: int) -> list[int]:
-        self._note_gone(client, self._own.pop(client).client.clock)
+        self._lost(client, self._own.pop(client).client.clock)
         return [client]
+
+    def _lost(self, client: int, clock: int) -> None:
+        """One of those who have the client has it no more. It is gone unless another one has what is as new."""
+        left = self._newest(client)
+        if left is None or left.clock < clock:
+            self._note_gone(client, clock)
 
     def _note_gone(self, client: int, clock: int) -> None:
         gone = max(clock, self._gone.pop(client, 0))

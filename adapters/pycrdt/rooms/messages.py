@@ -16,6 +16,8 @@ _STEP_1, _STEP_2, _UPDATE = range(3)
 _DENIED = 0
 MOST = 2**53 - 1
 """The greatest number that a client can write exactly."""
+_MOST_SHIFT = 49
+"""Of the last seven bits of such a number; zeros could follow it without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ class Reader:
         """Whether everything is read."""
         return self._at == len(self._raw)
 
-    def number(self) -> int:
-        """The next number."""
+    def number(self, most: int = MOST) -> int:
+        """The next number, of at most `most`."""
         value = shift = 0
         while True:
             if self._at == len(self._raw):
@@ -135,7 +137,7 @@ class Reader:
             byte = self._raw[self._at]
             self._at += 1
             value |= (byte & 0x7F) << shift
-            if value > MOST:
+            if value > most or shift > _MOST_SHIFT:
                 raise RemoteProtocolError("a number that no client can write")
             if byte < 0x80:
                 return value

@@ -47,6 +47,8 @@ MAX_NAME = 1000
 """Most characters of a room's name."""
 _TOPIC = "room:"
 _WHISPER_SECONDS = 30.0
+_WHISPER_AGAIN = 10.0
+"""Seconds after which what is whispered is whispered again: others forget it after `_WHISPER_SECONDS`."""
 _WHISPER_EVERY = 0.05
 """Seconds between two whispers of one room, at least."""
 
@@ -125,6 +127,7 @@ class Rooms:
                 self.counts[session.ended_by.name.lower()] += 1
             if not room.leave(session) and self._rooms.get(visit.room) is room:
                 del self._rooms[visit.room]
+                room.fall_silent()
 
     async def _judged(self, visit: Visit) -> tuple[Access, str]:
         if not 0 < len(visit.room) <= MAX_NAME:
@@ -132,6 +135,8 @@ class Rooms:
         try:
             judged = self._judge(visit)
             access = await judged if inspect.isawaitable(judged) else judged
+            if not isinstance(access, Access):
+                raise TypeError(f"it returned {shown(access)}: a judge returns an Access")
         except Exception:
             self._logger.exception(
                 "the judge of room %r has failed: the visitor is refused", visit.room
@@ -190,6 +195,10 @@ class _Room:
         self._vector = self._handle.state_vector()
         """What the clients were told."""
         self._announced = anyio.Event()
+        self._objections: list[ClientState] = []
+        """Those that the other nodes were told."""
+        self._whispered = b""
+        self._whispered_at = 0.0
         self._stops: list[Callable[[], None]] = []
 
     def begin(self) -> None:
@@ -210,8 +219,11 @@ class _Room:
             return True
         for stop in self._stops:
             stop()
-        self._whisper()
         return False
+
+    def fall_silent(self) -> None:
+        """Tell other nodes that nobody is here."""
+        self._say(b"")
 
     async def _guarded(self, work: Callable[[], Any]) -> None:
         try:
@@ -305,6 +317,10 @@ class _Room:
             self._logger.warning("room %r: %s whispers what is wrong: %s", self._name, node, error)
             states = []
         self._tell_clients(self._awareness.hear(node, states))
+        for session, state in self._awareness.objected():
+            session.offer_late(state)
+        if self._awareness.objections() != self._objections:
+            self._announced.set()
 
     def _changed(self, clients: list[int]) -> None:
         """Clients of this node have changed."""
@@ -319,18 +335,24 @@ class _Room:
     async def _tell_nodes(self) -> None:
         """Whisper who is here, when that has changed; and find out who is silent."""
         while True:
-            with anyio.move_on_after(self.limits.awareness_seconds / 4):
+            with anyio.move_on_after(min(self.limits.awareness_seconds / 4, _WHISPER_AGAIN)):
                 await self._announced.wait()
             silent_since = anyio.current_time() - self.limits.awareness_seconds
             self._changed(self._awareness.expire(silent_since))
-            if self._announced.is_set():
+            again = self._whispered_at + _WHISPER_AGAIN
+            if self._announced.is_set() or (self._whispered and again <= anyio.current_time()):
                 self._announced = anyio.Event()
                 self._whisper()
                 await anyio.sleep(_WHISPER_EVERY)
 
     def _whisper(self) -> None:
-        own = awareness.fitting(self._awareness.own, MAX_WHISPER)
-        payload = awareness.encode(own.values()) if own else b""
+        self._objections = self._awareness.objections()
+        said = [*self._awareness.own, *self._objections][: awareness.MAX_CLIENTS]
+        fitting = awareness.fitting(said, MAX_WHISPER)
+        self._say(awareness.encode(fitting.values()) if fitting else b"")
+
+    def _say(self, payload: bytes) -> None:
+        self._whispered, self._whispered_at = payload, anyio.current_time()
         with contextlib.suppress(EndedError):
             self._replica.whisper(self.topic, payload, seconds=_WHISPER_SECONDS)
 

@@ -137,6 +137,11 @@ class Session:
         self._clients.update(dict.fromkeys(clients))
         self._to_write.set()
 
+    def offer_late(self, state: ClientState) -> None:
+        """A client of this connection must know that others take it for gone."""
+        self._late[state.client] = state
+        self._to_write.set()
+
     def end(self, code: CloseCode, reason: str) -> None:
         """End the connection; the first reason counts."""
         if self._end is None:

@@ -102,6 +102,103 @@ async def test_node_that_dies_takes_its_clients_names_along() -> None:
 
 
 @simulated
+async def test_tab_that_dials_again_is_seen_at_once_elsewhere() -> None:
+    with Network() as network:
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(ann.run, a, "page")
+            async with anyio.create_task_group() as there:
+                there.start_soon(bob.run, b, "page")
+                bob.announce({"name": "Bob"})
+                await ann.until(lambda: ann.state_of(bob) == {"name": "Bob"})
+                bob.leave()  # the room at b has nobody now, and is forgotten
+            await ann.until(lambda: ann.state_of(bob) is None)
+            again = Browser(bob.doc)
+            tasks.start_soon(again.run, b, "page")
+            again.announce({"name": "Bob"}, clock=bob.clock)
+            await ann.until(lambda: ann.state_of(bob) == {"back": True}, seconds=2)
+            network.cut("a")
+            await ann.until(lambda: ann.state_of(bob) is None)
+            network.heal()
+            await ann.until(lambda: ann.state_of(bob) == {"back": True})
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_clock_without_end_closes_nobody_else() -> None:
+    with Network():
+        async with nodes("a") as (a,), anyio.create_task_group() as tasks:
+            ann, eve, bob = Browser(), Browser(), Browser()
+            for each in (ann, bob):
+                tasks.start_soon(each.run, a, "page")
+            ann.announce({"name": "Ann"})
+            for last in (2**53 - 1, awareness.MAX_CLOCK):
+                eve = Browser()
+                eve.say(
+                    messages.Presence(
+                        awareness.encode([ClientState(ann.doc.client_id, last, "{}")])
+                    )
+                )
+                eve.leave()
+                await eve.run(a, "page")
+            ann.text += "still here"
+            await bob.reads("still here")
+            assert ann.line.closed is None and a.counts["bad_message"] == 0
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_node_goes_on_to_name_a_client_that_is_silent() -> None:
+    limits = RoomLimits(awareness_seconds=200)
+    with Network():
+        async with nodes("a", "b", limits=limits) as (a, b), anyio.create_task_group() as tasks:
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(ann.run, a, "page")
+            tasks.start_soon(bob.run, b, "page")
+            ann.announce({"name": "Ann"})
+            await bob.until(lambda: bob.state_of(ann) == {"name": "Ann"})
+            await trio.sleep(100)
+            assert bob.state_of(ann) == {"name": "Ann"}
+            tasks.cancel_scope.cancel()
+
+
+@simulated
+async def test_room_that_has_failed_does_not_silence_the_next_one() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann, bob, cy = Browser(), Browser(), Browser()
+            tasks.start_soon(cy.run, b, "page")
+            tasks.start_soon(ann.run, a, "page")
+            await ann.until(lambda: ann.kinds)
+            former = a._rooms["page"]
+            former.is_over = True  # its client is still on its way out
+            tasks.start_soon(bob.run, a, "page")
+            bob.announce({"name": "Bob"})
+            await cy.until(lambda: cy.state_of(bob) == {"name": "Bob"})
+            ann.leave()
+            await eventually(lambda: not former.sessions)
+            await trio.sleep(5)
+            assert cy.state_of(bob) == {"name": "Bob"}
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("answer", [True, None, "write"])
+def test_judge_that_returns_no_access_refuses(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    @simulated
+    async def run() -> None:
+        with Network():
+            async with nodes("a", judge=lambda visit: answer) as (a,):
+                ann = Browser()
+                await ann.run(a, "page")
+                assert ann.line.closed is not None and ann.line.closed[0] == 4403
+                assert "a judge returns an Access" in caplog.text and a.open == {}
+
+    run()
+
+
+@simulated
 async def test_client_of_another_node_is_healed_by_state_vector() -> None:
     with Network() as network:
         async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
