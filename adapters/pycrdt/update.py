@@ -430,6 +430,18 @@ def encoded_deletions(deletions: Mapping[int, Iterable[tuple[int, int]]]) -> byt
     return number(clients) + bytes(encoded)
 
 
+def deletes_no_more(
+    deletions: Mapping[int, Iterable[tuple[int, int]]],
+    known: Mapping[int, Iterable[tuple[int, int]]],
+) -> bool:
+    """Whether all that the first deletions delete is deleted by the others, too."""
+    both = {
+        client: [*ranges, *deletions.get(client, ())]
+        for client, ranges in ({**dict.fromkeys(deletions, ()), **known}).items()
+    }
+    return encoded_deletions(both) == encoded_deletions(known)
+
+
 def number(value: int) -> bytes:
     """A number of 0 or more, as lib0 encodes it: seven bits in each byte, the lowest first."""
     encoded = bytearray()

@@ -32,6 +32,7 @@ from crdtcast.adapters.pycrdt.structure import Structure
 from crdtcast.adapters.pycrdt.update import (
     Missing,
     Update,
+    deletes_no_more,
     encoded_deletions,
     parsed,
     parsed_vector,
@@ -129,6 +130,21 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         except ValueError as error:
             raise InvalidOperationError(f"not a state vector of Yjs: {error}") from error
         return self._doc.get_update(state_vector)
+
+    def lacks(self, update: bytes) -> bool:
+        """Whether an update has something that this document has not; also if it is no update. Takes time of the order
+        of what was deleted, if all its items are known.
+        """
+        try:
+            parsed_update = parsed(update)
+        except ValueError:
+            return True
+        if any(end > self._seen.now(client) for client, end in parsed_update.ends().items()):
+            return True
+        if not parsed_update.deletions:
+            return False
+        deleted = parsed(self.update_since(self.state_vector())).deletions
+        return not deletes_no_more(parsed_update.deletions, deleted)
 
     def follow(self, most_bytes: int) -> Follower:
         """What is applied from now on, for one reader, which may be `most_bytes` behind."""

@@ -262,6 +262,10 @@ class _Room:
             parsed(update)  # pycrdt's own errors are no exceptions
         return merge_updates(*updates)
 
+    def lacks(self, update: bytes) -> bool:
+        """See `SessionRoom`."""
+        return self._handle.crdt.lacks(update)
+
     async def apply(self, update: bytes) -> None:
         """See `SessionRoom`."""
         await self._handle.apply(update)

@@ -64,6 +64,9 @@ class SessionRoom(Protocol):
     def merged(self, updates: list[bytes]) -> bytes:
         """Several updates as one. Raises ValueError."""
 
+    def lacks(self, update: bytes) -> bool:
+        """Whether an update has something that the document has not."""
+
     async def apply(self, update: bytes) -> None:
         """Apply an update to the object. Raises CrdtcastError."""
 
@@ -261,6 +264,10 @@ class Session:
         return [messages.Changes(update, any(each.answers for each in changes))]
 
     async def _apply_one(self, changes: messages.Changes) -> None:
+        if changes.answers and not self._room.lacks(changes.update):
+            # Each client that dials again sends all deletions that it knows: none of them is an operation.
+            self._asks_later |= self._lacks
+            return
         try:
             await self._room.apply(changes.update)
         except MissingUpdatesError:

@@ -386,6 +386,31 @@ async def test_a_burst_of_one_client_is_one_operation() -> None:
 
 
 @simulated
+async def test_client_that_dials_again_with_nothing_new_is_no_operation() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(bob.run, b, "page")
+            tasks.start_soon(ann.run, a, "page")
+            ann.text += "one two three"
+            del ann.text[3:7]
+            await bob.reads("one three")
+            engine = a._replica.member.engine  # type: ignore[union-attr]
+            before, told = engine.vector[engine.me], bob.kinds.count("Changes")
+            again = Browser(ann.doc)
+            tasks.start_soon(again.run, a, "page")
+            await again.until(lambda: "Step1" in again.kinds)
+            await trio.sleep(5)
+            assert (engine.vector[engine.me], bob.kinds.count("Changes")) == (before, told)
+            again.say(messages.Changes(again.doc.get_update(), answers=True))
+            await trio.sleep(5)
+            assert engine.vector[engine.me] == before
+            del again.text[0:4]
+            await bob.reads("three")
+            tasks.cancel_scope.cancel()
+
+
+@simulated
 async def test_fifty_clients_in_one_room_see_all() -> None:
     with Network():
         async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:

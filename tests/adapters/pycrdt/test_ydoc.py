@@ -14,7 +14,7 @@ from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes import Assigned, Former, Spliced, Within
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 from crdtcast.testing import check_crdt
-from tests.adapters.pycrdt.editing import EditedDoc, plain
+from tests.adapters.pycrdt.editing import EditedDoc, edited, plain
 from tests.effort import examples
 
 
@@ -42,6 +42,25 @@ def test_pycrdt_loses_an_update_out_of_order() -> None:
     for at in (0, 2, 3, 1):
         doc.apply_update(FOUR[at])
     assert str(doc.get("t", type=Text)) != "cadb"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_document_lacks_just_the_updates_that_change_it(seed: int) -> None:
+    rng = random.Random(seed)
+    crdt, updates = YDoc(), [b"\x00\x00"]
+    for counter in range(1, 12):
+        base = rng.choice([crdt.update_since(), updates[-1]])
+        update = edited(base, counter, rng.randrange(100)) if rng.random() < 0.5 else base
+        updates.append(rng.choice([update, rng.choice(updates), crdt.update_since(b"\x00")]))
+        try:
+            operation = crdt.prepare("apply", updates[-1])
+        except MissingUpdatesError:
+            assert crdt.lacks(updates[-1])
+            continue
+        before, lacks = crdt.digest(), crdt.lacks(updates[-1])
+        crdt.effect(operation, tag("a", counter))
+        assert lacks == (crdt.digest() != before)
+    assert crdt.lacks(b"no update")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
