@@ -19,7 +19,7 @@ from pycrdt import merge_updates
 from crdtcast import aio
 from crdtcast.adapters.pycrdt.handle import YDocHandle
 from crdtcast.adapters.pycrdt.rooms import awareness, messages
-from crdtcast.adapters.pycrdt.rooms.asgi import Receive, Scope, Send, serve_asgi
+from crdtcast.adapters.pycrdt.rooms.asgi import Application, Receive, Scope, Send, serve_asgi
 from crdtcast.adapters.pycrdt.rooms.awareness import Awareness, ClientState
 from crdtcast.adapters.pycrdt.rooms.channels import (
     Access,
@@ -90,9 +90,15 @@ class Rooms:
         """The rooms that have clients at this node, with their number."""
         return {name: len(room.sessions) for name, room in self._rooms.items()}
 
-    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+    @property
+    def asgi(self) -> Application:
         """The application: WebSockets only. The path, without that of a mount, is the name of the room."""
-        await serve_asgi(self.serve, scope, receive, send)
+
+        # A function, since uvicorn takes a method for an application of ASGI 2.
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            await serve_asgi(self.serve, scope, receive, send)
+
+        return application
 
     async def serve(self, channel: Channel, visit: Visit) -> None:
         """Serve one client until it goes, or is cut off. Raises nothing that a client causes."""

@@ -15,6 +15,7 @@ from crdtcast import aio, open_replica
 from crdtcast.adapters.pycrdt import RoomLimits, Rooms, anyone
 from crdtcast.adapters.pycrdt.rooms import messages
 from crdtcast.ports import free_ports
+from crdtcast.testing import Network, simulated
 from tests.adapters.pycrdt.browsers import Browser
 
 pytest.importorskip("trio_websocket")
@@ -109,6 +110,17 @@ async def under_uvicorn(port: int, limits: RoomLimits | None = None) -> AsyncIte
         finally:
             server.should_exit = True
             await serving
+
+
+@simulated
+async def test_uvicorn_takes_rooms_alone_for_asgi_3() -> None:
+    import uvicorn
+
+    with Network():
+        async with open_replica("a", found=True) as replica:
+            config = uvicorn.Config(Rooms(replica, anyone).asgi)
+            config.load()
+            assert config.interface == "asgi3"
 
 
 def against_uvicorn(
