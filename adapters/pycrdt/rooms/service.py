@@ -139,8 +139,13 @@ class Rooms:
         if not 0 < len(visit.room) <= MAX_NAME:
             return Access.NONE, f"a room's name has 1 to {MAX_NAME:,} characters"
         try:
-            judged = self._judge(visit)
-            access = await judged if inspect.isawaitable(judged) else judged
+            visit.room.encode()
+        except UnicodeEncodeError as error:
+            return Access.NONE, f"a room's name is Unicode: {error.reason}"
+        try:
+            with anyio.fail_after(self.limits.judge_seconds):
+                judged = self._judge(visit)
+                access = await judged if inspect.isawaitable(judged) else judged
             if not isinstance(access, Access):
                 raise TypeError(f"it returned {shown(access)}: a judge returns an Access")
         except Exception:

@@ -40,6 +40,7 @@ class RoomLimits:
     incoming_bytes: of a client's updates that are not applied yet; beyond that it is not read.
     stall_seconds: a client that takes no message for so long is cut off.
     message_bytes: of one message of a client.
+    judge_seconds: a judge that takes longer has failed.
     awareness_seconds: clients that say nothing about themselves for so long are gone.
     """
 
@@ -48,6 +49,7 @@ class RoomLimits:
     stall_seconds: float = 30.0
     message_bytes: int = 64 * 1024 * 1024
     awareness_seconds: float = 45.0
+    judge_seconds: float = 30.0
 
 
 class SessionRoom(Protocol):
