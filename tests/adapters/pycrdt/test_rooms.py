@@ -404,7 +404,7 @@ async def test_a_burst_of_one_client_is_one_operation() -> None:
 
 
 @simulated
-async def test_client_that_dials_again_with_nothing_new_is_no_operation() -> None:
+async def test_client_that_dials_again_without_news_is_no_operation() -> None:
     with Network():
         async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
             ann, bob = Browser(), Browser()
