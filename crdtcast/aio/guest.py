@@ -41,24 +41,38 @@ class Guest:
         )
 
     async def _run(self) -> None:
+        async with trio.open_nursery() as beside:
+            beside.start_soon(self._watch)
+            try:
+                async with trio.open_nursery() as self._nursery:
+                    self.began.set_result(None)
+                    await self._stopping.wait()
+                    self._nursery.cancel_scope.cancel()
+            finally:
+                self._nursery = None
+            beside.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        """See that Trio ends by itself: a second Ctrl-C has come to one of its callbacks. That may have been the answer
+        of a thread, and a task would wait for it forever.
+        """
         try:
-            async with trio.open_nursery() as self._nursery:
-                self.began.set_result(None)
-                await self._stopping.wait()
-                self._nursery.cancel_scope.cancel()
+            await trio.sleep_forever()
         finally:
-            self._nursery = None
+            if self._nursery is not None:
+                self._done(outcome.Error(KeyboardInterrupt()))
 
     def _step(self, step: Callable[[], object]) -> None:
         try:
             step()
         except BaseException as error:
             # A second Ctrl-C is raised wherever it comes; Trio does not continue.
-            if not self.ended.done():
-                self._done(outcome.Error(error))
+            self._done(outcome.Error(error))
             raise
 
     def _done(self, result: outcome.Outcome[None]) -> None:
+        if self.ended.done():
+            return
         self.interrupted = isinstance(result, outcome.Error)
         self._nursery = None
         for answer in [*self._answers]:  # of calls that the end of the run has cut short
@@ -78,14 +92,20 @@ class Guest:
             event.set()
 
     def check(self) -> None:
-        """Raises EndedError if this run is over, and what `check_place` raises."""
+        """Raises EndedError if this run is over, and what `check_place` and `check_loop` raise."""
         self.check_place()
+        self.check_loop()
         if self._nursery is None:
             raise self._over()
 
+    @property
+    def is_of_another_process(self) -> bool:
+        """Whether this process was forked from its own."""
+        return os.getpid() != self._process
+
     def check_place(self) -> None:
         """Raises LocalProtocolError in another thread, or in a process that was forked from its own."""
-        if os.getpid() != self._process:
+        if self.is_of_another_process:
             raise LocalProtocolError(
                 "this replica belongs to the process that this one was forked from: open a replica after the fork"
             )
@@ -93,6 +113,15 @@ class Guest:
             raise LocalProtocolError(
                 "this replica belongs to the thread of its asyncio loop, and this is another one: use it in an "
                 "`async def` function, or open it with crdtcast.sync.open_replica"
+            )
+
+    def check_loop(self) -> None:
+        """Raises LocalProtocolError in another loop of this thread: Trio would not run until that one has ended."""
+        running = _running_loop()
+        if running is not None and running is not self._loop:
+            raise LocalProtocolError(
+                "this replica belongs to another asyncio loop, which does not run now: open a replica in each loop, "
+                "or keep one loop for all (asyncio.Runner)"
             )
 
     @staticmethod
@@ -187,6 +216,13 @@ class Guest:
                 held.result()
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 async def settled(future: "asyncio.Future[Any]") -> None:
     """Return when it is done, however often this task is cancelled; a cancellation is told then."""
     cancelled = None
@@ -205,17 +241,21 @@ _GUESTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Guest]] = WeakKeyDic
 @asynccontextmanager
 async def guest() -> AsyncIterator[Guest]:
     """Trio in the running loop, for as long as the block runs. Raises LocalProtocolError outside asyncio."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    loop = _running_loop()
+    if loop is None:
         raise LocalProtocolError(
             "crdtcast.aio needs a running asyncio loop: in Trio use crdtcast.open_replica, and in programs "
             "without a loop crdtcast.sync.open_replica"
-        ) from None
+        )
     while (running := _GUESTS.get(loop)) is not None and not running.users:
         await asyncio.wait({running.ended})  # a thread has one run of Trio at a time
     if running is None:
         if trio.lowlevel.in_trio_run():
+            if any(each.is_of_another_process for each in _GUESTS.values()):
+                raise LocalProtocolError(
+                    "this process was forked in the thread of a replica's asyncio loop, which Trio cannot leave: open "
+                    'a replica in another thread, or start the process by "spawn" or "forkserver" (multiprocessing)'
+                )
             raise LocalProtocolError(
                 "Trio runs in this thread already, so it cannot be a guest of asyncio: use crdtcast.open_replica"
             )

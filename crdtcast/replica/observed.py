@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from crdtcast.datatypes.differences import Difference
-from crdtcast.exceptions import EndedError
+from crdtcast.exceptions import EndedError, TypeClashError
 
 T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
@@ -74,14 +73,27 @@ class See(Protocol[V_co]):
 async def tell(
     told: AsyncIterator[T], callback: Callable[[T], object], logger: logging.Logger
 ) -> None:
-    """Call it with each of them, until the replica ends. An error of the callback is logged, and ends this."""
-    with suppress(EndedError):
-        async for each in told:
-            try:
-                callback(each)
-            except Exception:
-                logger.exception("a callback has failed: it is told no more: %r", callback)
-                return
+    """Call it with each of them, until the replica ends. An error of the callback is logged, and ends this; so is one
+    of the object, which may lose its name to another type. Neither is an error of the replica.
+    """
+    while True:
+        try:
+            each = await anext(told)
+        except EndedError:
+            return
+        except TypeClashError as error:
+            logger.warning("a callback is told no more: %s: %r", error, callback)
+            return
+        except Exception:
+            logger.exception(
+                "an object cannot be observed: a callback is told no more: %r", callback
+            )
+            return
+        try:
+            callback(each)
+        except Exception:
+            logger.exception("a callback has failed: it is told no more: %r", callback)
+            return
 
 
 class Observer(Generic[V_co]):

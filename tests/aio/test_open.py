@@ -313,6 +313,54 @@ def test_other_threads_are_refused() -> None:
     run(main)
 
 
+def test_other_loop_of_the_thread_is_refused() -> None:
+    """As a replica that one test has opened, and another one uses in its own loop."""
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        opened = aio.open_replica("a", found=True)
+        a = first.run(opened.__aenter__())
+        count = a.object("n", PNCounter)
+
+        async def within(call: Callable[[], Coroutine[Any, Any, object]]) -> None:
+            await call()
+
+        for call in (count.increment, count.changed, a.ready, lambda: a.verify(1)):
+            with pytest.raises(LocalProtocolError, match="belongs to another asyncio loop"):
+                second.run(within(call))
+        assert count.value == 0
+        first.run(within(count.increment))
+        first.run(within(lambda: opened.__aexit__(None, None, None)))
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_child_forked_in_the_loop_is_told_where_to_open_its_own() -> None:
+    async def own() -> None:
+        async with aio.open_replica("c", found=True):
+            pass
+
+    def child() -> str:
+        """What it is told."""
+        reads, writes = os.pipe()
+        if not (process := os.fork()):
+            try:
+                asyncio.run(own())
+            except LocalProtocolError as error:
+                os.write(writes, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(process, 0)
+        os.close(writes)
+        with open(reads) as told:
+            return told.read()
+
+    async def main() -> None:
+        async with aio.open_replica("a", found=True) as a:
+            assert "in another thread, or start the process by" in child()
+            await a.object("n", PNCounter).increment()
+
+    run(main)
+
+
 SERVICE = """
 import asyncio, sys
 from crdtcast import aio
@@ -415,11 +463,34 @@ asyncio.run(main())
 """
 
 
+ANSWER_LOST = """
+import asyncio, trio
+from crdtcast import aio
+from crdtcast.datatypes import PNCounter
+
+def interrupt():
+    raise KeyboardInterrupt
+
+async def lost():
+    trio.lowlevel.current_trio_token().run_sync_soon(interrupt)
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+async def main():
+    async with aio.open_replica("a", found=True) as a, asyncio.TaskGroup() as tasks:
+        tasks.create_task(a._run.call(lost))
+        await a.object("n", PNCounter).changed()
+
+asyncio.run(main())
+"""
+
+
 @pytest.mark.process
-def test_interrupt_within_a_step_of_trio_hangs_nothing() -> None:
-    """A second Ctrl-C is raised wherever the program is."""
+@pytest.mark.parametrize("program", [INTERRUPTED, ANSWER_LOST])
+def test_interrupt_within_a_step_of_trio_hangs_nothing(program: str) -> None:
+    """A second Ctrl-C is raised wherever the program is: also where Trio takes the answer of a thread."""
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert done.returncode and "\nKeyboardInterrupt\n" in f"{done.stderr}\n", done.stderr
     assert "InvalidStateError" not in done.stderr

@@ -173,3 +173,23 @@ async def test_callback_is_told_until_it_is_stopped_or_fails(
             await a.wait_quiet()
             assert len(told) == 2 and len(failing) == 1
             assert "a callback has failed" in caplog.text
+
+
+@simulated
+async def test_callback_of_a_lost_name_ends_without_its_replica(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Network():
+        async with (
+            open_replica("a", found=True) as a,
+            open_replica("b", join=a.address) as b,
+        ):
+            await a.wait_quiet()
+            lost = a.object("x", AWSet)
+            lost.on_change(lambda told: None)
+            await lost.add("1")
+            await b.object("x", PNCounter).increment()
+            await a.wait_quiet()
+            await b.wait_quiet()
+            assert "is told no more: 'x' is a counter_pn" in caplog.text
+            await a.object("y", AWSet).add("1")
