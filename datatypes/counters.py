@@ -18,8 +18,8 @@ from crdtcast.datatypes.operations import (
 )
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError
+from crdtcast.short_repr import shown
 
 
 class DeltaCounter(PureOpCRDT[int]):

@@ -7,7 +7,7 @@ from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
-from crdtcast.datatypes.short_repr import shown
+from crdtcast.short_repr import shown
 
 
 class EWFlag(PureOpCRDT[bool]):

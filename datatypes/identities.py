@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from crdtcast.datatypes.operations import MAX_INTEGER
-from crdtcast.datatypes.short_repr import shown
+from crdtcast.short_repr import shown
 
 Identity: TypeAlias = tuple[str, int, int, int]
 """Of an element: origin and counter of the message that inserted it, index of the operation in the message, and number

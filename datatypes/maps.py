@@ -36,9 +36,9 @@ from crdtcast.datatypes.registers import LWWRegister, MVRegister
 from crdtcast.datatypes.scores import SortedMap
 from crdtcast.datatypes.sequence import SharedList
 from crdtcast.datatypes.sets import AWSet, GSet, RWSet, TwoPhaseSet
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.datatypes.texts import SharedText
 from crdtcast.exceptions import InvalidOperationError
+from crdtcast.short_repr import shown
 
 NestedType: TypeAlias = type[PureOpCRDT[Any]] | str
 """The type of a value in a map: the class, or its TYPE."""
@@ -63,7 +63,7 @@ class MapPiece(NamedTuple):
 def type_name(value: NestedType) -> str:
     """The name of a type, given as a class or as its name."""
     if isinstance(value, type) and issubclass(value, PureOpCRDT):
-        return value.TYPE
+        return text(getattr(value, "TYPE", value))
     return text(value)
 
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from crdtcast.datatypes.short_repr import shown
+from crdtcast.short_repr import shown
 
 Check: TypeAlias = Callable[[Any], Any]
 """Takes one argument, returns what to send for it, or raises ValueError with the reason. Must accept its own result.

@@ -19,7 +19,6 @@ from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
 from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.retained import Retained
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
     InvalidOperationError,
@@ -27,6 +26,7 @@ from crdtcast.exceptions import (
     NewerOperationError,
     RemoteProtocolError,
 )
+from crdtcast.short_repr import shown
 
 V = TypeVar("V")
 

@@ -15,7 +15,7 @@ from crdtcast.datatypes.operations import Element, Operation, element, natural
 from crdtcast.datatypes.ordered import CountedTree
 from crdtcast.datatypes.polog import EVERYTHING, Everything
 from crdtcast.datatypes.pure import SLIGHT
-from crdtcast.datatypes.short_repr import shown
+from crdtcast.short_repr import shown
 
 
 class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):

@@ -43,8 +43,8 @@ from crdtcast.datatypes.ordered import Block
 from crdtcast.datatypes.polog import Entry, Everything
 from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError
+from crdtcast.short_repr import shown
 
 V = TypeVar("V")
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import msgpack
 from crdtcast.causality.tags import Dot, Tag
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.polog import Entry, POLog
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import UnusableInputError
+from crdtcast.short_repr import shown
 
 FORMAT: Final = 1
 """Version of the envelope; the stable part has its type's version."""

@@ -19,7 +19,8 @@ import pytest
 import crdtcast
 
 LAYERS = (
-    "exceptions extras phases backoff msgpack_limits quantities option_checks private_files ports child_processes",
+    "exceptions extras phases short_repr backoff msgpack_limits quantities option_checks private_files ports"
+    " child_processes",
     "causality",
     "engine",
     "wire",

@@ -16,8 +16,8 @@ from pycrdt import Doc, TransactionEvent, merge_updates
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.handle import SyncYDocHandle, Updates, YDocHandle
 from crdtcast.adapters.pycrdt.update import encoded_deletions, parsed, parsed_vector
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import CrdtcastError, EndedError, LocalProtocolError
+from crdtcast.short_repr import shown
 
 _LOGGER = logging.getLogger("crdtcast.pycrdt")
 

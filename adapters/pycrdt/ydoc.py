@@ -45,8 +45,8 @@ from crdtcast.datatypes.operations import Operation, natural, positive, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.previous_life import Former
 from crdtcast.datatypes.pure import KEPT, Arrival, Arrived, Change, PureOpCRDT
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError
+from crdtcast.short_repr import shown
 
 _NOTHING: Final = b"\x00"
 """The state vector of an empty document."""

@@ -17,7 +17,7 @@ from crdtcast.replica.batch import Batch
 from crdtcast.replica.comparison import Comparison
 from crdtcast.replica.handles import TypedObjects
 from crdtcast.replica.objects import Key, ObjectInfo, Objects
-from crdtcast.replica.observed import tell
+from crdtcast.replica.observed import check_callback, tell
 from crdtcast.replica.replica import Snapshot
 from crdtcast.replica.session import Token
 from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed
@@ -213,6 +213,7 @@ class Replica(TypedObjects):
 
     def on_whisper(self, callback: Callable[[Whisper], object], *topics: str) -> Callable[[], None]:
         """See `crdtcast.Replica.on_whisper`."""
+        check_callback(callback)
         return self.spawn(partial(tell, self.whispers(*topics), callback, _LOGGER))
 
     async def _heard(self, listener: Listener) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError
+from crdtcast.short_repr import shown
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _BASE = r"[A-Za-z0-9_-]{1,32}\.[0-9a-f]{1,32}"
@@ -88,13 +89,18 @@ def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | No
     return f"{name}.{time:0{_TIME_DIGITS}x}{random_bits % _RANDOM_LIMIT:0{_RANDOM_DIGITS}x}"
 
 
+def is_named(member: str, named: object) -> bool:
+    """Whether that is its incarnation id, or its name."""
+    return type(named) is str and named in (member, name_of(member))
+
+
 def member_named(named: str, members: Iterable[str], group: str) -> str:
     """The incarnation that `named` means, by its id or its name. Raises LocalProtocolError if not exactly one fits."""
     known = sorted(members)
-    found = [member for member in known if named in (member, name_of(member))]
+    found = [member for member in known if is_named(member, named)]
     if not found:
         raise LocalProtocolError(
-            f"{named!r} is not a member of group {group!r}: name one of {', '.join(known)}"
+            f"{shown(named)} is not a member of group {group!r}: name one of {', '.join(known)}"
         )
     if len(found) > 1:
         raise LocalProtocolError(

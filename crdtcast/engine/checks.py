@@ -15,6 +15,7 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
+from crdtcast.short_repr import shown
 
 MOST_STRANGE = 1000
 """Unknown ids that a digest or a context may name, besides as many as are known, and those on their way: ids that this
@@ -69,7 +70,7 @@ def check_tag(tag: object) -> None:
     """Raises LocalProtocolError if it is not the tag of a message."""
     if not isinstance(tag, Tag):
         raise LocalProtocolError(
-            f"{tag!r:.80} is not a tag: give what tcbroadcast, or an operation, has returned"
+            f"{shown(tag)} is not a tag: give what tcbroadcast, or an operation, has returned"
         )
 
 

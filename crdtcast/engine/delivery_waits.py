@@ -22,6 +22,7 @@ from crdtcast.engine import Fate, GroupEngine, known_deliveries
 from crdtcast.engine.checks import check_tag
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
+from crdtcast.short_repr import shown
 
 
 class Notion(enum.Enum):
@@ -72,7 +73,7 @@ class Waits:
             members = known_deliveries.size(engine)
             if not isinstance(count, int) or not 1 <= count <= members:
                 raise LocalProtocolError(
-                    f"cannot wait for {count!r:.80} members: the group has {members}: choose a count "
+                    f"cannot wait for {shown(count)} members: the group has {members}: choose a count "
                     f"from 1 to {members}"
                 )
         kind = notion, count, tag.dot.origin

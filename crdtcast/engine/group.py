@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import ClassVar
 
-from crdtcast.causality.member_id import base_of, joined_by, joined_id, name_of
+from crdtcast.causality.member_id import base_of, is_named, joined_by, joined_id, name_of
 from crdtcast.causality.messages import Delivery, Digest, DigestKind, Ended, Message, Transmit
 from crdtcast.causality.tags import Dot, Tag, Vector, covers, merge_into
 from crdtcast.engine.admission import (
@@ -56,6 +56,7 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
     RolledBackError,
 )
+from crdtcast.short_repr import shown
 
 __all__ = ["Admission", "GroupEngine"]
 
@@ -357,7 +358,7 @@ class GroupEngine(Core):
         self._refuse_if_ending()
         self._refuse_if_split()
         if not isinstance(level, int):
-            raise LocalProtocolError(f"a format level is a number, not {level!r:.80}")
+            raise LocalProtocolError(f"a format level is a number, not {shown(level)}")
         if level <= self.level:
             raise LocalProtocolError(f"the group's format level is already {self.level}")
         if lacking := self.lacking_level(level):
@@ -482,10 +483,10 @@ class GroupEngine(Core):
         """
         victims = dict(self.wants.victims)
         for member in members or tuple(victims):
-            found = [victim for victim in victims if member in (victim, name_of(victim))]
+            found = [victim for victim in victims if is_named(victim, member)]
             if not found:
                 raise LocalProtocolError(
-                    f"{name_of(self.me)} has not asked to evict {member}: withdraw the eviction "
+                    f"{name_of(self.me)} has not asked to evict {shown(member)}: withdraw the eviction "
                     "on the member that asked"
                 )
             for victim in found:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from crdtcast.exceptions import LocalProtocolError
+from crdtcast.short_repr import shown
 
 MAX_TOPIC = 256
 """Most characters of a topic."""
@@ -246,8 +247,13 @@ class Whispers:
 
         topics: those that it hears; all, if there are none.
         on_news: called when it may have something new.
+
+        Raises LocalProtocolError if it is no topic.
         """
-        listener = Listener(self, frozenset(topics), on_news)
+        named = [*topics]
+        for topic in named:
+            _check_topic(topic)
+        listener = Listener(self, frozenset(named), on_news)
         self._listeners.add(listener)
         return listener
 
@@ -303,10 +309,7 @@ class Listener:
 
 def check_whisper(topic: object, payload: object, seconds: object) -> None:
     """Raises LocalProtocolError if this cannot be whispered."""
-    if not isinstance(topic, str) or not 0 < len(topic) <= MAX_TOPIC or not _is_text(topic):
-        raise LocalProtocolError(
-            f"cannot whisper on topic {topic!r:.80}: use a text of 1 to {MAX_TOPIC} characters"
-        )
+    _check_topic(topic)
     if not isinstance(payload, bytes) or len(payload) > MAX_WHISPER:
         what = f"{len(payload):,} bytes" if isinstance(payload, bytes) else type(payload).__name__
         raise LocalProtocolError(
@@ -315,7 +318,14 @@ def check_whisper(topic: object, payload: object, seconds: object) -> None:
         )
     if not isinstance(seconds, int | float) or not 0.001 <= seconds <= MAX_SECONDS:
         raise LocalProtocolError(
-            f"a whisper cannot last {seconds!r:.40} seconds: give 0.001 to {MAX_SECONDS:.0f}"
+            f"a whisper cannot last {shown(seconds)} seconds: give 0.001 to {MAX_SECONDS:.0f}"
+        )
+
+
+def _check_topic(topic: object) -> None:
+    if type(topic) is not str or not 0 < len(topic) <= MAX_TOPIC or not _is_text(topic):
+        raise LocalProtocolError(
+            f"cannot whisper on topic {shown(topic)}: use a text of 1 to {MAX_TOPIC} characters"
         )
 
 

@@ -23,6 +23,7 @@ from crdtcast.group.events import Event
 from crdtcast.group.lifecycle import MemberLife
 from crdtcast.group.phase import ENDED, MemberPhase
 from crdtcast.group.state_machine import StateMachine, already_taken
+from crdtcast.short_repr import shown
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
@@ -259,6 +260,8 @@ class Member:
         EndedError if this member has ended, as `withdraw`, `raise_level` and `surrender` do.
         """
         self._life.check_going_on()
+        if not isinstance(force, bool):
+            raise LocalProtocolError(f"evict: force is {shown(force)}: give True or False")
         victims = [member_named(each, self.engine.evictable, self.group) for each in members]
         self.engine.evict(*victims, force=force)
         self._life.tell()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from crdtcast.causality.tags import Tag
 from crdtcast.datatypes import Difference, PureOpCRDT
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.replica.objects import Key, Objects, checked_name
-from crdtcast.replica.observed import Observed, Observer, See, tell
+from crdtcast.replica.observed import Observed, Observer, See, check_callback, tell
+from crdtcast.short_repr import shown
 
 _LOGGER = logging.getLogger("crdtcast.replica")
 
@@ -150,6 +150,7 @@ class Handle(Generic[C_co]):
         called or the replica ends. It must not wait; it may issue operations through a task of its own. If it raises,
         that is logged, and it is told no more.
         """
+        check_callback(callback)
         return self._replica.spawn(partial(tell, self.observe(), callback, _LOGGER))
 
     async def perform(self, operation: str, *args: object) -> Tag:

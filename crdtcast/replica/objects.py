@@ -19,7 +19,6 @@ from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.maps import CATALOGUE
 from crdtcast.datatypes.operations import MAX_INTEGER, natural, positive
 from crdtcast.datatypes.pure import KEPT
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
     InvalidOperationError,
@@ -30,6 +29,7 @@ from crdtcast.exceptions import (
     UnusableInputError,
 )
 from crdtcast.msgpack_limits import TooManyError, unpacked_within
+from crdtcast.short_repr import shown
 
 Key: TypeAlias = tuple[str, str]
 """An object's name and its type's name."""
@@ -398,6 +398,10 @@ class Objects:
         return [types[type_name] for type_name in sorted(types)]
 
     def listing(self, prefix: str = "") -> list[ObjectInfo]:
+        if not isinstance(prefix, str):
+            raise LocalProtocolError(
+                f"cannot list the objects with prefix {shown(prefix)}: give the beginning of their names, a str"
+            )
         return [
             ObjectInfo(
                 name=held.key[0],

@@ -3,10 +3,12 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, Generic, Protocol, TypeVar
 
 from crdtcast.datatypes.differences import Difference
-from crdtcast.exceptions import EndedError, TypeClashError
+from crdtcast.exceptions import EndedError, LocalProtocolError, TypeClashError
+from crdtcast.short_repr import shown
 
 T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
@@ -68,6 +70,14 @@ class See(Protocol[V_co]):
 
     def differences(self, before: Any, after: Any) -> tuple[Difference, ...]:
         """The steps from one value to another one."""
+
+
+def check_callback(callback: object) -> None:
+    """Raises LocalProtocolError if it cannot be told anything: it waits for a call of its own, or is none."""
+    if not callable(callback) or iscoroutinefunction(callback):
+        raise LocalProtocolError(
+            f"{shown(callback)} is not a callback: give a function of one argument, and no `async def`"
+        )
 
 
 async def tell(

@@ -18,7 +18,6 @@ from crdtcast.causality.member_id import wall_clock_ms
 from crdtcast.causality.tags import Dot, Tag, covers
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.engine.whispers import Listener, Whisper
 from crdtcast.exceptions import (
@@ -42,13 +41,16 @@ from crdtcast.replica.objects import (
     check_parts,
     checked_name,
 )
-from crdtcast.replica.observed import tell
+from crdtcast.replica.observed import check_callback, tell
 from crdtcast.replica.recent import Recent
 from crdtcast.replica.session import Token, token
 from crdtcast.replica.whispered import WHISPER_SECONDS, WhisperFeed
+from crdtcast.short_repr import shown
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
+_LONGEST = 1e9
+"""Seconds: more of them, in an integer, may be no float."""
 _LARGE = 2**12
 """Bytes of an argument from which an operation may not fit in a message: the smallest frame is larger."""
 
@@ -393,7 +395,7 @@ class Replica(TypedObjects):
         number = secrets.token_hex(8)
         comparing = self.machine.comparing
         comparing.ask(number, [n for n, each in self.member.members.items() if not each.witness])
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(min(seconds, _LONGEST)):
             while comparing.missing(number):
                 await self._answers.park()
                 self._check_open()
@@ -432,6 +434,7 @@ class Replica(TypedObjects):
         """Call `callback` with what `whispers` tells, between two steps of the replica, until the returned function is
         called or the replica ends. It must not wait. If it raises, that is logged, and it is told no more.
         """
+        check_callback(callback)
         return self.spawn(partial(tell, self.whispers(*topics), callback, self._logger))
 
     def listener(self, *topics: str) -> Listener:

@@ -15,8 +15,8 @@ import msgpack
 
 from crdtcast.causality.member_id import valid_incarnation
 from crdtcast.causality.tags import MAX_COUNTER, Dot
-from crdtcast.datatypes.short_repr import shown
-from crdtcast.exceptions import UnusableInputError
+from crdtcast.exceptions import LocalProtocolError, UnusableInputError
+from crdtcast.short_repr import shown
 
 _FORMAT = 2
 _CHECKSUM_BYTES = 4
@@ -34,6 +34,10 @@ class Token:
 
     def merged(self, other: "Token") -> "Token":
         """The cut of both: for a client that has talked to two replicas."""
+        if not isinstance(other, Token):
+            raise LocalProtocolError(
+                f"{shown(other)} is not a token: `Token.parse` reads the text of one"
+            )
         if other.group != self.group:
             raise UnusableInputError(
                 f"a token of group {other.group!r} cannot be used in group {self.group!r}"

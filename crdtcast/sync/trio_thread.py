@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import EndedError, LocalProtocolError
+from crdtcast.short_repr import shown
 
 T = TypeVar("T")
 M = TypeVar("M")

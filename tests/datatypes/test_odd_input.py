@@ -26,8 +26,8 @@ from crdtcast.datatypes import (
 )
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.maps import CATALOGUE, NestedMap
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
+from crdtcast.short_repr import shown
 
 each_type = pytest.mark.parametrize("crdt", CATALOGUE.values(), ids=lambda crdt: crdt.TYPE)
 

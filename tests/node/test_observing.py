@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import trio
 
-from crdtcast import EndedError, Replica, TypeClashError, open_replica
+from crdtcast import EndedError, LocalProtocolError, Replica, TypeClashError, open_replica
 from crdtcast.datatypes import Added, AWSet, Became, PNCounter, Removed, SharedText, Spliced
 from crdtcast.replica.observed import Observed
 from crdtcast.testing import Network, eventually, simulated
@@ -193,3 +193,17 @@ async def test_callback_of_a_lost_name_ends_without_its_replica(
             await b.wait_quiet()
             assert "is told no more: 'x' is a counter_pn" in caplog.text
             await a.object("y", AWSet).add("1")
+
+
+@simulated
+async def test_callback_that_cannot_be_called_is_refused() -> None:
+    async def waits(told: object) -> None:
+        """Nobody would await it."""
+
+    wrong: Any
+    with Network():
+        async with open_replica("a", found=True) as a:
+            for wrong in (3, None, waits):
+                for call in (a.object("x", AWSet).on_change, a.on_whisper):
+                    with pytest.raises(LocalProtocolError, match="is not a callback: give"):
+                        call(wrong)

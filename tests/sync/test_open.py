@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ import trio
 
 from crdtcast import (
     ConfigurationError,
+    CrdtcastError,
     EndedError,
     HandshakeError,
     LocalProtocolError,
     TypeClashError,
     sync,
 )
-from crdtcast.datatypes import Added, AWSet, PNCounter
+from crdtcast.datatypes import Added, AWMap, AWSet, PNCounter, PureOpCRDT
 from crdtcast.ports import free_ports
 from crdtcast.replica.batch_handles import AWSetBatchHandle
 from crdtcast.replica.handles import AWSetHandle
@@ -115,6 +117,44 @@ def test_wrong_timeout_is_refused_in_one_message(seconds: Any) -> None:
                 call()
         a.ready(timeout=math.inf)
         assert told.next(timeout=10**400).value == frozenset()
+
+
+def nested() -> list[Any]:
+    inner: list[Any] = []
+    for _ in range(100_000):  # too deep for `repr`
+        inner = [inner]
+    return inner
+
+
+WRONG: list[Any] = [None, 3, 10**5000, math.nan, b"x", {"a": 1}, nested(), "\ud800"]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: type(wrong).__name__)
+def test_wrong_arguments_are_refused_in_one_line(wrong: Any) -> None:
+    with sync.open_replica("a", found=True) as a:
+        tag = a.object("n", PNCounter).increment()
+        calls: list[Callable[[], object]] = [
+            lambda: a.wait_delivered(wrong, count=1),
+            lambda: a.wait_delivered(tag, count=wrong if wrong != 1 else 0),
+            lambda: a.wait_stable(wrong),
+            lambda: a.whisper(wrong, b""),
+            lambda: a.whisper("x", b"", seconds=wrong if wrong != 3 else -1),
+            lambda: a.whispers(wrong),
+            lambda: a.evict(wrong),
+            lambda: a.evict("b", force=wrong),
+            lambda: a.withdraw(wrong),
+            lambda: a.at_least(wrong),
+            lambda: a.token().merged(wrong),
+            lambda: a.batch().object("m", AWMap).update("k", PureOpCRDT, wrong),
+        ]
+        if not isinstance(wrong, str):
+            calls.append(lambda: a.objects(wrong))
+        for call in calls:
+            with pytest.raises(CrdtcastError) as told:
+                call()
+            assert "\n" not in str(told.value) and len(str(told.value)) < 500
+        assert a.verify(10**400).equal
+        assert a.object("n", PNCounter).value == 1
 
 
 def test_calls_that_would_block_trio_are_refused() -> None:

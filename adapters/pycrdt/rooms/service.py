@@ -31,7 +31,6 @@ from crdtcast.adapters.pycrdt.rooms.channels import (
 )
 from crdtcast.adapters.pycrdt.rooms.session import EMPTY, RoomLimits, Session
 from crdtcast.adapters.pycrdt.update import parsed
-from crdtcast.datatypes.short_repr import shown
 from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER, Whisper
 from crdtcast.exceptions import (
     CrdtcastError,
@@ -42,6 +41,7 @@ from crdtcast.exceptions import (
 )
 from crdtcast.replica.handle import check_door
 from crdtcast.replica.replica import Replica
+from crdtcast.short_repr import shown
 
 MAX_NAME = 1000
 """Most characters of a room's name."""
