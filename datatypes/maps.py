@@ -62,8 +62,10 @@ class MapPiece(NamedTuple):
 
 def type_name(value: NestedType) -> str:
     """The name of a type, given as a class or as its name."""
-    if isinstance(value, type) and issubclass(value, PureOpCRDT):
-        return text(getattr(value, "TYPE", value))
+    if isinstance(value, type):
+        if issubclass(value, PureOpCRDT) and hasattr(value, "TYPE"):
+            return value.TYPE
+        raise ValueError(f"{shown(value)} is not a data type")
     return text(value)
 
 
