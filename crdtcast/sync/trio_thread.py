@@ -30,6 +30,8 @@ class TrioThread(Generic[M]):
         self._entered: threading.Event = threading.Event()
         """Trio runs, and `_token` is set, or it is over."""
         self._closing: trio.Event = trio.Event()
+        self._stopped: bool = False
+        """It is over, also if the thread has not begun: Ctrl-C may have interrupted its start."""
         self._thread: threading.Thread = threading.Thread(
             target=self._work, name=f"crdtcast {name}", daemon=True
         )
@@ -122,6 +124,7 @@ class TrioThread(Generic[M]):
         return error
 
     def _stop(self, how: Callable[[], object]) -> None:
+        self._stopped = True
         if self._thread.ident is not None:  # it was started
             self._entered.wait()
             with suppress(trio.RunFinishedError):
@@ -133,7 +136,8 @@ class TrioThread(Generic[M]):
 
     def _work(self) -> None:
         try:
-            trio.run(self._hold)
+            if not self._stopped:
+                trio.run(self._hold)
         except BaseException as error:
             self._ended.set_exception(error)
             if not self._opened.done():

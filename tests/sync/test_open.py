@@ -207,6 +207,22 @@ def test_interrupted_wait_leaves_nothing_behind() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_thread_whose_start_is_interrupted_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[threading.Thread] = []
+
+    def interrupted(self: threading.Thread) -> None:
+        begun.append(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt), sync.open_replica("a", found=True):
+            raise AssertionError("it is open")
+    begun[0].start()
+    begun[0].join(10)
+    assert not begun[0].is_alive()
+
+
 def test_close_that_is_interrupted_is_repeated_at_the_exit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
