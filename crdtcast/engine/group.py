@@ -485,8 +485,9 @@ class GroupEngine(Core):
         for member in members or tuple(victims):
             found = [victim for victim in victims if is_named(victim, member)]
             if not found:
+                said = shown(member).strip("'")
                 raise LocalProtocolError(
-                    f"{name_of(self.me)} has not asked to evict {shown(member)}: withdraw the eviction "
+                    f"{name_of(self.me)} has not asked to evict {said}: withdraw the eviction "
                     "on the member that asked"
                 )
             for victim in found:
