@@ -130,7 +130,7 @@ def test_dialled_port_of_something_else_is_named(
             )
             async with running(Member(options, {"a", "b"}).node):
                 with trio.fail_after(10):
-                    while "(--listen)" not in caplog.text:  # noqa: ASYNC110
+                    while "--listen)" not in caplog.text:  # noqa: ASYNC110
                         await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
 
