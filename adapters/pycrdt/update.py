@@ -9,6 +9,7 @@ the end. It also refuses values in the form of before 2020 (ContentJSON), which 
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -186,11 +187,20 @@ def _lack(
 class _Reader:
     """Reads numbers and texts one after the other. Raises ValueError, or IndexError at the end of the bytes."""
 
-    __slots__ = ("at", "data")
+    __slots__ = ("_left", "_most", "at", "data")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, most: int = sys.maxsize) -> None:
         self.data: bytes = data
         self.at: int = 0
+        self._left = self._most = most
+
+    def count(self) -> int:
+        """How many pieces follow: they are counted before any of them is read."""
+        count = self.number()
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"it has more than {self._most:,} items, deletions and values")
+        return count
 
     def number(self, most: int = MAX_CLIENT) -> int:
         data, at = self.data, self.at
@@ -277,7 +287,7 @@ class _Reader:
         elif kind in (MAP, 117):
             if depth == MAX_DEPTH:
                 raise ValueError(f"a value is nested deeper than {MAX_DEPTH} levels")
-            for _ in range(self.number()):
+            for _ in range(self.count()):
                 if kind == MAP:
                     self.text()
                 self.plain(depth + 1)
@@ -290,9 +300,11 @@ def utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
-def parsed(encoded: bytes) -> Update:
-    """What an update contains. Raises ValueError if these bytes are not exactly one update."""
-    read = _Reader(encoded)
+def parsed(encoded: bytes, most: int = sys.maxsize) -> Update:
+    """What an update contains. Raises ValueError if these bytes are not exactly one update, or have more than so many
+    items, deletions and values.
+    """
+    read = _Reader(encoded, most)
     update = Update(encoded)
     try:
         _structs(read, update)
@@ -308,8 +320,8 @@ def parsed(encoded: bytes) -> Update:
 
 
 def _structs(read: _Reader, update: Update) -> None:
-    for _ in range(read.number()):
-        count, client, clock = read.number(), read.number(), read.number(MAX_CLOCK)
+    for _ in range(read.count()):
+        count, client, clock = read.count(), read.number(), read.number(MAX_CLOCK)
         if client in update.structs:
             raise ValueError(f"client {client} occurs twice")
         found: list[Struct] = []
@@ -357,7 +369,7 @@ def _content(read: _Reader, kind: int) -> int:
     if kind == DELETED:
         return read.number(MAX_CLOCK)
     if kind == ANY:
-        length = read.number(MAX_CLOCK)
+        length = read.count()
         for _ in range(length):
             read.plain()
         return length
@@ -383,8 +395,8 @@ def _content(read: _Reader, kind: int) -> int:
 
 
 def _deletions(read: _Reader, update: Update) -> None:
-    for _ in range(read.number()):
-        client, count = read.number(), read.number()
+    for _ in range(read.count()):
+        client, count = read.number(), read.count()
         if client in update.deletions:
             raise ValueError(f"the deletions of client {client} occur twice")
         ranges: list[tuple[int, int]] = []
@@ -401,7 +413,7 @@ def parsed_vector(encoded: bytes) -> dict[int, int]:
     read = _Reader(encoded)
     vector: dict[int, int] = {}
     try:
-        for _ in range(read.number()):
+        for _ in range(read.count()):
             client, clock = read.number(), read.number(MAX_CLOCK)
             vector[client] = clock
     except IndexError:

@@ -107,7 +107,11 @@ def test_a_handshake_that_never_goes_on_is_ended(caplog: pytest.LogCaptureFixtur
     assert "handshake not finished within 0.1 s" in caplog.text
 
 
-@pytest.mark.parametrize("answer", [b"", b"-ERR unknown command\r\n"], ids=["silence", "RESP"])
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"-ERR unknown command\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+    ids=["silence", "RESP", "HTTP"],
+)
 def test_dialled_port_of_something_else_is_named(
     caplog: pytest.LogCaptureFixture, answer: bytes
 ) -> None:

@@ -35,6 +35,7 @@ from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER, Whisper
 from crdtcast.exceptions import (
     CrdtcastError,
     EndedError,
+    InvalidOperationError,
     LocalProtocolError,
     RemoteProtocolError,
     TypeClashError,
@@ -270,8 +271,16 @@ class _Room:
     def merged(self, updates: list[bytes]) -> bytes:
         """See `SessionRoom`."""
         for update in updates:
-            parsed(update)  # pycrdt's own errors are no exceptions
+            parsed(update, self.limits.pieces)  # pycrdt's own errors are no exceptions
         return merge_updates(*updates)
+
+    def check(self, update: bytes) -> None:
+        """See `SessionRoom`."""
+        if len(update) > self.limits.pieces:  # a piece takes a byte at least
+            try:
+                parsed(update, self.limits.pieces)
+            except ValueError as error:
+                raise InvalidOperationError(f"not an update for a room: {error}") from error
 
     def lacks(self, update: bytes) -> bool:
         """See `SessionRoom`."""

@@ -40,6 +40,7 @@ class RoomLimits:
     incoming_bytes: of a client's updates that are not applied yet; beyond that it is not read.
     stall_seconds: a client that takes no message for so long is cut off.
     message_bytes: of one message of a client.
+    pieces: items, deletions and values in one message of a client. A million take two to three seconds.
     judge_seconds: a judge that takes longer has failed.
     awareness_seconds: clients that say nothing about themselves for so long are gone.
     """
@@ -48,6 +49,7 @@ class RoomLimits:
     incoming_bytes: int = 4 * 1024 * 1024
     stall_seconds: float = 30.0
     message_bytes: int = 64 * 1024 * 1024
+    pieces: int = 1_000_000
     awareness_seconds: float = 45.0
     judge_seconds: float = 30.0
 
@@ -65,6 +67,9 @@ class SessionRoom(Protocol):
 
     def merged(self, updates: list[bytes]) -> bytes:
         """Several updates as one. Raises ValueError."""
+
+    def check(self, update: bytes) -> None:
+        """Raises InvalidOperationError if it has too many pieces."""
 
     def lacks(self, update: bytes) -> bool:
         """Whether an update has something that the document has not."""
@@ -266,6 +271,7 @@ class Session:
         return [messages.Changes(update, any(each.answers for each in changes))]
 
     async def _apply_one(self, changes: messages.Changes) -> None:
+        self._room.check(changes.update)
         if changes.answers and not self._room.lacks(changes.update):
             # Each client that dials again sends all deletions that it knows: none of them is an operation.
             self._asks_later |= self._lacks

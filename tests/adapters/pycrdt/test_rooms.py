@@ -1,14 +1,14 @@
 """Rooms: browsers at several nodes edit one document, and see each other."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 import trio
-from pycrdt import Doc, Text
+from pycrdt import Array, Doc, Text
 
 from crdtcast import Member, aio, open_replica
 from crdtcast.adapters.pycrdt.rooms import awareness, messages
@@ -16,6 +16,7 @@ from crdtcast.adapters.pycrdt.rooms.awareness import MAX_STATE, ClientState
 from crdtcast.adapters.pycrdt.rooms.channels import Access, Visit, anyone
 from crdtcast.adapters.pycrdt.rooms.service import Rooms
 from crdtcast.adapters.pycrdt.rooms.session import RoomLimits
+from crdtcast.adapters.pycrdt.update import number
 from crdtcast.adapters.pycrdt.ydoc import YDoc
 from crdtcast.datatypes import AWSet
 from crdtcast.testing import Network, eventually, simulated
@@ -320,6 +321,46 @@ def test_garbage_closes_only_its_client_with_a_reason(wrong: bytes, why: str) ->
                 good.text += ", after"
                 await eventually(lambda: document(a).text("text") == "before, after")
                 assert a.open == {"page": 1} and a.counts["bad_message"] == 1
+                good.leave()
+
+    run()
+
+
+def items(count: int) -> bytes:
+    return number(1) + number(count) + number(7) + number(0) + b"\x00\x01" * count + number(0)
+
+
+def deletions(count: int) -> bytes:
+    ranges = b"".join(number(3 * each) + number(1) for each in range(count))
+    return number(0) + number(1) + number(7) + number(count) + ranges
+
+
+def values(count: int) -> bytes:
+    doc: Doc[Any] = Doc()
+    doc["list"] = Array([True] * count)
+    return doc.get_update()
+
+
+@pytest.mark.parametrize("pieces", [items, deletions, values])
+def test_update_with_too_many_pieces_closes_its_client(pieces: Callable[[int], bytes]) -> None:
+    """Each takes a microsecond or two, in which the node does nothing else; 64 MiB could have as many."""
+
+    @simulated
+    async def run() -> None:
+        with Network():
+            limits = RoomLimits(pieces=30)
+            async with nodes("a", limits=limits) as (a,), anyio.create_task_group() as tasks:
+                good, bad = Browser(), Browser()
+                for each in (good, bad):
+                    tasks.start_soon(each.run, a, "page")
+                    await eventually(lambda: a.open)
+                good.say(messages.Changes(pieces(25)))
+                bad.say(messages.Changes(pieces(40)))
+                await bad.until(lambda: bad.line.closed)
+                assert bad.line.closed is not None and bad.line.closed[0] == 4400
+                assert "more than 30 items, deletions and values" in bad.line.closed[1]
+                good.text += "x" * 100
+                await eventually(lambda: document(a).text("text") == "x" * 100)
                 good.leave()
 
     run()
