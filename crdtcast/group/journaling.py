@@ -335,9 +335,21 @@ class MemberJournal:
         if not self._journal.blocks:
             work()
             return
+        begun = False
+
+        def begin() -> None:
+            nonlocal begun
+            begun = True
+            work()
+
         # Must not be skipped: the next record begins where this one ends.
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(work)
+            try:
+                await trio.to_thread.run_sync(begin)
+            except RuntimeError:
+                if begun:
+                    raise
+                work()  # no thread starts: at the interpreter's end Python 3.12 and later refuse it
 
     def _to_write(self) -> Sequence[Callable[[], None]]:
         """The writes to do, one after the other, all as of now."""

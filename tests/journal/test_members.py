@@ -192,6 +192,27 @@ async def test_orderly_end_at_once_keeps_what_was_sent() -> None:
             assert a.tcbroadcast(b"two").dot.counter == sent + 1
 
 
+def test_end_of_the_program_is_written_without_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.12 and later start no thread once those of the program have ended."""
+
+    async def refuse(*args: object, **options: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    async def main() -> None:
+        async with open_member("a", found=True, journal=tmp_path) as a:
+            await a.wait_durable()
+            with monkeypatch.context() as at_exit:
+                at_exit.setattr(trio.to_thread, "run_sync", refuse)
+                sent = a.tcbroadcast(b"one").dot.counter
+                await a.wait_durable()
+        async with open_member("a", journal=tmp_path) as a:
+            assert a.tcbroadcast(b"two").dot.counter == sent + 1
+
+    trio.run(main)
+
+
 @simulated
 async def test_failed_application_is_not_asked_for_a_snapshot_at_the_end() -> None:
     class Failing(StateMachine):
