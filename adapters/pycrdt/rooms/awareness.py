@@ -26,7 +26,9 @@ MAX_STATE = 4096
 MAX_CLIENTS_OF_ONE = 16
 """Most clients that one connection announces: a browser's tabs tell each other's states, too."""
 MAX_CLIENTS = 1024
-"""Most clients of one node in one room, and of each other node."""
+"""Most clients of one node in one room."""
+MAX_TOLD = 16 * MAX_CLIENTS
+"""Most clients in one message: y-websocket tells on what it hears of the clients of all nodes."""
 MAX_CLOCK = 2**32
 """States with a higher clock are ignored: who answers to one could not write its own any more."""
 _MOST_GONE = 1024
@@ -59,8 +61,8 @@ def decode(raw: bytes) -> list[ClientState]:
     """
     reader = Reader(raw)
     count = reader.number()
-    if count > MAX_CLIENTS:
-        raise RemoteProtocolError(f"the states of {count:,} clients, where {MAX_CLIENTS:,} fit in")
+    if count > MAX_TOLD:
+        raise RemoteProtocolError(f"the states of {count:,} clients, where {MAX_TOLD:,} fit in")
     states = []
     for _ in range(count):
         client, clock, state = reader.number(), reader.number(MOST + 1), reader.text()
@@ -153,6 +155,7 @@ class Awareness:
         """A connection announces clients: its own, or what it has heard of others. Only what is newer counts."""
         changed: list[int] = []
         late: list[ClientState] = []
+        room = self._room_of(by)
         for each in states:
             known = self.state(each.client)
             if known is not None and each.clock <= known.clock:
@@ -167,8 +170,10 @@ class Awareness:
                     self._note_gone(each.client, each.clock)
                     changed += self._remove(each.client)
                 continue
-            if each.client not in self._own and not self._has_room(by):
-                continue
+            if each.client not in self._own:
+                if room <= 0:
+                    continue
+                room -= 1
             late += self._objected(each)
             self._own[each.client] = _Announced(each, by, now)
             self._gone.pop(each.client, None)
@@ -181,9 +186,10 @@ class Awareness:
         highest = max(clocks, default=-1)
         return [ClientState(state.client, highest, _GONE)] if highest >= state.clock else []
 
-    def _has_room(self, by: object) -> bool:
+    def _room_of(self, by: object) -> int:
+        """How many more clients a connection may announce."""
         of_one = sum(each.by is by for each in self._own.values())
-        return of_one < MAX_CLIENTS_OF_ONE and len(self._own) < MAX_CLIENTS
+        return min(MAX_CLIENTS_OF_ONE - of_one, MAX_CLIENTS - len(self._own))
 
     def left(self, by: object) -> list[int]:
         """A connection has ended: the clients that it announced are gone."""

@@ -137,18 +137,14 @@ class Rooms:
                 room.fall_silent()
 
     async def _judged(self, visit: Visit) -> tuple[Access, str]:
-        if not 0 < len(visit.room) <= MAX_NAME:
-            return Access.NONE, f"a room's name has 1 to {MAX_NAME:,} characters"
-        try:
-            visit.room.encode()
-        except UnicodeEncodeError as error:
-            return Access.NONE, f"a room's name is Unicode: {error.reason}"
+        if not 0 < len(visit.room) <= MAX_NAME or not _is_text(visit.room):
+            return Access.NONE, f"a room's name has 1 to {MAX_NAME:,} characters of Unicode"
         try:
             with anyio.fail_after(self.limits.judge_seconds):
                 judged = self._judge(visit)
                 access = await judged if inspect.isawaitable(judged) else judged
             if not isinstance(access, Access):
-                raise TypeError(f"it returned {shown(access)}: a judge returns an Access")
+                raise LocalProtocolError(f"a judge returns an Access, not {shown(access)}")
         except Exception:
             self._logger.exception(
                 "the judge of room %r has failed: the visitor is refused", visit.room
@@ -254,6 +250,7 @@ class _Room:
             self._end(CloseCode.TRY_AGAIN, "the room has failed")
 
     def _end(self, code: CloseCode, reason: str) -> None:
+        self._say(b"")  # who comes now enters another room, which whispers for itself
         self.is_over = True
         for session in [*self.sessions]:
             session.end(code, reason)
@@ -377,8 +374,17 @@ class _Room:
 
     def _say(self, payload: bytes) -> None:
         self._whispered, self._whispered_at = payload, anyio.current_time()
-        with contextlib.suppress(EndedError):
-            self._replica.whisper(self.topic, payload, seconds=_WHISPER_SECONDS)
+        if not self.is_over:
+            with contextlib.suppress(EndedError):
+                self._replica.whisper(self.topic, payload, seconds=_WHISPER_SECONDS)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _topic(name: str) -> str:

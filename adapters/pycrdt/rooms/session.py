@@ -9,6 +9,7 @@ lacks; one that takes nothing for a while is cut off. It holds up nobody else.
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import anyio
@@ -28,6 +29,8 @@ EMPTY = b"\x00\x00"
 """An update without content."""
 _AT_ONCE = 64
 """Messages that are read before others have their turn."""
+_PRESENT_AT_ONCE = 256
+"""Clients in one message: y-websocket sends back all that is news to it."""
 _KEEPALIVE = 15.0
 """Seconds: y-websocket takes a connection for dead on which nothing has come for 30."""
 
@@ -344,8 +347,10 @@ class Session:
                 self._base = None
             return message
         if self._clients or self._late:
-            clients, self._clients = self._clients, {}
+            clients = [*islice(self._clients, _PRESENT_AT_ONCE)]
+            for client in clients:
+                del self._clients[client]
             late, self._late = self._late, {}
-            states = [*self._room.presence([*clients]), *late.values()]
+            states = [*self._room.presence(clients), *late.values()]
             return messages.Presence(awareness.encode(states))
         return None

@@ -13,14 +13,14 @@ from pycrdt import Array, Doc, Text
 from crdtcast import Member, aio, open_replica
 from crdtcast.adapters.pycrdt.rooms import awareness, messages
 from crdtcast.adapters.pycrdt.rooms.awareness import MAX_STATE, ClientState
-from crdtcast.adapters.pycrdt.rooms.channels import Access, Visit, anyone
+from crdtcast.adapters.pycrdt.rooms.channels import Access, CloseCode, Visit, anyone
 from crdtcast.adapters.pycrdt.rooms.service import Rooms
 from crdtcast.adapters.pycrdt.rooms.session import RoomLimits
 from crdtcast.adapters.pycrdt.update import number
 from crdtcast.adapters.pycrdt.ydoc import YDoc
 from crdtcast.datatypes import AWSet
 from crdtcast.testing import Network, eventually, simulated
-from tests.adapters.pycrdt.browsers import Browser
+from tests.adapters.pycrdt.browsers import Browser, Line
 
 
 @asynccontextmanager
@@ -209,7 +209,7 @@ async def test_judge_that_hangs_refuses_and_a_name_is_unicode(
 
     with Network():
         async with nodes("a", judge=judge) as (a,):
-            for name, why in (("page", "could not decide"), ("\ud800", "is Unicode")):
+            for name, why in (("page", "could not decide"), ("\ud800", "of Unicode")):
                 ann = Browser()
                 await ann.run(a, name)
                 assert ann.line.closed is not None and ann.line.closed[0] == 4403
@@ -285,6 +285,7 @@ async def test_client_that_lacks_something_is_not_asked_for_ever() -> None:
         (b"\x00\x02\x05abc", "ends too early"),
         (b"\x00\x00\x01\x00\x00", "more bytes than belong"),
         (b"\x00" + b"\xff" * 12, "no client can write"),
+        (b"\x00" + b"\x80" * 2**20 + b"\x00", "no client can write"),
         (b"text", "a message of text"),
         (messages.encode(messages.Changes(b"no update")), "not an update"),
         (messages.encode(messages.Step1(b"\xff\xff")), "not a state vector"),
@@ -301,7 +302,7 @@ async def test_client_that_lacks_something_is_not_asked_for_ever() -> None:
             "bytes fit in",
         ),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_garbage_closes_only_its_client_with_a_reason(wrong: bytes, why: str) -> None:
     @simulated
@@ -397,6 +398,87 @@ async def test_judge_lets_read_write_or_not_enter(caplog: pytest.LogCaptureFixtu
             assert "no database" in caplog.text
             await eve.run(a, "")
             assert a.counts == {"write": 1, "read": 1, "denied": 3}
+            tasks.cancel_scope.cancel()
+
+
+def test_judge_that_returns_no_access_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
+    answers = iter([None, True, "write"])
+
+    @simulated
+    async def run() -> None:
+        with Network():
+            async with nodes("a", judge=lambda visit: next(answers)) as (a,):
+                for _ in range(3):
+                    ann = Browser()
+                    await ann.run(a, "page")
+                    assert ann.line.closed is not None and ann.line.closed[0] == 4403
+                assert (a.open, a.counts) == ({}, {"denied": 3})
+
+    run()
+    assert "a judge returns an Access, not None" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\ud800" * 300, "x" * 1001], ids=range(3))
+def test_name_that_no_object_has_is_refused_for_good(name: str) -> None:
+    @simulated
+    async def run() -> None:
+        with Network():
+            async with nodes("a") as (a,):
+                ann = Browser()
+                await ann.run(a, name)
+                assert ann.line.closed is not None and ann.line.closed[0] == 4403
+
+    run()
+
+
+class Echo(Browser):
+    """Sends what is news to it about others, as y-websocket does."""
+
+    def _meet(self, states: list[ClientState]) -> None:
+        super()._meet(states)
+        if states:
+            self.say(messages.Presence(awareness.encode(states)))
+
+
+@simulated
+async def test_more_clients_than_a_node_may_have_are_shown() -> None:
+    with Network():
+        async with nodes("a", "b", "c") as (a, *others), anyio.create_task_group() as tasks:
+            for first, each in zip((1, 2001), others, strict=True):
+                states = [ClientState(first + n, 1, '"name"') for n in range(1000)]
+                each._replica.whisper("room:page", awareness.encode(states))
+            for ann in (Echo(), Echo()):  # the second one is told of all at once
+                tasks.start_soon(ann.run, a, "page")
+                await ann.until(lambda ann=ann: len(ann.present) == 2000)
+            ann.text += "still here"
+            await eventually(lambda: document(a).text("text") == "still here")
+            tasks.cancel_scope.cancel()
+
+
+class Stuck(Line):
+    """Its close takes a while."""
+
+    async def close(self, code: int, reason: str) -> None:
+        await trio.sleep(0.5)
+        await super().close(code, reason)
+
+
+@simulated
+async def test_room_that_has_failed_takes_no_names_from_the_next() -> None:
+    with Network():
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            slow, ann, bob = Browser(), Browser(), Browser()
+            slow.line = Stuck()
+            tasks.start_soon(bob.run, b, "page")
+            tasks.start_soon(slow.run, a, "page")
+            slow.announce({"name": "slow"})
+            await bob.until(lambda: bob.state_of(slow))
+            a._rooms["page"]._end(CloseCode.TRY_AGAIN, "failed")
+            tasks.start_soon(ann.run, a, "page")
+            ann.announce({"name": "Ann"})
+            await bob.until(lambda: bob.state_of(ann) and bob.state_of(slow) is None)
+            await trio.sleep(2)
+            assert slow.line.closed is not None and bob.state_of(ann) == {"name": "Ann"}
             tasks.cancel_scope.cancel()
 
 
