@@ -8,10 +8,11 @@ the memory of removed ones, and can crash when one is removed in a callback.
 import logging
 from collections import deque
 from collections.abc import Callable
+from threading import RLock, get_ident
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
-from pycrdt import Doc, TransactionEvent, merge_updates
+from pycrdt import Doc, Transaction, TransactionEvent, merge_updates
 
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.handle import SyncYDocHandle, Updates, YDocHandle
@@ -19,6 +20,8 @@ from crdtcast.adapters.pycrdt.update import encoded_deletions, parsed, parsed_ve
 from crdtcast.exceptions import CrdtcastError, EndedError, LocalProtocolError
 from crdtcast.short_repr import shown
 
+ORIGIN: Final = "crdtcast"
+"""The origin of the transactions that bring what others wrote: an UndoManager leaves them alone."""
 _LOGGER = logging.getLogger("crdtcast.pycrdt")
 
 
@@ -30,12 +33,13 @@ class _Edits:
         self._on_edit = on_edit
         self._queue: deque[tuple[int, bytes]] = deque()
         self._count: int = 0
-        self._is_receiving: bool = False
+        self._receiver: int | None = None
+        """The thread in which updates of others are applied now: what other threads do meanwhile are edits."""
         self._is_open: bool = True
         doc.observe(self._edited)
 
     def _edited(self, event: TransactionEvent) -> None:
-        if self._is_open and not self._is_receiving:
+        if self._is_open and self._receiver != get_ident():
             self.add(event.update)
             self._on_edit()
 
@@ -58,14 +62,22 @@ class _Edits:
             self._queue.popleft()
 
     def receive(self, *updates: bytes) -> None:
-        """Apply what others wrote, in one transaction."""
-        self._is_receiving = True
+        """Apply what others wrote, in one transaction. Raises ExceptionGroup, with all applied, if observers of the
+        document have failed.
+        """
+        self._receiver = get_ident()
         try:
-            with self._doc.transaction():
+            with self._transaction():
                 for update in updates:
                     self._doc.apply_update(update)
         finally:
-            self._is_receiving = False
+            self._receiver = None
+
+    def _transaction(self) -> Transaction:
+        try:
+            return self._doc.transaction(origin=ORIGIN)
+        except RuntimeError:  # the program keeps one open
+            return self._doc.transaction()
 
     def close(self) -> None:
         """Note no more edits. The callback stays, and does nothing."""
@@ -110,16 +122,23 @@ class LiveDocument:
         self._handle = handle
         self._replica = handle._replica
         self._updates: Updates = handle.updates()
+        self._thread: int = get_ident()
         self._is_waking: bool = False
         self._sending: int = 0
         self._edits = _Edits(doc, self._wake)
         self._meet()
         self._stop: Callable[[], None] = self._replica.spawn(self._listen)
 
+    def _receive(self, *updates: bytes) -> None:
+        try:
+            self._edits.receive(*updates)
+        except ExceptionGroup:
+            _LOGGER.exception("an observer of the Doc joined with %r has failed", self._handle.name)
+
     def _meet(self) -> None:
         """Each gets what it lacks of the other: at the start, and after a gap."""
         handle = self._handle
-        self._edits.receive(handle.update_since(self.doc.get_state()))
+        self._receive(handle.update_since(self.doc.get_state()))
         beyond = _beyond(self.doc, handle.update_since(), handle.state_vector())
         if beyond is not None:
             self._edits.add(beyond)
@@ -127,6 +146,12 @@ class LiveDocument:
 
     def _wake(self) -> None:
         """Send what is queued in the next step of the program."""
+        if get_ident() != self._thread:
+            raise LocalProtocolError(
+                f"the Doc joined with {self._handle.name!r} was edited in another thread: edit it "
+                "in the thread of its LiveDocument (trio.from_thread.run_sync, "
+                "loop.call_soon_threadsafe); this edit is sent with the next one there"
+            )
         if not self._is_waking:
             try:
                 self._replica.spawn(self._send_soon)
@@ -179,7 +204,7 @@ class LiveDocument:
                 if taken is None:
                     self._meet()
                 elif taken:
-                    self._edits.receive(*(applied.update for applied in taken))
+                    self._receive(*(applied.update for applied in taken))
                 else:
                     await self._updates.changed()
                 if self._edits:
@@ -225,21 +250,25 @@ class SyncLiveDocument:
         self.doc = doc
         self._handle = handle
         self._edits = _Edits(doc, lambda: None)
+        self._exchanging = RLock()
         beyond = _beyond(doc, handle.update_since(), handle.state_vector())
         if beyond is not None:
             self._edits.add(beyond)
         self.exchange()
 
     def exchange(self) -> None:
-        """Send and get. Errors are those of `YDocHandle.apply`: the edits are sent with the next call then."""
-        if self._edits:
-            last, update = self._edits.merged()
-            try:
-                self._handle.apply(update)
-            except MissingUpdatesError as error:
-                self._handle.apply(self.doc.get_update(error.state_vector))
-            self._edits.sent(last)
-        self._edits.receive(self._handle.update_since(self.doc.get_state()))
+        """Send and get. Errors are those of `YDocHandle.apply`: the edits are sent with the next call then. An
+        ExceptionGroup is of observers of `doc` that have failed: all is sent and received then.
+        """
+        with self._exchanging:
+            if self._edits:
+                last, update = self._edits.merged()
+                try:
+                    self._handle.apply(update)
+                except MissingUpdatesError as error:
+                    self._handle.apply(self.doc.get_update(error.state_vector))
+                self._edits.sent(last)
+            self._edits.receive(self._handle.update_since(self.doc.get_state()))
 
     def close(self) -> None:
         """Separate the two. Edits that were not sent are dropped: `exchange` before."""

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import random
+import threading
 from typing import Any
 
 import pytest
 import trio
-from pycrdt import Doc, Text
+from pycrdt import Doc, Text, UndoManager
 
 from crdtcast import EndedError, Replica, aio, open_replica, sync
 from crdtcast.adapters.pycrdt import (
@@ -92,6 +93,95 @@ async def test_edits_after_the_end_of_the_replica_stay_local() -> None:
         with pytest.raises(EndedError):
             await live.flush()
         assert YDocHandle(a, "notes").text("text") == "sent"
+
+
+@simulated
+async def test_undo_leaves_alone_what_others_wrote() -> None:
+    with Network():
+        async with (
+            open_replica("a", found=True) as a,
+            open_replica("b", join=a.address) as b,
+            LiveDocument(YDocHandle(a, "notes"), mine := Doc()) as live,
+            LiveDocument(YDocHandle(b, "notes"), theirs := Doc()),
+        ):
+            text, other = text_of(mine), text_of(theirs)
+            undo = UndoManager(scopes=[text])
+            text += "mine"
+            await eventually(lambda: str(other) == "mine")
+            other.insert(0, "theirs, ")
+            await eventually(lambda: str(text) == "theirs, mine")
+            assert undo.undo() and str(text) == "theirs, "
+            await live.flush()
+            await eventually(lambda: str(other) == "theirs, ")
+
+
+@simulated
+async def test_observer_that_fails_does_not_stop_the_updates(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Network():
+        async with open_replica("a", found=True) as a:
+            handle = YDocHandle(a, "notes")
+            source: Doc[Any] = Doc()
+            text_of(source).insert(0, "first")
+            await handle.apply(source.get_update())
+            doc: Doc[Any] = Doc()
+            text = text_of(doc)
+
+            def fail(event: object) -> None:
+                raise ValueError("an error of the program")
+
+            subscription = text.observe(fail)
+            async with LiveDocument(handle, doc):
+                for word in ("second ", "third "):
+                    text_of(source).insert(0, word)
+                    await handle.apply(source.get_update())
+                await eventually(lambda: str(text) == "third second first")
+                text.unobserve(subscription)
+                text += "!"
+            assert handle.text("text") == "third second first!"
+            assert caplog.text.count("an observer of the Doc joined with 'notes' has failed") >= 2
+            assert "an error of the program" in caplog.text
+
+
+@simulated
+async def test_edit_in_another_thread_is_told_and_not_lost() -> None:
+    with Network():
+        async with open_replica("a", found=True) as a:
+            handle = YDocHandle(a, "notes")
+            async with LiveDocument(handle, doc := Doc(allow_multithreading=True)) as live:
+                with pytest.raises(ExceptionGroup) as told:
+                    await trio.to_thread.run_sync(text_of(doc).insert, 0, "x")
+                assert "edited in another thread" in str(told.value.exceptions)
+                text_of(doc).insert(0, "y")
+                await live.flush()
+                assert handle.text("text") == "yx"
+
+
+def test_edit_of_another_thread_during_an_exchange_is_sent() -> None:
+    with sync.open_replica("a", found=True) as a:
+        handle = SyncYDocHandle(a, "notes")
+        source: Doc[Any] = Doc()
+        text_of(source).insert(0, "theirs")
+        with SyncLiveDocument(handle, doc := Doc(allow_multithreading=True)) as live:
+            text = text_of(doc)
+            receiving, edited = threading.Event(), threading.Event()
+            begin = live._edits._transaction
+
+            def slowly() -> Any:
+                receiving.set()
+                edited.wait(60)
+                return begin()
+
+            live._edits._transaction = slowly  # type: ignore[method-assign]
+            handle.apply(source.get_update())
+            other = threading.Thread(target=live.exchange)
+            other.start()
+            receiving.wait(60)
+            text.insert(0, "mine")
+            edited.set()
+            other.join()
+        assert sorted(handle.text("text")) == sorted("minetheirs")
 
 
 @simulated
