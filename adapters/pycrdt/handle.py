@@ -33,7 +33,10 @@ class Updates:
         """What was applied since the last call, without waiting. None if that is unknown: this reader was too slow, or
         the state is another one (an upgrade, or a return after an eviction). Then ask for what is missing by state
         vector (`update_since`); later calls tell what comes after this one.
+
+        Raises TypeClashError if the object has lost its name to another type.
         """
+        self._owner.held.check_type(self._key)
         self._revision = self._owner.revision
         crdt = self._crdt()
         if crdt is not self._document:
@@ -49,7 +52,7 @@ class Updates:
         await self._owner.object_changed(self._key, self._revision)
 
     async def __aiter__(self) -> AsyncIterator[Applied | None]:
-        """Each update, and None in the place of those that were lost: `take` says when."""
+        """Each update, and None in the place of those that were lost: `take` says when, and which errors it raises."""
         while True:
             taken = self.take()
             if taken is None:

@@ -211,6 +211,8 @@ class LiveDocument:
                     self._wake()
         except EndedError:
             pass
+        except CrdtcastError as error:
+            _LOGGER.warning("the live document of %r has ended: %s", self._handle.name, error)
         except Exception:
             _LOGGER.exception("the live document of %r has ended", self._handle.name)
 

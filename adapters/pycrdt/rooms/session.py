@@ -29,6 +29,8 @@ EMPTY = b"\x00\x00"
 """An update without content."""
 _AT_ONCE = 64
 """Messages that are read before others have their turn."""
+_MESSAGE_BYTES = 64
+"""Bytes that each waiting message takes, besides its update."""
 _PRESENT_AT_ONCE = 256
 """Clients in one message: y-websocket sends back all that is news to it."""
 _KEEPALIVE = 15.0
@@ -213,7 +215,7 @@ class Session:
                     self._asks_later |= answers and self._lacks
                 elif self.may_write:
                     self._incoming.append(message)
-                    self._incoming_bytes += len(update)
+                    self._incoming_bytes += len(update) + _MESSAGE_BYTES
                     self._came.set()
                 elif not self._was_denied:
                     self._was_denied = True

@@ -611,6 +611,45 @@ async def test_name_of_another_type_and_an_ended_replica_are_told() -> None:
 
 
 @simulated
+async def test_room_that_loses_its_name_closes_for_its_readers() -> None:
+    with Network() as network:
+        async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
+            await a._replica.member.wait_established()  # type: ignore[union-attr]
+            network.cut("a")
+            ann, bob = Browser(), Browser()
+            tasks.start_soon(ann.run, a, "cart")
+            ann.text += "apples"
+            await eventually(lambda: document(a, "cart").text("text") == "apples")
+            await b._replica.object("cart", AWSet).add("milk")
+            network.heal()
+            await ann.until(lambda: ann.line.closed)
+            await bob.run(a, "cart")
+            for each in (ann, bob):
+                assert each.line.closed is not None and each.line.closed[0] == 4409
+            assert a.open == {}
+
+
+@simulated
+async def test_tiny_messages_that_wait_count_for_more_than_bytes() -> None:
+    with Network():
+        async with (
+            nodes("a", limits=RoomLimits(incoming_bytes=10_000)) as (a,),
+            anyio.create_task_group() as tasks,
+        ):
+            ann = Browser()
+            tasks.start_soon(ann.run, a, "page")
+            await ann.until(lambda: "Step1" in ann.kinds)
+            (session,) = a._rooms["page"].sessions
+            stuck = trio.Event()
+            a._rooms["page"].apply = lambda update: stuck.wait()  # type: ignore[method-assign,assignment]
+            for _ in range(5000):
+                ann.line.give(b"\x00\x02\x01\x00")
+            await trio.sleep(5)
+            assert 100 < len(session._incoming) < 1000
+            tasks.cancel_scope.cancel()
+
+
+@simulated
 async def test_deleted_document_is_taken_back_by_who_has_it() -> None:
     with Network():
         async with nodes("a", "b") as (a, b), anyio.create_task_group() as tasks:
