@@ -61,6 +61,10 @@ class _Entry(NamedTuple):
     until: float
 
 
+_OVER = _Entry(0, b"", 0)
+"""In the place of a whisper that has expired before it was sent: an earlier one, which lasts longer, is over, too."""
+
+
 class _Latest:
     """The latest whisper of each topic of one member, the one said longest ago first. Limited."""
 
@@ -162,6 +166,9 @@ class Whispers:
                     self.dropped[peer] += 1
         for peer, waiting in self._waiting.items():
             waiting[topic] = None
+            if len(waiting) > MAX_TOPICS:  # some have expired
+                waiting.popitem(last=False)
+                self.dropped[peer] += 1
             self._on_waiting(peer)
 
     def said(self, topic: str) -> bytes:
@@ -180,11 +187,12 @@ class Whispers:
         while waiting and most > 0:
             topic, _ = waiting.popitem(last=False)
             entry = self._own.entries.get(topic)
-            if entry is not None and entry.until > now:
-                self._serial += 1
-                lifetime = max(1, int((entry.until - now) * 1000))
-                frames.append(WhisperFrame(self._serial, topic, lifetime, entry.payload))
-                most -= _cost(topic, entry)
+            if entry is None or entry.until <= now:
+                entry = _OVER
+            self._serial += 1
+            lifetime = max(1, int((entry.until - now) * 1000))
+            frames.append(WhisperFrame(self._serial, topic, lifetime, entry.payload))
+            most -= _cost(topic, entry)
         return frames
 
     # Others' whispers

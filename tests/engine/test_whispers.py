@@ -73,9 +73,27 @@ def test_whispers_expire_at_the_receiver_and_at_the_sender() -> None:
     assert [*told(ear)] == [("cursor", b"")]
     a.unlinked("b")
     a.linked("b")
-    assert a.take("b", now=111) == []
+    assert all(frame.payload == b"" for frame in a.take("b", now=111))
     a.expire(111)
     assert a.said("cursor") == b""
+
+
+@pytest.mark.parametrize("payload", [b"short", b""])
+def test_whisper_that_expired_unsent_ends_the_longer_one(payload: bytes) -> None:
+    a, b = pair()
+    ear = b.listen(())
+    a.say("cursor", b"long", 3600, now=0)
+    carry(a, b)
+    a.say("cursor", payload, 1, now=1)
+    carry(a, b, now=3)  # the link was slow
+    assert [*told(ear)] == [] and b.latest("a", "cursor") == b""
+
+
+def test_what_expires_while_a_link_is_slow_does_not_pile_up() -> None:
+    a, b = pair()
+    for number in range(3 * MAX_TOPICS):
+        a.say(str(number), b"x", 0.001, now=number)
+    assert a.dropped["b"] == 2 * MAX_TOPICS and carry(a, b, 3 * MAX_TOPICS) == MAX_TOPICS
 
 
 def test_whisper_said_again_lives_on_without_telling() -> None:
