@@ -124,6 +124,8 @@ class LiveDocument:
         self._updates: Updates = handle.updates()
         self._thread: int = get_ident()
         self._is_waking: bool = False
+        self._has_ended: bool = False
+        """Whether the replica has."""
         self._sending: int = 0
         self._edits = _Edits(doc, self._wake)
         self._meet()
@@ -146,6 +148,8 @@ class LiveDocument:
 
     def _wake(self) -> None:
         """Send what is queued in the next step of the program."""
+        if self._has_ended:
+            return  # editing `doc` is still allowed
         if get_ident() != self._thread:
             raise LocalProtocolError(
                 f"the Doc joined with {self._handle.name!r} was edited in another thread: edit it "
@@ -156,7 +160,7 @@ class LiveDocument:
             try:
                 self._replica.spawn(self._send_soon)
             except (EndedError, RuntimeError):
-                return  # the replica has ended, with its tasks; editing `doc` is still allowed
+                return  # the replica is ending, with its tasks
             self._is_waking = True
 
     async def _send_soon(self) -> None:
@@ -210,11 +214,14 @@ class LiveDocument:
                 if self._edits:
                     self._wake()
         except EndedError:
-            pass
+            self._has_ended = True
         except CrdtcastError as error:
             _LOGGER.warning("the live document of %r has ended: %s", self._handle.name, error)
         except Exception:
             _LOGGER.exception("the live document of %r has ended", self._handle.name)
+        except BaseException:  # it is cancelled
+            self._has_ended = True
+            raise
 
     def close(self) -> None:
         """Separate the two. Edits that were not sent are dropped: `flush` before."""

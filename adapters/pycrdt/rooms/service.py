@@ -103,9 +103,9 @@ class Rooms:
 
     async def serve(self, channel: Channel, visit: Visit) -> None:
         """Serve one client until it goes, or is cut off. Raises nothing that a client causes."""
-        access, why = await self._judged(visit)
+        access, code, why = await self._judged(visit)
         if access is Access.NONE:
-            await self._refuse(channel, CloseCode.DENIED, why)
+            await self._refuse(channel, code, why)
             return
         room = self._rooms.get(visit.room)
         try:
@@ -136,21 +136,32 @@ class Rooms:
                 del self._rooms[visit.room]
                 room.fall_silent()
 
-    async def _judged(self, visit: Visit) -> tuple[Access, str]:
+    async def _judged(self, visit: Visit) -> tuple[Access, CloseCode, str]:
+        """What a visitor may do; and if that is nothing, with which code and why it is refused."""
         if not 0 < len(visit.room) <= MAX_NAME or not _is_text(visit.room):
-            return Access.NONE, f"a room's name has 1 to {MAX_NAME:,} characters of Unicode"
+            why = f"a room's name has 1 to {MAX_NAME:,} characters of Unicode"
+            return Access.NONE, CloseCode.DENIED, why
         try:
-            with anyio.fail_after(self.limits.judge_seconds):
+            # Without a limit, clients that give up and come again would pile up.
+            with anyio.move_on_after(self.limits.judge_seconds):
                 judged = self._judge(visit)
                 access = await judged if inspect.isawaitable(judged) else judged
-            if not isinstance(access, Access):
-                raise LocalProtocolError(f"a judge returns an Access, not {shown(access)}")
+                if not isinstance(access, Access):
+                    raise LocalProtocolError(f"a judge returns an Access, not {shown(access)}")
+                return access, CloseCode.DENIED, "you may not enter this room"
         except Exception:
             self._logger.exception(
                 "the judge of room %r has failed: the visitor is refused", visit.room
             )
-            return Access.NONE, "the server could not decide whether you may enter"
-        return access, "you may not enter this room"
+            why = "the server could not decide whether you may enter"
+            return Access.NONE, CloseCode.DENIED, why
+        self._logger.warning(
+            "the judge of room %r has not decided within %g s: the visitor is to come again",
+            visit.room,
+            self.limits.judge_seconds,
+        )
+        why = "the server has not decided in time whether you may enter"
+        return Access.NONE, CloseCode.TRY_AGAIN, why
 
     async def _refuse(self, channel: Channel, code: CloseCode, why: str) -> None:
         self.counts[code.name.lower()] += 1

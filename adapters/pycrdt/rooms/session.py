@@ -46,7 +46,7 @@ class RoomLimits:
     stall_seconds: a client that takes no message for so long is cut off.
     message_bytes: of one message of a client.
     pieces: items, deletions and values in one message of a client. A million take two to three seconds.
-    judge_seconds: a judge that takes longer has failed.
+    judge_seconds: a visitor whose judge takes longer is to come again.
     awareness_seconds: clients that say nothing about themselves for so long are gone.
     """
 

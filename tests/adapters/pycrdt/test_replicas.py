@@ -88,7 +88,7 @@ async def test_edits_after_the_end_of_the_replica_stay_local() -> None:
             live = LiveDocument(YDocHandle(a, "notes"), doc := Doc(client_id=4))
             text_of(doc).insert(0, "sent")
             await live.flush()
-        text_of(doc).insert(4, " not sent")
+        await trio.to_thread.run_sync(text_of(doc).insert, 4, " not sent")
         assert str(text_of(doc)) == "sent not sent"
         with pytest.raises(EndedError):
             await live.flush()
