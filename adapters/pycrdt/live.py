@@ -169,10 +169,10 @@ class LiveDocument:
             return  # that goes on until all is sent
         try:
             try:
-                await self.flush()
+                await self._send()
             except EndedError:  # it may be on its way back from an eviction
                 await self._replica.ready()
-                await self.flush()
+                await self._send()
         except EndedError:
             pass  # the replica has ended
         except CrdtcastError as error:
@@ -186,8 +186,17 @@ class LiveDocument:
 
     async def flush(self) -> None:
         """Send the edits so far; return when they are applied at this replica. Errors are those of
-        `YDocHandle.apply`, and the edits are still queued then.
+        `YDocHandle.apply`, and the edits are still queued then. If it is cancelled, they are sent without it.
         """
+        try:
+            await self._send()
+        except BaseException as error:
+            # What was to send them has left it to this call, which is cancelled, or during a return from an eviction.
+            if isinstance(error, EndedError) or not isinstance(error, Exception):
+                self._wake()
+            raise
+
+    async def _send(self) -> None:
         self._sending += 1
         try:
             while self._edits:

@@ -145,6 +145,41 @@ async def test_observer_that_fails_does_not_stop_the_updates(
 
 
 @simulated
+async def test_edits_of_a_cancelled_flush_are_sent_beside() -> None:
+    with Network():
+        async with open_replica("a", found=True) as a:
+            handle = YDocHandle(a, "notes")
+            async with LiveDocument(handle, doc := Doc()) as live:
+                text_of(doc).insert(0, "x")
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await live.flush()
+                assert scope.cancelled_caught
+                await eventually(lambda: handle.text("text") == "x")
+
+
+@simulated
+async def test_edits_of_a_flush_during_a_return_are_sent_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Network():
+        async with open_replica("a", found=True) as a:
+            handle = YDocHandle(a, "notes")
+            async with LiveDocument(handle, doc := Doc()) as live:
+                text_of(doc).insert(0, "x")
+                with monkeypatch.context() as evicted:
+
+                    async def apply(update: bytes) -> None:
+                        await trio.testing.wait_all_tasks_blocked()
+                        raise EndedError("evicted")
+
+                    evicted.setattr(handle, "apply", apply)
+                    with pytest.raises(EndedError):
+                        await live.flush()
+                await eventually(lambda: handle.text("text") == "x")
+
+
+@simulated
 async def test_edit_in_another_thread_is_told_and_not_lost() -> None:
     with Network():
         async with open_replica("a", found=True) as a:
