@@ -232,6 +232,8 @@ def no_method(handle: object, name: str) -> AttributeError:
     why = f"{kind.__name__} has no method {name!r}"
     if "perform" in vars(kind):  # a general handle
         why += f": use perform({name!r}, …), or write a handle class (docs/replica.md)"
+    else:
+        why += f": use {', '.join(each for each in vars(kind) if not each.startswith('_'))}"
     return AttributeError(why, name=name, obj=handle)
 
 

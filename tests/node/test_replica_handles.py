@@ -211,7 +211,7 @@ def test_a_type_of_your_own_has_a_general_handle_or_yours() -> None:
         assert general.value == {"tea": 2, "coffee": 1}
         with pytest.raises(AttributeError, match=r"no method 'vote': use perform\('vote', …\)"):
             general.vote("ann", "tea")
-        with pytest.raises(AttributeError, match=r"PollHandle has no method 'close'$"):
+        with pytest.raises(AttributeError, match=r"PollHandle has no method 'close': use vote$"):
             PollHandle(replica, "lunch", Poll).close()
         with pytest.raises(InvalidOperationError, match="has no operation 'abstain'"):
             await general.perform("abstain")
