@@ -214,7 +214,7 @@ def test_end_of_the_program_is_written_without_a_thread(
 
 
 @simulated
-async def test_failed_application_is_not_asked_for_a_snapshot_at_the_end() -> None:
+async def test_failed_application_is_asked_for_no_snapshot_at_the_end() -> None:
     class Failing(StateMachine):
         def get_state(self) -> bytes:
             raise AssertionError("its state is wrong")
