@@ -4,12 +4,16 @@ Without these checks a wrong type would raise somewhere deep inside, perhaps onl
 """
 
 import difflib
+import os
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.short_repr import shown
 
+FOREVER = 1e9
+"""Seconds that are as good as for ever: a clock cannot add any number."""
 _TEXTS = (str, str | None)
 """Names and addresses: the code that reads them shows an example."""
 
@@ -29,8 +33,24 @@ def check_options(who: str, given: Mapping[str, object], known: type, *parameter
             raise ConfigurationError(f"{who}: unknown option {name!r}: {advice}")
         if hints[name] not in _TEXTS and not fits(value, hints[name]):
             raise ConfigurationError(
-                f"{who}: option {name} has the value {value!r:.80}: give {words_of(hints[name])}"
+                f"{who}: option {name} has the value {shown(value)}: give {words_of(hints[name])}"
             )
+        if _is_path(hints[name]) and isinstance(value, str | os.PathLike):
+            check_path(f"{who}: option {name}", value)
+
+
+def check_path(what: str, path: str | os.PathLike[str]) -> None:
+    """Raises ConfigurationError if no file can have that path."""
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise ConfigurationError(f"{what} has the value {shown(path)}: no file can have that path")
+
+
+def _is_path(hint: Any) -> bool:
+    return any((get_origin(each) or each) is os.PathLike for each in get_args(hint))
 
 
 def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:

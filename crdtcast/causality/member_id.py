@@ -33,7 +33,7 @@ def check_name(what: str, name: str) -> None:
     """Raises ConfigurationError if `name` is invalid. what: a node, a group or a founder."""
     if not valid_name(name):
         raise ConfigurationError(
-            f"invalid {what} name {name!r}: use 1 to 32 letters, digits, '-' or '_'"
+            f"invalid {what} name {shown(name)}: use 1 to 32 letters, digits, '-' or '_'"
         )
 
 

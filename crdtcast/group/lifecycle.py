@@ -37,6 +37,7 @@ from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.restart_decision import asks_first, is_whole, may_have_left, staying
 from crdtcast.journal.spill import Spill
 from crdtcast.phases import Lifecycle
+from crdtcast.short_repr import shown
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.link import Link
 from crdtcast.wire.group_frames import Admit, Copy, InGroup
@@ -626,6 +627,6 @@ def _checked(replaces: Iterable[str]) -> tuple[str, ...]:
     given = () if isinstance(replaces, str) else tuple(replaces)
     if isinstance(replaces, str) or not all(valid_name(x) or valid_incarnation(x) for x in given):
         raise ConfigurationError(
-            f"replaces={replaces!r:.200}: pass a list of names or incarnation ids"
+            f"replaces={shown(replaces)}: pass a list of names or incarnation ids"
         )
     return given

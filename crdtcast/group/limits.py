@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crdtcast.causality.member_id import name_of
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, CrdtcastError, StoreFullError
+from crdtcast.short_repr import shown
 
 _WARNINGS = (0.5, 0.75, 0.9, 1.0)
 _AGAIN_BELOW = 0.4
@@ -39,7 +40,12 @@ class Limits:
     when_full: WhenFull = WhenFull.REFUSE
 
     def __post_init__(self) -> None:
-        if not 0 <= self.memory_bytes <= self.most_bytes:
+        for option in ("memory_bytes", "most_bytes"):
+            if type(number := getattr(self, option)) is not int or not 0 <= number < 2**63:
+                raise ConfigurationError(
+                    f"{option} is {shown(number)}: give a number of bytes, 0 to {2**63 - 1:,}"
+                )
+        if self.memory_bytes > self.most_bytes:
             raise ConfigurationError(
                 f"memory_bytes is {self.memory_bytes:,}: use 0 to most_bytes ({self.most_bytes:,})"
             )

@@ -26,7 +26,8 @@ from crdtcast.group.member import Member
 from crdtcast.group.running import running
 from crdtcast.group.state_machine import StateMachine, checked
 from crdtcast.journal import FileJournal, Journal
-from crdtcast.option_checks import check_options
+from crdtcast.option_checks import FOREVER, check_options
+from crdtcast.short_repr import shown
 from crdtcast.transport.channel import Channel
 from crdtcast.transport.host import SharedLinks
 from crdtcast.transport.options import (
@@ -44,8 +45,6 @@ from crdtcast.wire.offers import Progress
 
 _OF_FOUNDERS = "founders", "machine", "witness", "progress"
 _OF_JOINERS = "machine", "witness", "replace", "replaces", "progress"
-_NO_LIMIT = 1e9
-"""Seconds that are as good as for ever: a clock cannot add any number."""
 AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
 
@@ -148,7 +147,7 @@ class Host:
         journal: if it holds a former life, the member continues from that. It is read at once, while all other tasks of
             this thread wait.
         """
-        check_options(f"group {name!r}", kept, KeptOptions, *_OF_FOUNDERS)
+        check_options(f"group {shown(name)}", kept, KeptOptions, *_OF_FOUNDERS)
         names = _names(founders)
         life = self._live(name, machine, witness, kept)
         try:
@@ -183,7 +182,7 @@ class Host:
         Raises HandshakeError, with the reason, if no member admits this one; the error of the state machine if it fails
         on the group's state (this member has left again then); and the errors of `Journal.load`.
         """
-        check_options(f"group {name!r}", kept, KeptOptions, *_OF_JOINERS)
+        check_options(f"group {shown(name)}", kept, KeptOptions, *_OF_JOINERS)
         life = self._live(name, machine, witness, kept)
         try:
             await life.join(replace=replace, replaces=replaces, progress=progress)
@@ -204,7 +203,9 @@ class Host:
         journal = kept.get("journal")
         opened = _journal(journal)
         if (compact_bytes := kept.get("compact_bytes", COMPACT_BYTES)) < 1:
-            raise ConfigurationError(f"compact_bytes must be at least 1, not {compact_bytes}")
+            raise ConfigurationError(
+                f"compact_bytes must be at least 1, not {shown(compact_bytes)}"
+            )
         observer = _observer(journal, kept.get("event_logs"), kept.get("rotation", ROTATION))
         life = MemberLife(
             Channel(self.shared, name),
@@ -239,10 +240,10 @@ async def open_host(
     peers: processes to dial: name -> address, or only addresses. The addresses of others are learned from those.
     network: only processes with the same network name are linked.
     """
-    check_options(f"node {name!r}", options, HostOptions, "peers", "network")
+    check_options(f"node {shown(name)}", options, HostOptions, "peers", "network")
     if not trio.lowlevel.in_trio_task():
         raise LocalProtocolError(
-            f"node {name!r} cannot be opened outside Trio: under asyncio use crdtcast.aio.open_replica, and in "
+            f"node {shown(name)} cannot be opened outside Trio: under asyncio use crdtcast.aio.open_replica, and in "
             "programs without an event loop crdtcast.sync.open_replica"
         )
     logger, advertise = options.pop("logger", None), options.pop("advertise", None)
@@ -290,7 +291,7 @@ async def open_member(
     with the reason, if no member admits this one. While no process answers at these addresses it waits, and logs that,
     for `join_timeout` at most.
     """
-    check_options(f"node {name!r}", options, MemberOptions, "machine", "witness")
+    check_options(f"node {shown(name)}", options, MemberOptions, "machine", "witness")
     founders, found = options.pop("founders", None), options.pop("found", False)
     contacts: Mapping[str, str | Address | None] | Sequence[str | Address]
     contacts = _addresses(options.pop("join", ()))
@@ -305,12 +306,12 @@ async def open_member(
     if founders is not None:
         if found or contacts:
             raise ConfigurationError(
-                f"node {name!r}: founders= was set together with found= or join=: set only "
+                f"node {shown(name)}: founders= was set together with found= or join=: set only "
                 "founders= for those who found a group together"
             )
         if name not in founders:
             raise ConfigurationError(
-                f"node {name!r} is not one of the founders {', '.join(sorted(founders))}: add it, "
+                f"node {shown(name)} is not one of the founders {', '.join(sorted(map(str, founders)))}: add it, "
                 "or set join= to the address of any of them"
             )
         contacts = {other: at for other, at in founders.items() if other != name}
@@ -318,14 +319,14 @@ async def open_member(
             options.setdefault("listen", format_address(address_of(own)))
     elif not found and not contacts and kept.get("journal") is None:
         raise ConfigurationError(
-            f"node {name!r}: set founders={{name: 'host:port', …}} for all who found a group "
+            f"node {shown(name)}: set founders={{name: 'host:port', …}} for all who found a group "
             "together, or join='host:port' with the address of any member, or found=True to "
             "found one alone"
         )
     if (found or founders is not None) and (replace or replaces):
         raise ConfigurationError(
-            f"node {name!r}: replace= and replaces= are for members that join: leave them out, or set join= instead of "
-            "founders= and found="
+            f"node {shown(name)}: replace= and replaces= are for members that join: leave them out, or set "
+            "join= instead of founders= and found="
         )
     host: HostOptions = options  # the remaining options
     async with open_host(name, peers=contacts, network=group, **host) as opened:
@@ -360,8 +361,10 @@ def _join_limit(seconds: float | None) -> float:
     if seconds is None:
         return math.inf
     if not seconds >= 0:  # nan, too
-        raise ConfigurationError(f"join_timeout must be 0 seconds or more, or None, not {seconds}")
-    return seconds if seconds < _NO_LIMIT else math.inf
+        raise ConfigurationError(
+            f"join_timeout must be 0 seconds or more, or None, not {shown(seconds)}"
+        )
+    return seconds if seconds < FOREVER else math.inf
 
 
 def _too_late(host: Host, group: str, seconds: float) -> HandshakeError:
@@ -377,7 +380,7 @@ def _too_late(host: Host, group: str, seconds: float) -> HandshakeError:
 
 def _names(founders: Iterable[str]) -> list[str]:
     if isinstance(founders, str):
-        raise ConfigurationError(f"founders={founders!r} is one string: pass a list of names")
+        raise ConfigurationError(f"founders={shown(founders)} is one string: pass a list of names")
     names = list(founders)
     for name in names:
         check_name("founder", name)

@@ -6,9 +6,14 @@ from typing import Any, Unpack
 
 from crdtcast.causality.member_id import wall_clock_us
 from crdtcast.datatypes import PureOpCRDT
+from crdtcast.exceptions import ConfigurationError
 from crdtcast.group.open import MemberOptions, open_member
 from crdtcast.option_checks import check_options
 from crdtcast.replica.replica import Replica
+from crdtcast.short_repr import shown
+
+_LATEST_US = 2**47 * 1000
+"""The clock's time goes into 63 bits with a counter of 16: until the year 6429."""
 
 
 @asynccontextmanager
@@ -33,9 +38,20 @@ async def open_replica(
     Raises, also inside the block, ConfigurationError for invalid options, different lists of founders, or an address in
     use; HandshakeError, with the reason, if no member admits this one; JournalError if the disk fails.
     """
-    check_options(f"replica {name!r}", options, MemberOptions, "types", "clock_us")
+    check_options(f"replica {shown(name)}", options, MemberOptions, "types", "clock_us")
     logger = options.get("logger")
+    check_clock(f"replica {shown(name)}", clock_us)
     replica = Replica(name, clock_ms=lambda: clock_us() // 1000, types=types, logger=logger)
     async with open_member(name, machine=replica.machine, **options) as member:
         replica.speak_for(member)
         yield replica
+
+
+def check_clock(who: str, clock_us: Callable[[], int]) -> None:
+    """Raises ConfigurationError if it does not tell a time."""
+    now = clock_us() if callable(clock_us) else clock_us
+    if not callable(clock_us) or not isinstance(now, int) or now >= _LATEST_US:
+        told = f"tells {shown(now)}" if callable(clock_us) else f"is {shown(clock_us)}"
+        raise ConfigurationError(
+            f"{who}: clock_us {told}: give a function that returns the microseconds since 1970 as a whole number"
+        )

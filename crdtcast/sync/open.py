@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
-from crdtcast.causality.member_id import wall_clock_us
+from crdtcast.causality.member_id import check_name, wall_clock_us
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.group.open import MemberOptions
 from crdtcast.replica.open import open_replica as open_in_trio
@@ -25,6 +25,7 @@ def open_replica(
     Options and errors are those of `crdtcast.open_replica`. An error of the running replica ends it: calls raise
     EndedError, caused by it, and the block's end raises it. Open it after a fork, in each worker process.
     """
+    check_name("node", name)
     thread = TrioThread(open_in_trio(name, types=types, clock_us=clock_us, **options), name)
     replica = thread.open()
     try:

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import TypeAlias, TypedDict
 
 from crdtcast.causality.member_id import check_name
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.option_checks import FOREVER
+from crdtcast.short_repr import shown
 from crdtcast.wire.auth import check_secrets
 from crdtcast.wire.frames import MAX_FRAME
 
@@ -140,12 +141,12 @@ class NodeOptions:
         check_secrets(self.secrets, "secrets")
         for option, least in _LEAST.items():
             if (number := getattr(self, option)) is not None and number < least:
-                raise ConfigurationError(f"{option} must be at least {least}, not {number}")
+                raise ConfigurationError(f"{option} must be at least {least}, not {shown(number)}")
         for option in _DURATIONS:
             seconds = getattr(self, option)
-            if seconds is not None and not 0 < seconds < inf:  # nan, too
+            if seconds is not None and not 0 < seconds <= FOREVER:  # nan, too
                 raise ConfigurationError(
-                    f"{option} must be above zero seconds, and finite, not {seconds}"
+                    f"{option} must be above zero seconds, and at most {FOREVER:.0e}, not {shown(seconds)}"
                 )
 
     @property
@@ -187,7 +188,7 @@ def _is_address(host: str, port: int) -> bool:
 
 def _invalid(given: object) -> ConfigurationError:
     return ConfigurationError(
-        f"invalid address {given!r:.300}: write host:port, for example 127.0.0.1:7001"
+        f"invalid address {shown(given, 300)}: write host:port, for example 127.0.0.1:7001"
     )
 
 

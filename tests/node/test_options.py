@@ -3,15 +3,17 @@
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, open_host, open_member, open_replica
+from crdtcast import ConfigurationError, Limits, open_host, open_member, open_replica
 from crdtcast.group.open import MemberOptions
 from crdtcast.lowlevel import NodeOptions
 from crdtcast.option_checks import fits, words_of
+from crdtcast.short_repr import shown
 from crdtcast.transport.options import LinkOptions
 
 NOT_OF_LINKS = {"name", "listen", "group", "peers", "level", "reads"}
@@ -121,7 +123,7 @@ OUT_OF_RANGE = [
         (option, wrong)
         for option, kind in OF_LINKS.items()
         if fits(0.5, kind)
-        for wrong in (math.nan, math.inf, -1.0, 0)
+        for wrong in (math.nan, math.inf, -1.0, 0, 10**400, -(10**5000))
     ),
     *((option, -1) for option, kind in OF_LINKS.items() if fits(1, kind) and option != "seed"),
     ("queue_bytes", 0),
@@ -129,18 +131,58 @@ OUT_OF_RANGE = [
     ("max_handshakes", 0),
     ("max_host_connections", 0),
     ("compact_bytes", 0),
+    ("compact_bytes", -(10**5000)),
+    ("join_timeout", -(10**5000)),
     ("journal", ""),
+    ("journal", "a\0b"),
+    ("journal", "\ud800"),
+    ("event_logs", Path("a\0b")),
+    ("ca", "a\0b"),
     ("secrets", ("x" * 40,)),
 ]
 
 
-@pytest.mark.parametrize(("option", "wrong"), OUT_OF_RANGE)
+@pytest.mark.parametrize(("option", "wrong"), OUT_OF_RANGE, ids=shown)
 def test_number_that_makes_no_sense_is_an_error(option: str, wrong: object) -> None:
     async def main() -> None:
         with trio.fail_after(10), pytest.raises(ConfigurationError, match=option):
             await OPENERS["open_member"](found=True, **{option: wrong})
 
     trio.run(main)
+
+
+TOO_LARGE = 10**5000  # for Python to print
+TOO_DEEP: list[Any] = []
+for _ in range(5000):
+    TOO_DEEP = [TOO_DEEP]
+
+
+@pytest.mark.parametrize("wrong", [TOO_LARGE, TOO_DEEP], ids=["large", "deep"])
+@pytest.mark.parametrize("option", ["name", "listen", "journal", "found", "replaces", "secrets"])
+def test_option_that_python_cannot_print_is_named(option: str, wrong: Any) -> None:
+    async def main() -> None:
+        given: dict[str, Any] = {"name": "eu", "join": "127.0.0.1:1", option: wrong}
+        for door in open_replica, open_member:
+            with trio.fail_after(10), pytest.raises(ConfigurationError, match=r"of 1661|\[{6}"):
+                await _opens(door(**given))
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("clock", [5, None, lambda: "noon", lambda: 0.5, lambda: 2**63])
+def test_clock_that_tells_no_time_is_refused_when_it_is_given(clock: Any) -> None:
+    async def main() -> None:
+        with trio.fail_after(10), pytest.raises(ConfigurationError, match=r"clock_us (is|tells)"):
+            await OPENERS["open_replica"](found=True, clock_us=clock)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("bytes_", [10**400, -1, math.nan, "1"])
+def test_limit_that_is_no_number_of_bytes_is_an_error(bytes_: Any) -> None:
+    for option in "memory_bytes", "most_bytes":
+        with pytest.raises(ConfigurationError, match=f"{option} is .*: give a number of bytes"):
+            Limits(**{option: bytes_})
 
 
 @pytest.mark.parametrize("replaces", ["us", b"us", [5], ["u s"], [""]])
