@@ -53,6 +53,11 @@ async def running(
                 yield node
             except (Exception, KeyboardInterrupt, SystemExit) as error:
                 failure = failure or node.failure or error
+            except BaseExceptionGroup as error:
+                # Ctrl-C or `sys.exit` in a nursery of the block. A cancellation beside it may be that of this nursery.
+                if error.subgroup(trio.Cancelled) is not None:
+                    raise
+                failure = failure or node.failure or error
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure

@@ -55,3 +55,15 @@ def test_exit_of_the_program_is_not_in_a_group(error: type[BaseException]) -> No
 
     with pytest.raises(error, match="3"):
         trio.run(main)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_exit_in_a_nursery_is_in_the_group_of_that_only(error: type[BaseException]) -> None:
+    async def main() -> None:
+        async with open_replica("a", found=True), trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            raise error(3)
+
+    with pytest.raises(BaseExceptionGroup) as told:
+        trio.run(main)
+    assert [*map(type, told.value.exceptions)] == [error]
