@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -51,6 +52,8 @@ class TrioThread(Generic[M]):
         """Leave the context, and return when the thread has ended. Raises the error with which it had ended before."""
         if os.getpid() != self._process:
             return  # the thread is in the other process
+        if sys.is_finalizing():
+            return  # no thread but this one runs any more: to wait would be forever
         self._stop(self._closing.set)
         self._ended.result()
 
@@ -107,7 +110,7 @@ class TrioThread(Generic[M]):
                 "this replica belongs to the process that this one was forked from: open a replica after the fork"
             )
         self._check_thread()
-        if self._ended.done():
+        if self._ended.done() or sys.is_finalizing():
             raise self._over()
 
     def _check_thread(self) -> None:

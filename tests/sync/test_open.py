@@ -379,6 +379,35 @@ def test_program_that_forgets_to_close_loses_nothing(tmp_path: Path, how: str) -
         assert a.object("n", PNCounter).value == 2
 
 
+LATE = """
+import atexit
+from crdtcast import sync
+from crdtcast.datatypes import PNCounter
+
+class Last:
+    def __del__(self):
+        try:
+            print(self.a.object("n", PNCounter).value)
+        except Exception as error:
+            print(type(error).__name__)
+
+def late():
+    global opened
+    opened = sync.open_replica("a", found=True)
+    last.a = opened.__enter__()
+
+last = Last()
+atexit.register(late)
+"""
+
+
+@pytest.mark.process
+def test_replica_that_is_opened_at_the_exit_hangs_nothing() -> None:
+    words = [sys.executable, "-c", LATE]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, "EndedError\n"), done.stderr
+
+
 def test_threads_hear_what_another_replica_whispers() -> None:
     with sync.open_replica("a", found=True) as a, sync.open_replica("b", join=a.address) as b:
         ear = b.whispers("cursors")
