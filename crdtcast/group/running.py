@@ -44,23 +44,36 @@ async def running(
             failure = failure or error
             scope.cancel()
 
-    async with trio.open_nursery() as nursery:
-        await nursery.start(run, nursery.cancel_scope)
-        if failure is None:
-            for other in others:
-                nursery.start_soon(guard, other, nursery.cancel_scope)
-            try:
-                yield node
-            except (Exception, KeyboardInterrupt, SystemExit) as error:
-                failure = failure or node.failure or error
-            except BaseExceptionGroup as error:
-                # Ctrl-C or `sys.exit` in a nursery of the block. A cancellation beside it may be that of this nursery.
-                if error.subgroup(trio.Cancelled) is not None:
-                    raise
-                failure = failure or node.failure or error
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run, nursery.cancel_scope)
+            if failure is None:
+                for other in others:
+                    nursery.start_soon(guard, other, nursery.cancel_scope)
+                try:
+                    yield node
+                except (Exception, KeyboardInterrupt, SystemExit) as error:
+                    failure = failure or node.failure or error
+                except BaseExceptionGroup as error:
+                    # Ctrl-C or `sys.exit` in a nursery of the block. A cancellation beside it may be that of this one.
+                    if error.subgroup(trio.Cancelled) is not None:
+                        raise
+                    failure = failure or node.failure or error
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if (interrupt := _interrupt(group)) is None:
+            raise
+        raise interrupt from failure
     if failure is not None:
         raise failure
+
+
+def _interrupt(group: BaseExceptionGroup[BaseException]) -> KeyboardInterrupt | None:
+    """What the group consists of, if Ctrl-C came while the nursery began or ended."""
+    match group.exceptions:
+        case [KeyboardInterrupt() as interrupt]:
+            return interrupt
+    return None
 
 
 async def _at_once() -> None:

@@ -1,5 +1,6 @@
 """Ctrl-C and `sys.exit` in a program that has members in Trio: as in one without, and no message is half applied."""
 
+import signal
 import subprocess
 import sys
 
@@ -67,3 +68,20 @@ def test_exit_in_a_nursery_is_in_the_group_of_that_only(error: type[BaseExceptio
     with pytest.raises(BaseExceptionGroup) as told:
         trio.run(main)
     assert [*map(type, told.value.exceptions)] == [error]
+
+
+@trio.lowlevel.enable_ki_protection
+def interrupt_at_next_checkpoint() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("first", [None, KeyboardInterrupt, ValueError])
+def test_interrupt_of_a_blocks_end_is_not_in_a_group(first: type[BaseException] | None) -> None:
+    async def main() -> None:
+        async with open_replica("a", found=True) as a, open_replica("b", join=a.address):
+            interrupt_at_next_checkpoint()
+            if first is not None:
+                raise first
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
