@@ -364,7 +364,7 @@ class GroupEngine(Core):
         if lacking := self.lacking_level(level):
             said = ", ".join(f"{name_of(x)} (reads {self.span_of(x)})" for x in lacking)
             raise LocalProtocolError(
-                f"cannot raise the format level to {level}: not all members read it: upgrade or "
+                f"cannot raise the format level to {shown(level)}: not all members read it: upgrade or "
                 f"evict {said}"
             )
         self._want(replace(self.wants, level=level))

@@ -121,6 +121,8 @@ def test_what_is_no_tag_is_refused_before_any_effect() -> None:
                 a.tcbroadcast(b"x", after=[wrong])
             with pytest.raises(LocalProtocolError, match="a format level is a number, not '2'"):
                 a.raise_level("2")  # type: ignore[arg-type]
+            with pytest.raises(LocalProtocolError, match="level to of 16610 bits: not all"):
+                a.raise_level(10**5000)
             await a.wait_delivered(a.tcbroadcast(b"x"), count=1)
             assert a.engine.vector == {a.incarnation: 1}
 
