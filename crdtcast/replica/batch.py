@@ -101,10 +101,13 @@ class Batch(TypedBatch):
         self._append(_Item(key, (operation, args)))
 
     def _append(self, item: _Item) -> None:
-        if not self._open:
-            raise LocalProtocolError("this batch has ended: start another one")
+        self._check_open()
         self._plan.add(item)
         self._items.append(item)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise LocalProtocolError("this batch has ended: start another one")
 
     def _entries(self) -> list[list[Any]]:
         if self._replica.revision != self._revision:
@@ -131,6 +134,7 @@ class Batch(TypedBatch):
         return self._replica.held.entry(item.key, item.prepared)
 
     def __enter__(self) -> "Batch":
+        self._check_open()
         return self
 
     def __exit__(

@@ -46,6 +46,7 @@ class Batch(TypedBatch):
         self._thread.read(self._batch.delete, name)
 
     def __enter__(self) -> "Batch":
+        self._thread.read(self._batch.__enter__)
         return self
 
     def __exit__(

@@ -74,6 +74,11 @@ def test_an_exception_or_a_refusal_sends_nothing() -> None:
                 batch.object("cart", AWSet).push("x")
             assert batch.tag is None and empty.tag is None
             assert eu.objects() == [] and eu.member.engine.counters().sent == 0
+            with (
+                pytest.raises(LocalProtocolError, match="batch has ended"),
+                empty,
+            ):
+                raise AssertionError("it is entered again")
             with pytest.raises(LocalProtocolError, match="batch has ended"):
                 batch.delete("cart")
 
