@@ -14,6 +14,21 @@ import trio
 from crdtcast.exceptions import EndedError, LocalProtocolError
 
 T = TypeVar("T")
+GRACE = 1.0
+"""Seconds in which Trio may end in order after Ctrl-C has ended one of its tasks."""
+
+
+class _Interrupts(trio.abc.Instrument):
+    """Calls `on_interrupt` when KeyboardInterrupt has ended a task of Trio."""
+
+    def __init__(self, on_interrupt: Callable[[], None]) -> None:
+        self._on_interrupt = on_interrupt
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        # Not public: without it, the end of the program may need a third Ctrl-C.
+        errors = getattr(task.parent_nursery, "_pending_excs", ())
+        if any(isinstance(error, KeyboardInterrupt) for error in errors):
+            self._on_interrupt()
 
 
 class Guest:
@@ -38,6 +53,7 @@ class Guest:
             done_callback=self._done,
             host_uses_signal_set_wakeup_fd=True,
             restrict_keyboard_interrupt_to_checkpoints=True,
+            instruments=[_Interrupts(self._cut_short)],
         )
 
     async def _run(self) -> None:
@@ -61,6 +77,10 @@ class Guest:
         finally:
             if self._nursery is not None:
                 self._done(outcome.Error(KeyboardInterrupt()))
+
+    def _cut_short(self) -> None:
+        """Ctrl-C has ended a task of Trio. Others may wait for it forever, also while they are cancelled."""
+        self._loop.call_later(GRACE, self._done, outcome.Error(KeyboardInterrupt()))
 
     def _step(self, step: Callable[[], object]) -> None:
         try:

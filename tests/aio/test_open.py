@@ -494,3 +494,34 @@ def test_interrupt_within_a_step_of_trio_hangs_nothing(program: str) -> None:
     )
     assert done.returncode and "\nKeyboardInterrupt\n" in f"{done.stderr}\n", done.stderr
     assert "InvalidStateError" not in done.stderr
+
+
+STUCK = """
+import asyncio, trio
+from crdtcast import aio
+from crdtcast.aio import guest
+
+guest.GRACE = 0.01
+
+async def stuck():
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()  # for a task that has been interrupted
+
+async def interrupted():
+    raise KeyboardInterrupt
+
+async def main():
+    async with aio.open_replica("a", found=True) as a:
+        for task in stuck, interrupted:
+            a._replica.member.channel.shared.spawn(task)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.process
+def test_task_that_waits_for_an_interrupted_one_hangs_nothing() -> None:
+    words = [sys.executable, "-c", STUCK]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert done.returncode == -signal.SIGINT, done.stderr
