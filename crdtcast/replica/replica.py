@@ -29,6 +29,7 @@ from crdtcast.exceptions import (
 )
 from crdtcast.group.member import Member
 from crdtcast.group.phase import MemberPhase
+from crdtcast.option_checks import FOREVER
 from crdtcast.replica.batch import Batch
 from crdtcast.replica.comparison import Comparison
 from crdtcast.replica.handles import TypedObjects
@@ -49,8 +50,6 @@ from crdtcast.short_repr import shown
 from crdtcast.transport.options import Address
 from crdtcast.transport.peers import LinkStatus
 
-_LONGEST = 1e9
-"""Seconds: more of them, in an integer, may be no float."""
 _LARGE = 2**12
 """Bytes of an argument from which an operation may not fit in a message: the smallest frame is larger."""
 
@@ -395,7 +394,7 @@ class Replica(TypedObjects):
         number = secrets.token_hex(8)
         comparing = self.machine.comparing
         comparing.ask(number, [n for n, each in self.member.members.items() if not each.witness])
-        with trio.move_on_after(min(seconds, _LONGEST)):
+        with trio.move_on_after(min(seconds, FOREVER)):
             while comparing.missing(number):
                 await self._answers.park()
                 self._check_open()
