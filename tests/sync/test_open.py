@@ -197,7 +197,9 @@ def test_interrupted_wait_leaves_nothing_behind() -> None:
                 while not waiting():
                     pass
                 signal.pthread_kill(main, signal.SIGUSR1)
-                while not over.wait(5):  # an error in a callback of the garbage collector is ignored
+                while not over.wait(
+                    5
+                ):  # an error in a callback of the garbage collector is ignored
                     signal.pthread_kill(main, signal.SIGUSR1)
 
             with ThreadPoolExecutor(1) as pool:
