@@ -17,7 +17,12 @@ from pycrdt import Doc, Transaction, TransactionEvent, merge_updates
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.handle import SyncYDocHandle, Updates, YDocHandle
 from crdtcast.adapters.pycrdt.update import encoded_deletions, parsed, parsed_vector
-from crdtcast.exceptions import CrdtcastError, EndedError, LocalProtocolError
+from crdtcast.exceptions import (
+    CrdtcastError,
+    EndedError,
+    InvalidOperationError,
+    LocalProtocolError,
+)
 from crdtcast.short_repr import shown
 
 ORIGIN: Final = "crdtcast"
@@ -175,6 +180,12 @@ class LiveDocument:
                 await self._send()
         except EndedError:
             pass  # the replica has ended
+        except InvalidOperationError as error:
+            _LOGGER.error(
+                "an edit of %r is refused, so none of this Doc is sent any more: join a new Doc: %s",
+                self._handle.name,
+                error,
+            )
         except CrdtcastError as error:
             _LOGGER.warning(
                 "edits of %r wait until the next one: they cannot be sent: %s",

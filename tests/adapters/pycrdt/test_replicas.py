@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from pycrdt import Doc, Text, UndoManager
+from pycrdt import Doc, Map, Text, UndoManager
 
 from crdtcast import EndedError, Replica, aio, open_replica, sync
 from crdtcast.adapters.pycrdt import (
@@ -478,6 +478,24 @@ async def test_deletion_keeps_what_it_has_not_seen() -> None:
         assert await agree(group) == {}
         await YDocHandle(a, "notes").apply(seen.get_update())
         assert await agree(group) == {"notes": {}}
+
+
+@simulated
+async def test_refused_edit_says_that_a_new_doc_is_needed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Network():
+        async with open_replica("a", found=True) as a:
+            doc: Doc[Any] = Doc()
+            live = LiveDocument(YDocHandle(a, "notes"), doc)
+            place = doc.get("map", type=Map)
+            for _ in range(110):
+                place["in"] = Map()
+                place = place["in"]
+            await eventually(lambda: "join a new Doc" in caplog.text)
+            with pytest.raises(InvalidOperationError, match="100 levels"):
+                await live.flush()
+            live.close()
 
 
 def test_live_documents_in_asyncio() -> None:
