@@ -331,15 +331,16 @@ def check_whisper(topic: object, payload: object, seconds: object) -> None:
 
 
 def _check_topic(topic: object) -> None:
-    if type(topic) is not str or not 0 < len(topic) <= MAX_TOPIC or not _is_text(topic):
+    if type(topic) is not str or not 0 < len(topic) <= MAX_TOPIC or not is_text(topic):
         raise LocalProtocolError(
             f"cannot whisper on topic {shown(topic)}: use a text of 1 to {MAX_TOPIC} characters"
         )
 
 
-def _is_text(topic: str) -> bool:
+def is_text(name: str) -> bool:
+    """Whether it is Unicode: a lone half of a surrogate pair is not."""
     try:
-        topic.encode()
+        name.encode()
     except UnicodeEncodeError:
         return False
     return True

@@ -31,7 +31,7 @@ from crdtcast.adapters.pycrdt.rooms.channels import (
 )
 from crdtcast.adapters.pycrdt.rooms.session import EMPTY, RoomLimits, Session
 from crdtcast.adapters.pycrdt.update import parsed
-from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER, Whisper
+from crdtcast.engine.whispers import MAX_TOPIC, MAX_WHISPER, Whisper, is_text
 from crdtcast.exceptions import (
     CrdtcastError,
     EndedError,
@@ -138,7 +138,7 @@ class Rooms:
 
     async def _judged(self, visit: Visit) -> tuple[Access, CloseCode, str]:
         """What a visitor may do; and if that is nothing, with which code and why it is refused."""
-        if not 0 < len(visit.room) <= MAX_NAME or not _is_text(visit.room):
+        if not 0 < len(visit.room) <= MAX_NAME or not is_text(visit.room):
             why = f"a room's name has 1 to {MAX_NAME:,} characters of Unicode"
             return Access.NONE, CloseCode.DENIED, why
         try:
@@ -388,14 +388,6 @@ class _Room:
         if not self.is_over:
             with contextlib.suppress(EndedError):
                 self._replica.whisper(self.topic, payload, seconds=_WHISPER_SECONDS)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _topic(name: str) -> str:
