@@ -95,6 +95,10 @@ class YDocHandle(Handle[YDoc]):
         """
         return self.crdt.update_since(state_vector)
 
+    def lacks(self, update: bytes) -> bool:
+        """See `YDoc.lacks`."""
+        return self.crdt.lacks(update)
+
     def updates(self, most_bytes: int = MOST_WAITING) -> Updates:
         """The updates from now on, in the order of delivery, for one reader; `most_bytes` of them wait for it."""
         return Updates(self._replica, self._key, lambda: self.crdt, most_bytes)
@@ -122,6 +126,10 @@ class SyncYDocHandle(SyncHandle[YDoc]):
     def update_since(self, state_vector: bytes = b"\x00") -> bytes:
         """As `YDocHandle.update_since`."""
         return self._look(lambda: self._handle.crdt.update_since(state_vector))
+
+    def lacks(self, update: bytes) -> bool:
+        """See `YDoc.lacks`."""
+        return self._look(lambda: self._handle.crdt.lacks(update))
 
 
 class YDocBatchHandle(BatchHandle):

@@ -16,7 +16,6 @@ from pycrdt import Doc, Transaction, TransactionEvent, merge_updates
 
 from crdtcast.adapters.pycrdt.errors import MissingUpdatesError
 from crdtcast.adapters.pycrdt.handle import SyncYDocHandle, Updates, YDocHandle
-from crdtcast.adapters.pycrdt.update import encoded_deletions, parsed, parsed_vector
 from crdtcast.exceptions import (
     CrdtcastError,
     EndedError,
@@ -90,17 +89,6 @@ class _Edits:
         self._queue.clear()
 
 
-def _beyond(doc: "Doc[Any]", whole: bytes, state_vector: bytes) -> bytes | None:
-    """What a document has beyond another one, which is `whole`; None if nothing."""
-    update = doc.get_update(state_vector)
-    mine, theirs = parsed_vector(doc.get_state()), parsed_vector(state_vector)
-    if all(theirs.get(client, 0) >= clock for client, clock in mine.items()):
-        deleted = encoded_deletions(parsed(update).deletions)
-        if deleted == encoded_deletions(parsed(whole).deletions):
-            return None
-    return update
-
-
 def _check(live: object, handle: object, kind: type, doc: object) -> None:
     for given, wanted in ((handle, kind), (doc, Doc)):
         if not isinstance(given, wanted):
@@ -146,8 +134,8 @@ class LiveDocument:
         """Each gets what it lacks of the other: at the start, and after a gap."""
         handle = self._handle
         self._receive(handle.update_since(self.doc.get_state()))
-        beyond = _beyond(self.doc, handle.update_since(), handle.state_vector())
-        if beyond is not None:
+        beyond = self.doc.get_update(handle.state_vector())
+        if handle.lacks(beyond):
             self._edits.add(beyond)
             self._wake()
 
@@ -280,8 +268,8 @@ class SyncLiveDocument:
         self._handle = handle
         self._edits = _Edits(doc, lambda: None)
         self._exchanging = RLock()
-        beyond = _beyond(doc, handle.update_since(), handle.state_vector())
-        if beyond is not None:
+        beyond = doc.get_update(handle.state_vector())
+        if handle.lacks(beyond):
             self._edits.add(beyond)
         self.exchange()
 

@@ -292,7 +292,7 @@ class _Room:
 
     def lacks(self, update: bytes) -> bool:
         """See `SessionRoom`."""
-        return self._handle.crdt.lacks(update)
+        return self._handle.lacks(update)
 
     async def apply(self, update: bytes) -> None:
         """See `SessionRoom`."""

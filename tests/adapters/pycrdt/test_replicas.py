@@ -546,6 +546,19 @@ def test_live_documents_in_threads() -> None:
         assert not live._edits
 
 
+def test_document_with_nothing_new_joins_without_an_operation() -> None:
+    with sync.open_replica("a", found=True) as a:
+        handle = SyncYDocHandle(a, "notes")
+        with SyncLiveDocument(handle, mine := Doc()):
+            text_of(mine).insert(0, "one two")
+        with SyncLiveDocument(handle, mine := Doc()):
+            del text_of(mine)[0:4]
+        sent = str(a.token())
+        with SyncLiveDocument(handle, mine := Doc()):
+            assert str(text_of(mine)) == "two"
+        assert str(a.token()) == sent
+
+
 def test_live_documents_refuse_what_belongs_to_another_door() -> None:
     doc: Any = Doc()
 
