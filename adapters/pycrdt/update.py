@@ -194,9 +194,9 @@ class _Reader:
         self.at: int = 0
         self._left = self._most = most
 
-    def count(self) -> int:
+    def count(self, most: int = MAX_CLIENT) -> int:
         """How many pieces follow: they are counted before any of them is read."""
-        count = self.number()
+        count = self.number(most)
         self._left -= count
         if self._left < 0:
             raise ValueError(f"it has more than {self._most:,} items, deletions and values")
@@ -369,7 +369,7 @@ def _content(read: _Reader, kind: int) -> int:
     if kind == DELETED:
         return read.number(MAX_CLOCK)
     if kind == ANY:
-        length = read.count()
+        length = read.count(MAX_CLOCK)
         for _ in range(length):
             read.plain()
         return length
@@ -413,7 +413,7 @@ def parsed_vector(encoded: bytes) -> dict[int, int]:
     read = _Reader(encoded)
     vector: dict[int, int] = {}
     try:
-        for _ in range(read.count()):
+        for _ in range(read.number()):
             client, clock = read.number(), read.number(MAX_CLOCK)
             vector[client] = clock
     except IndexError:
