@@ -132,8 +132,9 @@ class YDoc(PureOpCRDT[dict[str, Content]]):
         return self._doc.get_update(state_vector)
 
     def lacks(self, update: bytes) -> bool:
-        """Whether an update has something that this document has not; also if it is no update. Takes time of the order
-        of what was deleted, if all its items are known.
+        """Whether an update has an item or a deletion that this document lacks. True for bytes that are no update.
+
+        If all items are known, it takes time in proportion to what was deleted.
         """
         try:
             parsed_update = parsed(update)

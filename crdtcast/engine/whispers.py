@@ -256,7 +256,7 @@ class Whispers:
         topics: those that it hears; all, if there are none.
         on_news: called when it may have something new.
 
-        Raises LocalProtocolError if it is no topic.
+        Raises LocalProtocolError if one of them cannot be a topic.
         """
         named = [*topics]
         for topic in named:

@@ -364,7 +364,7 @@ def _join_limit(seconds: float | None) -> float:
         raise ConfigurationError(
             f"join_timeout must be 0 seconds or more, or None, not {shown(seconds)}"
         )
-    return seconds if seconds < FOREVER else math.inf
+    return min(seconds, FOREVER)
 
 
 def _too_late(host: Host, group: str, seconds: float) -> HandshakeError:

@@ -61,19 +61,12 @@ async def running(
                     failure = failure or node.failure or error
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        if (interrupt := _interrupt(group)) is None:
-            raise
-        raise interrupt from failure
+        match group.exceptions:
+            case [KeyboardInterrupt() as interrupt]:  # it came while the nursery began or ended
+                raise interrupt from failure
+        raise
     if failure is not None:
         raise failure
-
-
-def _interrupt(group: BaseExceptionGroup[BaseException]) -> KeyboardInterrupt | None:
-    """What the group consists of, if Ctrl-C came while the nursery began or ended."""
-    match group.exceptions:
-        case [KeyboardInterrupt() as interrupt]:
-            return interrupt
-    return None
 
 
 async def _at_once() -> None:

@@ -221,7 +221,7 @@ class BatchHandle:
 
 
 def check_door(user: object, given: object, method: str, what: str) -> None:
-    """Raises LocalProtocolError if `given` is no such thing, or that of another door: it lacks the method."""
+    """Raises LocalProtocolError unless the type of `given` has this method, by which `what` is recognised."""
     if not hasattr(type(given), method):
         raise LocalProtocolError(f"{type(user).__name__} is for {what}, not for {shown(given)}")
 

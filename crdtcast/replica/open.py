@@ -40,17 +40,17 @@ async def open_replica(
     """
     check_options(f"replica {shown(name)}", options, MemberOptions, "types", "clock_us")
     logger = options.get("logger")
-    check_clock(f"replica {shown(name)}", clock_us)
+    _check_clock(f"replica {shown(name)}", clock_us)
     replica = Replica(name, clock_ms=lambda: clock_us() // 1000, types=types, logger=logger)
     async with open_member(name, machine=replica.machine, **options) as member:
         replica.speak_for(member)
         yield replica
 
 
-def check_clock(who: str, clock_us: Callable[[], int]) -> None:
+def _check_clock(who: str, clock_us: Callable[[], int]) -> None:
     """Raises ConfigurationError if it does not tell a time."""
-    now = clock_us() if callable(clock_us) else clock_us
-    if not callable(clock_us) or not isinstance(now, int) or now >= _LATEST_US:
+    now = clock_us() if callable(clock_us) else None
+    if not isinstance(now, int) or now >= _LATEST_US:
         told = f"tells {shown(now)}" if callable(clock_us) else f"is {shown(clock_us)}"
         raise ConfigurationError(
             f"{who}: clock_us {told}: give a function that returns the microseconds since 1970 as a whole number"

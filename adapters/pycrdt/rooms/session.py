@@ -77,7 +77,7 @@ class SessionRoom(Protocol):
         """Raises InvalidOperationError if it has too many pieces."""
 
     def lacks(self, update: bytes) -> bool:
-        """Whether an update has something that the document has not."""
+        """See `YDoc.lacks`."""
 
     async def apply(self, update: bytes) -> None:
         """Apply an update to the object. Raises CrdtcastError."""
